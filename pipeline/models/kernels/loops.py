@@ -12,18 +12,36 @@ import numpy as np
 
 from pipeline.runtime.compiled import compiled, exp, tanh
 
+MOST = 43  # of attention's keys and queries: exp(2 · 43) is below the largest number of single precision
+
+
+@compiled
+def exponentials(x, found):
+    """Write exp(2x) of `x` (A,), clipped to ±MOST, to `found`."""
+    most = x.dtype.type(MOST)
+    for a in range(len(x)):
+        clipped = most if x[a] > most else (-most if x[a] < -most else x[a])
+        found[a] = exp(clipped + clipped)
+
 
 @compiled
 def attention_forward(rows, keys, regions, mask, weight, query, images, shares, attended):
-    """Compute additive attention of `query` (n, A) to `regions` (B, R, H): `shares` (n, R) and `attended` (n, H)."""
-    zero = weight.dtype.type(0)
+    """Compute additive attention of `query` (n, A) to `regions` (B, R, H): `shares` (n, R) and `attended` (n, H).
+
+    `keys` (B, R, A) are `exponentials`: tanh(k + q) is 1 - 2 / (1 + exp(2k) exp(2q)), and a softmax ignores the
+    constant Σ weight.
+    """
+    zero, one = weight.dtype.type(0), weight.dtype.type(1)
+    active = np.empty(query.shape[1], query.dtype)
     for n in range(rows[0], rows[1]):
         image = images[n]
+        exponentials(query[n], active)
         top = weight.dtype.type(-np.inf)
         for r in range(keys.shape[1]):
-            score = zero
+            below = zero
             for a in range(keys.shape[2]):
-                score += tanh(keys[image, r, a] + query[n, a]) * weight[a]
+                below += weight[a] / (one + keys[image, r, a] * active[a])
+            score = -(below + below)
             shares[n, r] = score
             if mask[image, r] and not score <= top:
                 top = score
@@ -43,13 +61,15 @@ def attention_forward(rows, keys, regions, mask, weight, query, images, shares, 
 def attention_backward(rows, keys, regions, weight, query, images, shares, d, of_query, of_keys, of_weight):
     """Compute gradients of attention from `d` (n, H), the gradient of the attended regions.
 
-    The query's gradient is written to `of_query` (n, A). The weight's is added to `of_weight` (A,), and the keys',
-    without the factor `weight`, to `of_keys` (B, R, A).
+    `keys` are `exponentials`, but `of_keys` (B, R, A) is the gradient of the keys themselves, without the factor
+    `weight`; it is added up, and so is `of_weight` (A,). The query's gradient is written to `of_query` (n, A). The
+    gradients of a caption's scores sum to 0, so the constant of tanh has no part in `of_weight`.
     """
     zero, one = weight.dtype.type(0), weight.dtype.type(1)
-    scores = np.empty(keys.shape[1], query.dtype)
+    scores, active = np.empty(keys.shape[1], query.dtype), np.empty(query.shape[1], query.dtype)
     for n in range(rows[0], rows[1]):
         image = images[n]
+        exponentials(query[n], active)
         mean = zero
         for r in range(keys.shape[1]):
             of_share = zero
@@ -60,10 +80,11 @@ def attention_backward(rows, keys, regions, weight, query, images, shares, d, of
         of_query[n] = zero
         for r in range(keys.shape[1]):
             of_score = shares[n, r] * (scores[r] - mean)
+            twice = of_score + of_score
             for a in range(keys.shape[2]):
-                active = tanh(keys[image, r, a] + query[n, a])
-                slope = of_score * (one - active * active)
-                of_weight[a] += of_score * active
+                part = one / (one + keys[image, r, a] * active[a])
+                slope = (twice + twice) * (part - part * part)
+                of_weight[a] -= twice * part
                 of_query[n, a] += slope
                 of_keys[image, r, a] += slope
         for a in range(keys.shape[2]):

@@ -13,6 +13,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import Function
@@ -74,7 +75,9 @@ class StepTape:
 
     def __init__(self, weights: StepWeights, mask: Tensor) -> None:
         self.weights, self.mask = weights, mask.numpy()
-        self.keys, self.regions, self.attention = (x.contiguous().numpy() for x in weights[:3])
+        keys, self.regions, self.attention = (x.contiguous().numpy() for x in weights[:3])
+        self.keys = np.empty_like(keys)
+        loops.exponentials(keys.ravel(), self.keys.ravel())
         self.forget()
 
     def forget(self) -> None:
@@ -99,7 +102,8 @@ class StepTape:
         """Compute the attention weights (n, R) and the attended regions (n, H)."""
         n, (_, regions, hidden) = len(query), self.regions.shape
         shares, attended = query.new_empty(n, regions), query.new_empty(n, hidden)
-        given = (self.keys, self.regions, self.mask, self.attention, *_arrays(query, images, shares, attended))
+        arrays = _arrays(query, images, shares, attended)
+        given = (self.keys, self.regions, self.mask, self.attention, *arrays)
         _beside(images, lambda rows: loops.attention_forward(rows, *given))
         return shares, attended
 
@@ -108,7 +112,8 @@ class StepTape:
         if self.of_keys is None:
             self.of_keys = torch.zeros_like(self.weights.keys, memory_format=torch.contiguous_format)
         found = torch.empty_like(query)
-        given = (self.keys, self.regions, self.attention, *_arrays(query, images, shares, d, found, self.of_keys))
+        arrays = _arrays(query, images, shares, d, found, self.of_keys)
+        given = (self.keys, self.regions, self.attention, *arrays)
 
         def back(rows: tuple[int, int]) -> Tensor:
             of_attention = torch.zeros_like(self.of_attention)

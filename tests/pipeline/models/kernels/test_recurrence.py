@@ -59,3 +59,19 @@ def test_regions_that_are_not_there_have_no_share(world):
     batch.regions[:, 1:] = 1e4
     after = generate(speaker, batch, StraightThrough(1), torch.Generator().manual_seed(1))
     torch.testing.assert_close(before.distributions(speaker.vocabulary), after.distributions(speaker.vocabulary))
+
+
+def test_attention_is_that_of_the_plain_form_also_where_tanh_is_flat(world):
+    speaker, batch = world
+    speaker.eval()
+    with torch.no_grad():
+        speaker.key.weight.mul_(10)
+        speaker.query.weight.mul_(10)
+    message = generate(speaker, batch, StraightThrough(3), torch.Generator().manual_seed(1))
+    tokens, _, _, said = unrolled(speaker, batch, StraightThrough(3), torch.Generator().manual_seed(1))
+    assert torch.equal(message.tokens, tokens)
+    ours, theirs = (
+        torch.autograd.grad(each.square().sum(), speaker.weight.weight, retain_graph=True)[0]
+        for each in (message.distributions(speaker.vocabulary), said)
+    )
+    torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
