@@ -1,14 +1,14 @@
 # make repro [PROFILE=flickr8k]   install, run the whole pipeline, independent stages side by side, print the results
 # make results [PROFILE=flickr8k_results]  the whole comparison: all methods, λ, ρ and seeds of a profile, in parallel
 # make data [DATASET=coco]        fetch a corpus of the papers; without DATASET: which there are, how big, whose licence
-# make observatory                bias, noise and cost of every gradient estimator, exactly; needs no data
-# make observatory TRAINED=data   the same before the trained speaker of the run in data/, compared with a gradient of 100,000 captions
+# make gradients                  bias, noise and cost of every gradient estimator, exactly; needs no data
+# make gradients TRAINED=data     the same before the trained speaker of the run in data/, compared with a gradient of 100,000 captions
 # make repro DATA=scenes METHODS=wtf GRID=wtf  the same for a composition of data, methods and a grid: profiles/README.md
 # make profile PROFILE=coco       write params.yaml alone
 # make test [WORKERS=2]           install, run the tests in parallel, except slow tests; prints how many were left out
 # make test-all [WORKERS=2]       all tests, slow ones included: kills, browsers, whole reruns, a sample of make mutants
 # make test-cluster               the grid on a real Slurm, MLflow's server, an S3 store; skipped where they are not installed
-# make foretell [MACHINES=4 CORES=16 MEMORY=64 OVERHEAD=10]  how long the grid takes on so many machines
+# make estimate [MACHINES=4 CORES=16 MEMORY=64 OVERHEAD=10]  how long the grid takes on so many machines
 # make costs                      seconds and peak memory of every stage, from MLflow's records
 # make bench                      the benchmarks, each figure beside its peer's; BENCHMARKS=decoding: that one
 # make bench-cluster              on a Slurm of this machine: what a job takes besides its work, and how workers add up
@@ -18,7 +18,7 @@
 # make documents                  the documents' tables and figures, of results/
 # make docs                       the documents as a site, in site/
 # make verify                     whether every output, DVC's copies and the cells are what was written; reads all bytes
-# make torture [KILLS=200] [DAMAGES=1000] [ROWS=damage]  what RELIABILITY.md promises, tried: kills, damaged files, full disks; make record PROFILE=reliability
+# make fault-injection [KILLS=200] [DAMAGES=1000] [ROWS=damage]  what RELIABILITY.md promises, tried: kills, damaged files, full disks; make record PROFILE=reliability
 # make mutants [NUMBER=480] [SEED=0] [ROOM=models] [WORKERS=1]  small faults in the mathematics: which ones no test sees; then make record PROFILE=mutants
 # make ui                         MLflow's pages on http://127.0.0.1:5000
 # make serve [PHOTOS=folder]      captions, search and a game for photos of one's own, on http://127.0.0.1:8000
@@ -34,30 +34,23 @@ TORCH ?= auto
 PROFILE ?= $(if $(DATA)$(METHODS)$(GRID),,$(if $(filter results,$(MAKECMDGOALS)),scenes_results))
 INSTALLED := .venv/.installed
 
-.PHONY: setup fmt check test test-cluster foretell costs bench bench-cluster observatory repro results compare record documents docs data profile ui clean verify torture mutants test-all serve
+.PHONY: setup fmt check test test-cluster estimate costs bench bench-cluster gradients repro results compare record documents docs data profile ui clean verify fault-injection mutants test-all serve
 
 # The tests of a file stay in one process; tests/conftest.py puts the files that take longest first.
 PYTEST := python -m pytest -n $(or $(WORKERS),logical) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 BENCHMARKS := joint_step decoding cider language retrieval feature_reading caption_lengths feature_store start growth
 
-repro: $(INSTALLED) profile
+# They differ in the default profile, and results first estimates the time.
+repro results: $(INSTALLED) profile
+	@$(if $(filter results,$@),python -m pipeline.workflow.grid_cells estimate)
 	@python -m pipeline.workflow.repro
-	@echo
-	@cat data/report/table.md
-	@echo
-	@echo "The report: data/report/report.html"
-
-# The grid holds all that is compared, so the single runs of dvc repro are not made, and their evaluations step aside.
-results: $(INSTALLED) profile
-	@python -m pipeline.workflow.grid_cells estimate
-	@python -m pipeline.workflow.repro --grid
 	@echo
 	@cat data/report/table.md
 	@echo
 	@echo "The report: data/report/report.html; all tables: data/report/tables.md"
 
-foretell: $(INSTALLED)
+estimate: $(INSTALLED)
 	@python -m pipeline.workflow.estimate $(if $(MACHINES),--machines $(MACHINES)) $(if $(CORES),--cores $(CORES)) \
 		$(if $(MEMORY),--memory $(MEMORY)) $(if $(OVERHEAD),--overhead $(OVERHEAD))
 
@@ -73,7 +66,7 @@ bench-cluster: $(INSTALLED)
 	@mkdir -p data/cluster; python benchmarks/cluster.py | tee data/cluster/cluster.md
 
 # A report that is there is made again, to show it.
-observatory: $(INSTALLED)
+gradients: $(INSTALLED)
 	@python -m stages.gradients $(if $(TRAINED),--trained $(TRAINED))
 	@test -n "$(TRAINED)" || ! test -f data/report/report.html || dvc repro --force --single-item report
 
@@ -93,7 +86,7 @@ docs: $(INSTALLED)
 verify: $(INSTALLED)
 	@python -m pipeline.workflow.verify
 
-torture: $(INSTALLED)
+fault-injection: $(INSTALLED)
 	@OMP_NUM_THREADS=1 python benchmarks/reliability.py $(ROWS) --kills $(or $(KILLS),200) --damages $(or $(DAMAGES),1000)
 
 data: $(INSTALLED)

@@ -290,7 +290,7 @@ def keep(row: str, asked: Asked, lines: list[Line], seconds: float) -> None:
     head = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    command = f"make torture ROWS={row}"
+    command = f"make fault-injection ROWS={row}"
     command += f" KILLS={asked.kills}" if row in ("kills", "notices", "signals") else ""
     command += f" DAMAGES={asked.damages}" if row in ("damage", "server", "exports") else ""
     found = {"command": command, "commit": head.stdout.strip(), "seconds": round(seconds)}

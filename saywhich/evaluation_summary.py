@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.analysis.bootstrap import draw_resamples
-from pipeline.analysis.judge_titles import NEAR, TEXT, judge_title
+from pipeline.analysis.judge_titles import HARD_GALLERY, TEXT, judge_title
 from pipeline.errors import UserError
 from pipeline.metrics.registry import MEANS
 from pipeline.runtime.checksums import check_captions, read_checksummed_json
@@ -45,11 +45,11 @@ def read_evaluation(folder: Path) -> dict[str, Any]:
     ]
     for judge in numbers["judges"]:
         title = judge_title(judge).title.lower()
-        near, rank = columns.get(f"{NEAR}_{judge}"), columns.get(f"rank_{judge}")
+        near, rank = columns.get(f"{HARD_GALLERY}_{judge}"), columns.get(f"rank_{judge}")
         if near is not None:
-            value = numbers["judges"][judge]["galleries"][NEAR]["R@1"]
+            value = numbers["judges"][judge]["galleries"][HARD_GALLERY]["R@1"]
             metrics.append(
-                _measured(f"R@1 near, {title}", "recall_at_1", value, 100 * (near == 1), resamples, near > 0)
+                _measured(f"R@1 (hard), {title}", "recall_at_1", value, 100 * (near == 1), resamples, near > 0)
             )
         if rank is not None:
             value = numbers["judges"][judge][TEXT]["R@10"]
@@ -61,7 +61,7 @@ def read_evaluation(folder: Path) -> dict[str, Any]:
 
 
 def _is_number(name: str) -> bool:
-    return name in MEANS or name.startswith(("rank_", f"{NEAR}_"))
+    return name in MEANS or name.startswith(("rank_", f"{HARD_GALLERY}_"))
 
 
 def _measured(

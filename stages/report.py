@@ -29,7 +29,7 @@ def run(stage: Stage) -> None:
     inputs = [sweep, prepared, crossed, *evaluations, *there]
     check_checksums(prepared, "run the prepare stage again")
     check_checksums(crossed.parent, "run the cross stage again")
-    check_checksums(observatory.parent, "run make observatory again")
+    check_checksums(observatory.parent, "run make gradients again")
     with recorder.record_run(stage.title, p.plain(), inputs=stage.digests(inputs)) as record:
         images = None if p.prepare.images is None else Path(p.prepare.root) / p.prepare.images
         settings = ReportSettings(**p.report)

@@ -15,7 +15,8 @@ from pipeline.errors import UserError
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("profiles/*.md"), *ROOT.glob("results/*.md")]
 BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
-TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+RULES = re.findall(r"^([\w -]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+TARGETS = {target for rule in RULES for target in rule.split()}
 STAGES = set(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"])
 RECORDS = {"observatory", "benchmarks", "cluster", "reliability"}  # PROFILE of make record that are no profiles
 

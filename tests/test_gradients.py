@@ -1,4 +1,4 @@
-"""`make observatory` on the smallest effort: the stage measures, writes and prints."""
+"""`make gradients` on the smallest effort: the stage measures, writes and prints."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_ten_photos_of_ones_own_go_from_the_folder_to_an_evaluated_speaker(photo
         assert run(stage, "--method", "psst_multinomial") == 0
     metrics = json.loads(Path("data/evaluation/psst_multinomial/metrics.json").read_text())
     assert metrics["test"]["images"] == COUNTS["test"]
-    for judge in ("own", "adapted", "before", "judge"):
+    for judge in ("own", "adapted", "pretrained", "judge"):
         assert 0 <= metrics["test"]["judges"][judge]["text_to_image"]["R@1"] <= 100
     captions = pq.read_table("data/evaluation/psst_multinomial/captions.parquet").to_pydict()
     assert captions["split"].count("test") == COUNTS["test"]

@@ -212,25 +212,6 @@ def test_a_lock_that_is_cut_within_a_line_is_removed(tmp_path, monkeypatch, caps
     assert capsys.readouterr().out.startswith("dvc.lock is cut, as a kill leaves it: removed")
 
 
-def test_evaluations_step_aside_for_the_grid_and_come_back(tmp_path, monkeypatch):
-    """What a killed run has set aside comes back, too."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "params.yaml").write_text("draw: {scenes: {}}\n")
-    (tmp_path / "data/evaluation.aside/mle").mkdir(parents=True)
-    (tmp_path / "data/evaluation").mkdir()
-    seen = []
-
-    class Recorded(repro.DvcJobs):
-        def run(self, threads: int, *command: str) -> int:
-            seen.append((command, os.listdir("data/evaluation")))
-            return 0
-
-    assert repro.run_grid(Recorded(lambda: None)) == 0
-    assert seen == [(("repro", "sweep"), []), (("repro", "--single-item", "cross", "report"), [])]
-    assert os.listdir("data/evaluation") == ["mle"]
-    assert not (tmp_path / "data/evaluation.aside").exists()
-
-
 def test_instances_and_what_they_need():
     waits = {"draw@x": set(), "prepare": {"draw@x"}, "train@a": {"prepare"}, "sweep": {"prepare"}, "report": {"sweep"}}
     assert repro.instances(waits) == {"draw@x": set(), "prepare": {"draw@x"}, "train@a": {"prepare"}}

@@ -18,6 +18,7 @@ from pipeline.models.agent_files import load_agent, save_agents
 from pipeline.runtime.checksums import SEAL, write_checksums
 from pipeline.training.loop import Training
 from pipeline.workflow import stage as door
+from pipeline.workflow.dependencies import write_code_digests
 from stages import draw, features, prepare, pretrain, retriever, train
 
 METHODS = ("wtf", "rl", "rl_unidirectional", "wtf_rl", "scst_discriminator", "scst_grammar", "psst_wtf")
@@ -208,6 +209,7 @@ def test_a_change_of_alpha_reruns_that_method_alone(folder):
     stages = ("retriever", "train@mle", "train@wtf", "train@wtf_rl")
     shutil.copytree(ROOT / "pipeline", folder / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "stages", folder / "stages", ignore=shutil.ignore_patterns("__pycache__"))
+    write_code_digests(json.loads((folder / "params.yaml").read_text()))
     for name in ("mle", "wtf", "wtf_rl"):
         assert trained("--method", name) == 0
     with Repo.init(no_scm=True) as repo:

@@ -87,7 +87,7 @@ def test_an_evaluation_holds_five_judges_and_says_what_it_lacks(world):
     for split in ("val", "test"):
         assert metrics[split]["images"] == 8
         assert set(metrics[split]["language"]) == {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"}
-        assert list(metrics[split]["judges"]) == ["own", "adapted", "before", "symbolic", "judge"]
+        assert list(metrics[split]["judges"]) == ["own", "adapted", "pretrained", "symbolic", "judge"]
         for found in metrics[split]["judges"].values():
             assert set(found) == {"text_to_image", "image_to_text", "galleries", "human"}
             for recall in (found["text_to_image"], found["human"]["image_to_text"]):
@@ -102,7 +102,7 @@ def test_an_evaluation_holds_five_judges_and_says_what_it_lacks(world):
     assert "judges=own+adapted+before+symbolic+judge" in metrics["signature"]
     captions = pq.read_table(world[0] / "data/evaluation/psst_multinomial/captions.parquet").to_pydict()
     assert captions["split"] == ["val"] * 8 + ["test"] * 8
-    assert all(1 <= rank <= 8 for name in ("own", "before", "judge") for rank in captions[f"rank_{name}"])
+    assert all(1 <= rank <= 8 for name in ("own", "pretrained", "judge") for rank in captions[f"rank_{name}"])
 
 
 def test_captions_without_training_are_measured_beside_the_pretrained_speaker_and_shown(world):
@@ -316,7 +316,7 @@ def test_a_killed_training_ends_with_the_same_bits(world, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "request_"), zip(KILLED, cycle((signal.SIGKILL, signal.SIGTERM, signal.SIGINT))))
 def test_a_stage_that_is_ended_at_random_gives_the_same_files_when_it_is_run_again(world, tmp_path, name, request_):
-    """A fast sample of `make torture`, in processes of their own."""
+    """A fast sample of `make fault-injection`, in processes of their own."""
     assert list(interrupted(work_of(world[0], tmp_path, name), [request_], seed=1)) == [""]
     assert not list(tmp_path.glob(".*.part")), "what a killed process left is gone after the next run"
 

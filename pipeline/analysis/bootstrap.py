@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.analysis.caption_files import read_rows
-from pipeline.analysis.judge_titles import NEAR, TEXT, Keys
+from pipeline.analysis.judge_titles import HARD_GALLERY, TEXT, Keys
 from pipeline.analysis.results import Point, Results, Run
 from pipeline.errors import UserError
 from pipeline.metrics.registry import COUNTED, MEANS
@@ -45,7 +45,11 @@ class Resamples:
         """
         if run.beside and keys[0] != "judges":
             return None  # the captions file has these scores for the method only
-        wanted = (run.column(NEAR if NEAR in keys else "rank", keys[1]), *keys[2:]) if keys[0] == "judges" else keys
+        wanted = (
+            (run.column(HARD_GALLERY if HARD_GALLERY in keys else "rank", keys[1]), *keys[2:])
+            if keys[0] == "judges"
+            else keys
+        )
         found, measured = self.numbers.get(run.place, {}).get(wanted), run.value("test", *keys)
         return None if found is None or measured is None else found[0] + (measured - found[1])
 
@@ -115,9 +119,9 @@ def interval(values: np.ndarray) -> tuple[float, float]:
 def _ranks(run: Run, judge: str) -> Iterator[str]:
     """Yield the columns of a judge's ranks of the run's captions and of its baseline captions."""
     yield run.column("rank", judge)
-    yield run.column(NEAR, judge)
+    yield run.column(HARD_GALLERY, judge)
     for name in {keys[2] for keys in run.numbers if keys[1] == "baselines"}:
-        yield replace(run, method=name, frozen=None, beside=run.speaker).column(NEAR, judge)
+        yield replace(run, method=name, frozen=None, beside=run.speaker).column(HARD_GALLERY, judge)
 
 
 def _captions(path: Path, ranks: Sequence[str]) -> dict[Place, pd.DataFrame]:
@@ -145,12 +149,12 @@ def _again(path: Path, frame: pd.DataFrame, drawn: np.ndarray) -> dict[Keys, tup
             columns["language", name] = frame[name].to_numpy(np.float64, na_value=np.nan)
         elif name.startswith("rank_") and frame[name].notna().all():
             columns |= {(name, TEXT, recall): 100.0 * (frame[name] <= k).to_numpy() for recall, k in RECALLS.items()}
-        elif NEAR in name:
+        elif HARD_GALLERY in name:
             there = (frame[name].fillna(0) > 0).to_numpy(dtype=bool)
             found = 100.0 * (frame[name][there] == 1).to_numpy(dtype=bool)
             if there.any():
                 again = drawn[:, there] @ found / np.maximum(drawn[:, there].sum(1), 1)
-                near[name, "galleries", NEAR, "R@1"] = again, float(found.mean())
+                near[name, "galleries", HARD_GALLERY, "R@1"] = again, float(found.mean())
     table = np.stack(list(columns.values()), axis=1)
     again, measured = drawn @ table / len(frame), table.mean(0)
     if "bleu" in frame:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-OWN, ADAPTED, BEFORE = "own", "adapted", "before"  # the judges that the report treats separately
+OWN, ADAPTED, PRETRAINED = "own", "adapted", "pretrained"  # the judges that the report treats separately
 TEXT = "text_to_image"
-NEAR = "neighbourhood"  # the hard gallery: images similar to the target
-NEAREST, SECOND = "R@1 near", "R@10"  # scores that compare methods: in the hard gallery, and in the whole split
+HARD_GALLERY = "neighbourhood"  # the hard gallery: images similar to the target
+HARD_RECALL, WHOLE_RECALL = (
+    "R@1 (hard)",
+    "R@10",
+)  # scores that compare methods: in the hard gallery, and in the whole split
 
 Keys = tuple[str, ...]  # the path to a number in a split of metrics.json
 
@@ -29,7 +32,7 @@ KNOWN = (
         "Adapted listener",
         "the listener before joint training, after learning on this speaker's captions while it stays frozen",
     ),
-    JudgeTitle(BEFORE, "Listener before", "the listener before joint training"),
+    JudgeTitle(PRETRAINED, "Pretrained listener", "the pretrained listener, before joint training"),
     JudgeTitle("judge", "Independent judge", "an independent judge"),
     JudgeTitle("symbolic", "Symbolic judge", "a judge without eyes, which holds what captions claim against the facts"),
 )
@@ -46,13 +49,13 @@ def ordered_judges(lists: Iterable[Iterable[str]]) -> dict[str, JudgeTitle]:
     return {name: judge_title(name) for names in longest_first for name in names}
 
 
-def recall_keys(judge: str, score: str = SECOND, *where: str) -> Keys:
+def recall_keys(judge: str, score: str = WHOLE_RECALL, *where: str) -> Keys:
     """Return the path to a recall by the judge, from text to image or in the direction or gallery `where`."""
     recall, _, near = score.partition(" ")
-    return "judges", judge, *(where or (("galleries", NEAR) if near else (TEXT,))), recall
+    return "judges", judge, *(where or (("galleries", HARD_GALLERY) if near else (TEXT,))), recall
 
 
-def human_recall_keys(judge: str, score: str = SECOND) -> Keys:
+def human_recall_keys(judge: str, score: str = WHOLE_RECALL) -> Keys:
     """Return the path to a recall of human captions by the judge."""
     judges, name, *rest = recall_keys(judge, score)
     return judges, name, "human", *rest

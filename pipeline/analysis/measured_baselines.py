@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pipeline.analysis.bootstrap import RECALLS, Resamples, interval
 from pipeline.analysis.comparison import Comparison, CurveReading, Estimate
-from pipeline.analysis.judge_titles import NEAREST, TEXT, Keys, recall_keys
+from pipeline.analysis.judge_titles import HARD_RECALL, TEXT, Keys, recall_keys
 from pipeline.analysis.results import CIDER, Point, Results, Run
 from pipeline.analysis.tradeoff import Curve
 
@@ -73,7 +73,7 @@ def not_above_template(
     found: dict[str, list[str]] = {}
     for judge in results.judges:
         for point in points:
-            both = samples.mean((point, template.point), *recall_keys(judge, NEAREST))
+            both = samples.mean((point, template.point), *recall_keys(judge, HARD_RECALL))
             if both is not None and interval(both[:, 0] - both[:, 1])[0] <= 0:
                 found.setdefault(judge, []).append(point.method)
     return found

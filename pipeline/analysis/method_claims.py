@@ -34,7 +34,7 @@ class MethodClaim(BaseModel):
     than: str
     judge: str | None = None
     at: Literal["chosen λ", "equal CIDEr", "equal recall"] = "equal CIDEr"
-    score: Literal["R@1 near", "R@1", "R@5", "R@10"] | None = None
+    score: Literal["R@1 (hard)", "R@1", "R@5", "R@10"] | None = None
 
     def applies_to(self, name: str | None) -> bool:
         """Return whether the claim is about the data set or profile `name`."""

@@ -11,7 +11,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipeline.analysis.judge_titles import ADAPTED, NEAREST, OWN, SECOND, JudgeTitle, Keys, ordered_judges, recall_keys
+from pipeline.analysis.judge_titles import (
+    ADAPTED,
+    HARD_RECALL,
+    OWN,
+    WHOLE_RECALL,
+    JudgeTitle,
+    Keys,
+    ordered_judges,
+    recall_keys,
+)
 from pipeline.errors import UserError
 from pipeline.metrics.registry import SHOWN
 from pipeline.runtime.checksums import check_captions, check_checksums, read_checksummed_json
@@ -43,7 +52,7 @@ class Run:
         return self.frozen or self.beside or self.method
 
     def column(self, what: str, judge: str) -> str:
-        """Return the captions file's column of `what` (rank, retrieved, NEAR) by `judge`.
+        """Return the captions file's column of `what` (rank, retrieved, HARD_GALLERY) by `judge`.
 
         For a frozen speaker, the own listener is the adapted one. Baseline captions have columns of their own.
         """
@@ -113,7 +122,9 @@ class Results:
     points: tuple[Point, ...]
     notes: tuple[str, ...] = ()
     files: tuple[Path, ...] = field(default=(), compare=False)
-    wanted: str | None = None  # the score that compares methods; None: NEAREST, or SECOND if it is not measured
+    wanted: str | None = (
+        None  # the score that compares methods; None: HARD_RECALL, or WHOLE_RECALL if it is not measured
+    )
 
     @property
     def runs(self) -> list[Run]:
@@ -133,12 +144,12 @@ class Results:
     @cached_property
     def score(self) -> str:
         """Return the score that selects settings, defines curves and compares methods."""
-        return self.wanted or (NEAREST if self.has(*recall_keys(self.first.name, NEAREST)) else SECOND)
+        return self.wanted or (HARD_RECALL if self.has(*recall_keys(self.first.name, HARD_RECALL)) else WHOLE_RECALL)
 
     @property
     def scores(self) -> list[str]:
         """Return `score` and the recall in the whole split, without duplicates."""
-        return list(dict.fromkeys((self.score, SECOND)))
+        return list(dict.fromkeys((self.score, WHOLE_RECALL)))
 
     def by(self, judge: str) -> Keys:
         """Return the path to the score by the judge."""
@@ -200,12 +211,12 @@ def read_results(
 ) -> Results:
     """Read sweep/cells.json and each evaluation's metrics.json; the methods named in `first` come first.
 
-    Methods are compared by `score`; None: as `Results.wanted`. A run of the chain with the settings of a cell is left
-    out, since the same stage made both. If its numbers differ from the cell's, a note is added. Raises UserError if a
-    file is missing or malformed, or if the captions next to it belong to another evaluation.
+    Methods are compared by `score`; None: as `Results.wanted`. A cell represents a method's own run with equal
+    settings: it is the same work, done once. Raises UserError if a file is missing or malformed, or if the captions
+    next to it belong to another evaluation.
     """
     check_checksums(sweep, "delete it and run the sweep stage again")
-    cells, notes = sweep / "cells.json", []
+    cells = sweep / "cells.json"
     entries, paths = read_results_json(cells), [folder / "metrics.json" for folder in evaluations]
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) and "cell" in entry for entry in entries):
         raise UserError(f"{cells}: expected a list of cells with their names; delete it and run the sweep again.")
@@ -221,10 +232,6 @@ def read_results(
             raise UserError(
                 f"{cells}: two cells of one method have the same settings; delete data/sweep and repeat the sweep."
             )
-        if not _same(twin.numbers, run.numbers):
-            notes.append(
-                f"{run.method}: the single run and the sweep's cell with the same settings have different numbers."
-            )
     if not runs:
         raise UserError(f"{cells}: no cell, and no evaluation beside it; run the sweep or evaluate a method first.")
     order = {method: n for n, method in enumerate(dict.fromkeys((*first, *(run.method for run in runs.values()))))}
@@ -233,7 +240,7 @@ def read_results(
         groups.setdefault(run.point, []).append(run)
     points = [Point(tuple(sorted(group, key=lambda run: _rank(run.settings.get("seed"))))) for group in groups.values()]
     points.sort(key=lambda point: (order[point.method], [_rank(value) for _, value in sorted(point.settings.items())]))
-    return Results(tuple(points), tuple(notes), (cells, *paths), score)
+    return Results(tuple(points), (), (cells, *paths), score)
 
 
 def _with_its_captions(path: Path) -> Any:
@@ -242,13 +249,6 @@ def _with_its_captions(path: Path) -> Any:
         raise UserError(f"{path}: is of the method {entry['method']}; run the evaluate stage again")
     check_captions(path, entry)
     return entry
-
-
-def _same(left: Mapping[Keys, float], right: Mapping[Keys, float]) -> bool:
-    """Return whether both mappings are equal, up to the summation order of several threads."""
-    return left.keys() == right.keys() and all(
-        math.isclose(value, right[keys], rel_tol=1e-6, abs_tol=1e-9) for keys, value in left.items()
-    )
 
 
 def with_frozen_speakers(results: Results, methods: Container[str]) -> Results:

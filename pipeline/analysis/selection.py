@@ -30,8 +30,8 @@ class ReportSettings:
     score_levels: Annotated[tuple[Positive, ...], *Each] | None = (
         None  # levels of language tables, %; None: from curves
     )
-    # score that selects λ (by the first judge) and compares methods; None: R@1 near if it is measured, else R@10
-    score: Literal["R@1 near", "R@1", "R@5", "R@10"] | None = None
+    # score that selects λ (by the first judge) and compares methods; None: R@1 (hard) if it is measured, else R@10
+    score: Literal["R@1 (hard)", "R@1", "R@5", "R@10"] | None = None
 
 
 class SelectionBasis(StrEnum):

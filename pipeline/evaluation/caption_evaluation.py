@@ -19,7 +19,7 @@ from pipeline.errors import UserError
 from pipeline.evaluation.baseline_captions import BaselineCaptioner
 from pipeline.evaluation.caption_truth import TruthChecker
 from pipeline.evaluation.generate import generate_captions
-from pipeline.evaluation.hard_gallery import NEAR, HardGallery
+from pipeline.evaluation.hard_gallery import HARD_GALLERY, HardGallery
 from pipeline.evaluation.human_likelihood import human_log_likelihood
 from pipeline.evaluation.human_reference import human_reference
 from pipeline.evaluation.judges import Judge, JudgedCaptions, judge_retrieval, judged_captions, sample_galleries
@@ -33,7 +33,7 @@ from pipeline.models.decoder import Decoder
 from pipeline.types import Batch
 
 BATCH = 128
-KEPT = ("caption", NEAR)  # prefixes of the columns kept of a baseline
+KEPT = ("caption", HARD_GALLERY)  # prefixes of the columns kept of a baseline
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class EvaluationSplit:
 
     rows: np.ndarray
     references: Sequence[Sequence[str]]
-    near: Mapping[str, torch.Tensor]
+    hard_gallery: Mapping[str, torch.Tensor]
     distractors: Mapping[str, torch.Tensor]
 
 
@@ -60,14 +60,14 @@ class Evaluation:
     language: LanguageScorer
     beam: int
     device: torch.device
-    near: HardGallery | None = None
-    several: MultiSample | None = None
+    hard_gallery: HardGallery | None = None
+    multi_sample: MultiSample | None = None
     truth: TruthChecker | None = None  # by the facts of drawn images
     baselines: Mapping[str, BaselineCaptioner] = field(default_factory=dict)  # evaluated along with the speaker
     not_computed: dict[str, str] = field(default_factory=dict)
     no_repeat: int | None = None  # n of the n-grams that no caption repeats
     rerank: Reranker | None = None  # replaces the beam by reranked samples
-    near_by: str | None = None  # definition of the hard gallery in the signature
+    hard_gallery_name: str | None = None  # definition of the hard gallery in the signature
 
     def split(self, speaker: Decoder, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
         """Return the results of `split`, as metrics.json holds them, and the columns of captions.parquet.
@@ -105,11 +105,11 @@ class Evaluation:
             "file": self.prepared.files.take(rows).to_pylist(),
             **columns,
         }
-        if self.several:
-            sets = self.several.captions(speaker, batches, vocabulary, self.device, self.no_repeat)
-            results["several"] = {name: self._measured(each, about.references) for name, each in sets.items()}
+        if self.multi_sample:
+            sets = self.multi_sample.captions(speaker, batches, vocabulary, self.device, self.no_repeat)
+            results["multi_sample"] = {name: self._measured(each, about.references) for name, each in sets.items()}
             best = self.language.score([each[0] for each in sets["beams"]], about.references)
-            results["several"]["beams"]["best"] = best.scores
+            results["multi_sample"]["beams"]["best"] = best.scores
             columns |= sets
         if self.truth:
             repeated = rows.repeat([len(people) for people in about.references])
@@ -131,17 +131,17 @@ class Evaluation:
             objective,
             splits,
             self.judges,
-            self.several,
+            self.multi_sample,
             gamma,
-            self.near_by,
+            self.hard_gallery_name,
             self.no_repeat,
             self.rerank.samples if self.rerank else None,
         )
 
     def _about(self, rows: np.ndarray, pooled: torch.Tensor) -> EvaluationSplit:
-        near = {NEAR: self.near(rows)} if self.near else {}
+        hard = {HARD_GALLERY: self.hard_gallery(rows)} if self.hard_gallery else {}
         texts = [self.prepared.texts(row) for row in rows]
-        return EvaluationSplit(rows, texts, near, near | sample_galleries(pooled))
+        return EvaluationSplit(rows, texts, hard, hard | sample_galleries(pooled))
 
     def _worth(self, said: JudgedCaptions, about: EvaluationSplit) -> tuple[dict[str, Any], dict[str, list[Any]]]:
         """Return metrics of one caption per image, as metrics.json holds them, and the columns of captions.parquet."""
@@ -156,8 +156,8 @@ class Evaluation:
             results["judges"][name] = {**found.recalls(), "galleries": found.galleries}
             columns[f"rank_{name}"] = found.by_caption.tolist()
             columns[f"retrieved_{name}"] = rows[found.retrieved].tolist()
-            if NEAR in found.among:
-                columns[f"{NEAR}_{name}"] = found.among[NEAR].tolist()
+            if HARD_GALLERY in found.among:
+                columns[f"{HARD_GALLERY}_{name}"] = found.among[HARD_GALLERY].tolist()
         columns |= {name: each.tolist() for name, each in language.per_caption.items() if name in MEANS}
         if language.bleu_counts is not None:
             columns["bleu"] = language.bleu_counts.tolist()
@@ -184,5 +184,8 @@ class Evaluation:
             torch.from_numpy(np.nonzero(there)[0]),
         )
         gallery = torch.from_numpy(about.rows)
-        found = {name: judge_retrieval(judge, said, owners, gallery, about.near) for name, judge in self.judges.items()}
+        found = {
+            name: judge_retrieval(judge, said, owners, gallery, about.hard_gallery)
+            for name, judge in self.judges.items()
+        }
         return {name: {**each.recalls(), "galleries": each.galleries} for name, each in found.items()}

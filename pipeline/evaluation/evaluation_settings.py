@@ -85,7 +85,7 @@ def open_evaluation(
             None if parts.truth is None else parts.truth(prepared),
             {name: builders[name](prepared, store) for name in settings.baselines},
             no_repeat=settings.no_repeat,
-            near_by=None if gallery is None else str(gallery),
+            hard_gallery_name=None if gallery is None else str(gallery),
             rerank=None if settings.rerank is None else Reranker(settings.rerank, own_judge(sources)),
         )
 

@@ -12,7 +12,7 @@ from pipeline.metrics.retrieval import similar_distractors
 
 HardGallery = Callable[[np.ndarray], Tensor]
 """Function of images (M,), rows of the prepared data; returns places (M, K) of similar images, padded with −1."""
-NEAR = "neighbourhood"  # the gallery's name
+HARD_GALLERY = "neighbourhood"  # the gallery's name
 
 
 def galleries_by_vectors(look: Callable[[Tensor], Tensor], images: int) -> HardGallery:
@@ -21,10 +21,10 @@ def galleries_by_vectors(look: Callable[[Tensor], Tensor], images: int) -> HardG
     The distance is that of `similar_distractors`.
     """
 
-    def near(rows: np.ndarray) -> Tensor:
+    def find_similar(rows: np.ndarray) -> Tensor:
         return similar_distractors(look(torch.from_numpy(rows)).cpu(), min(images, len(rows)) - 1)
 
-    return near
+    return find_similar
 
 
 def galleries_by_key(keys: Sequence[Hashable]) -> Tensor:

@@ -26,27 +26,27 @@ def protocol_signature(
     objective: RewardProtocol,
     splits: Sequence[str],
     judges: Iterable[str],
-    several: MultiSample | None = None,
+    multi_sample: MultiSample | None = None,
     gamma: float = 1.0,
-    near: str | None = None,
+    hard_gallery: str | None = None,
     no_repeat: int | None = None,
     rerank: int | None = None,
 ) -> str:
     """Return one line like sacreBLEU's: data, gallery, judges, ties, decoding, reward, tokeniser, versions.
 
     `gamma`, the guidance scale, appears unless it is 1. `rerank`, the number of samples that the speaker's own listener
-    ranks, appears if given. `near`, the definition of the hard gallery, appears if given.
+    ranks, appears if given. `hard_gallery`, the definition of the hard gallery, appears if given.
     """
     images = prepared.manifest["images"]
     parts = {
         "data": prepared.manifest["dataset"],
         "gallery": "+".join(f"{split}:{images[split]}" for split in splits),
-        **({"near": near} if near else {}),
+        **({"hard-gallery": hard_gallery} if hard_gallery else {}),
         "judges": "+".join(judges),
         "recall": "text-to-image,image-to-text",
         "ties": "against",
         "decode": ("greedy" if beam == 1 else f"beam:{beam}") + (f",no-repeat:{no_repeat}" if no_repeat else ""),
-        **({"several": f"samples:{several.samples},beams:{several.beams}"} if several else {}),
+        **({"multi-sample": f"samples:{multi_sample.samples},beams:{multi_sample.beams}"} if multi_sample else {}),
         **({} if gamma == 1 else {"guidance": f"{gamma:g}"}),
         **({"rerank": f"samples:{rerank},among:split"} if rerank else {}),
         "words": f"<={prepared.max_words},no UNK",

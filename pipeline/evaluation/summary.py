@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.evaluation.hard_gallery import NEAR
+from pipeline.evaluation.hard_gallery import HARD_GALLERY
 
 
 def summary_metrics(found: Mapping[str, Any]) -> dict[str, float]:
@@ -21,5 +21,5 @@ def summary_metrics(found: Mapping[str, Any]) -> dict[str, float]:
     for name, judge in found["judges"].items():
         numbers[f"R@10 {name}"] = judge["text_to_image"]["R@10"]
     for name, judge in found["judges"].items():
-        numbers[f"R@1 near {name}"] = judge["galleries"].get(NEAR, {}).get("R@1")
+        numbers[f"R@1 (hard) {name}"] = judge["galleries"].get(HARD_GALLERY, {}).get("R@1")
     return {name: value for name, value in numbers.items() if value is not None}

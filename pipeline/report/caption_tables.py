@@ -62,7 +62,7 @@ def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
     facts = ("test", "faithfulness", "by_kind")
     kinds = dict.fromkeys(keys[3] for run in results.runs for keys in run.numbers if keys[:3] == facts)
     told = [("true", "precision"), ("told", "told")]
-    samples, beams = (count(results, "several", kind, "captions") for kind in SETS)
+    samples, beams = (count(results, "multi_sample", kind, "captions") for kind in SETS)
     tables: list[tuple[str, str, list[tuple[str, Keys, int, str]], list[str]]] = [
         (
             "faithfulness",
@@ -103,13 +103,13 @@ def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
         (
             "best",
             "The best caption of a wide beam, test split",
-            [(name, ("several", "beams", "best", name), digits, "") for name, digits in BEST.items()],
+            [(name, ("multi_sample", "beams", "best", name), digits, "") for name, digits in BEST.items()],
             [f"Of a beam of {beams}."],
         ),
         (
-            "several",
+            "multi_sample",
             "Several captions of each image, test split",
-            [(name, ("several", kind, name), 3, group) for kind, group in SETS.items() for name in MEASURES],
+            [(name, ("multi_sample", kind, name), 3, group) for kind, group in SETS.items() for name in MEASURES],
             [
                 f"{samples} drawn at random, and the {beams} best of a beam of that width. CIDEr: mean over them; "
                 "Div-n: different n-grams, per word, of an image's captions; mBLEU-4: of each against the image's "

@@ -13,7 +13,7 @@ from pipeline.report.method_names import published_name
 from pipeline.report.result_file import FOLDER, PrintedTable, ResultFile
 from pipeline.runtime.files import write_atomically
 
-_DETAILS = re.compile(r"[:;(]")  # after these, a caption gives units and conditions
+_DETAILS = re.compile(r"[:;]|\((?!hard\))")  # after these, a caption gives units and conditions
 _REPLACED = {"λ": "lambda", "ρ": "rho", "@": "", "%": ""}
 
 

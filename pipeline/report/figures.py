@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from pipeline.analysis.comparison import Comparison
-from pipeline.analysis.judge_titles import BEFORE, OWN, Keys, human_recall_keys
+from pipeline.analysis.judge_titles import OWN, PRETRAINED, Keys, human_recall_keys
 from pipeline.analysis.results import Point, Results, named_setting
 from pipeline.analysis.selection import Choice
 from pipeline.analysis.tradeoff import curves
@@ -74,7 +74,7 @@ def drift_panel(results: Results, choices: Sequence[Choice]) -> PlotPanel | None
         across=f"{score} of its speaker's captions →",
         up=f"{score} of human captions →",
         series=_series(results, choices, x, y),
-        level=_band(results, human_recall_keys(BEFORE, score)),
+        level=_band(results, human_recall_keys(PRETRAINED, score)),
         level_words="before joint training",
     )
     return None if panel.empty else panel

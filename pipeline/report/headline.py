@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipeline.analysis.bootstrap import Resamples, interval
-from pipeline.analysis.judge_titles import NEAREST
+from pipeline.analysis.judge_titles import HARD_RECALL
 from pipeline.analysis.results import Results
 from pipeline.analysis.selection import Choice
 from pipeline.report.gallery import GalleryPicture, ShownCaption
@@ -22,7 +22,7 @@ from pipeline.report.tables import (
 )
 
 FOUND = {
-    NEAREST: "ranks the right image first in the hard gallery",
+    HARD_RECALL: "ranks the right image first in the hard gallery",
     "R@1": "ranks the right image first among {images:,}",
     "R@5": "ranks the right image among the first five of {images:,}",
     "R@10": "ranks the right image among the first ten of {images:,}",

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.analysis.comparison import Comparison, Estimate
-from pipeline.analysis.judge_titles import NEAR, TEXT, Keys, recall_keys
+from pipeline.analysis.judge_titles import HARD_GALLERY, TEXT, Keys, recall_keys
 from pipeline.analysis.results import LANGUAGE, Results
 from pipeline.report.caption_tables import DIVERSITY, READER
 from pipeline.report.method_names import published_name
@@ -46,8 +46,8 @@ def curve_csv(results: Results) -> str:
         ("median rank", "median_rank", ()),
         ("human R@10", "R@10", ("human", TEXT)),
         *((f"{size} R@10", "R@10", ("galleries", size)) for size in GALLERIES),
-        ("R@1 near", "R@1", ("galleries", NEAR)),
-        ("MRR near", "MRR", ("galleries", NEAR)),
+        ("R@1 (hard)", "R@1", ("galleries", HARD_GALLERY)),
+        ("MRR (hard)", "MRR", ("galleries", HARD_GALLERY)),
     ]:
         keys |= {f"{label} {judge}": recall_keys(judge, measure, *where) for judge in judges}
     keys |= {key: ("diversity", key) for key in DIVERSITY}
@@ -80,7 +80,7 @@ def comparison_csv(comparison: Comparison) -> str:
                     "fixed": fixed,
                     "at": slice_.level,
                     "method": reading.curve.label,
-                    "metric": " ".join([keys[-1], *["near"] * (NEAR in keys)]),
+                    "metric": " ".join([keys[-1], *["(hard)"] * (HARD_GALLERY in keys)]),
                 }
                 row |= {"judge": judge, "bound": "≥" if reading.above else "", **_numbers(found)}
                 difference = slice_.differences.get(reading.curve.label, {}).get(judge)

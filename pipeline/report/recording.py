@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import platform
 import re
@@ -21,14 +20,14 @@ from pipeline.runtime.checksums import check_checksums
 from pipeline.runtime.files import sha256, write_atomically
 
 OTHERS = {  # folders in data/ and the commands that write them; profiles use data/report
-    "observatory": "make observatory",
+    "observatory": "make gradients",
     "benchmarks": "make bench",
     "cluster": "python benchmarks/cluster.py",
     "costs": "make costs",
-    "reliability": "make torture",
+    "reliability": "make fault-injection",
     "mutants": "make mutants",
-    "observatory_scenes": "make observatory TRAINED=data",
-    "observatory_flickr8k": "make observatory TRAINED=data",
+    "observatory_scenes": "make gradients TRAINED=data",
+    "observatory_flickr8k": "make gradients TRAINED=data",
 }
 CODE = ("pipeline", "stages", "benchmarks", "profiles", "dvc.yaml", "Snakefile")
 
@@ -94,13 +93,8 @@ def _of_profile(root: Path, name: str, profile_text: Callable[[str, Path], str])
         raise UserError(f"{error}; nor is it one of {', '.join(OTHERS)}") from None
     if (root / "params.yaml").read_text(encoding="utf-8") != text:
         raise UserError(f"params.yaml is not the profile {name}, so data/report is of another run")
-    shown = {row["method"].removeprefix("frozen_") for row in _curve(root / "data" / "report")}
-    cells = root / "data" / "sweep" / "cells.json"
-    check_checksums(cells.parent, "delete it and run the sweep stage again")
-    in_grid = {cell["method"] for cell in json.loads(cells.read_text(encoding="utf-8"))} if cells.is_file() else set()
-    single = {file.parent.name for file in (root / "data" / "evaluation").glob("*/metrics.json")}
-    grid_alone = shown <= in_grid and not shown <= single  # `make results` makes no single runs
-    return f"make {'results' if grid_alone else 'repro'} PROFILE={name}"
+    check_checksums(root / "data" / "sweep", "delete it and run the sweep stage again")
+    return f"make repro PROFILE={name}"
 
 
 def _drawn(root: Path, name: str, picture: Path) -> PrintedFigure:

@@ -14,10 +14,10 @@ from typing import Any
 from pipeline.analysis.bootstrap import Resamples
 from pipeline.analysis.judge_titles import (
     ADAPTED,
-    BEFORE,
-    NEAR,
-    NEAREST,
+    HARD_GALLERY,
+    HARD_RECALL,
     OWN,
+    PRETRAINED,
     TEXT,
     human_recall_keys,
     judge_title,
@@ -59,8 +59,8 @@ def results_table(
     if forward:
         columns += [language_column(name, "Language metrics") for name in measured_language(results)]
     for judge in results.judges.values():
-        if forward and results.has(*recall_keys(judge.name, NEAREST)):
-            columns.append(metric_column(NEAREST, recall_keys(judge.name, NEAREST), group=judge.title))
+        if forward and results.has(*recall_keys(judge.name, HARD_RECALL)):
+            columns.append(metric_column(HARD_RECALL, recall_keys(judge.name, HARD_RECALL), group=judge.title))
         columns += recall_columns(judge.name, judge.title, direction)
     what = "from caption to image" if forward else "from image to caption"
     return fill_table(
@@ -71,7 +71,7 @@ def results_table(
         [
             *_spread_note(choices),
             *_choice_notes(results, choices),
-            *([*_near_notes(results, choices, samples), *_not_computed(results)] if forward else ()),
+            *([*_hard_gallery_notes(results, choices, samples), *_not_computed(results)] if forward else ()),
         ],
     )
 
@@ -118,17 +118,18 @@ def compact_tables(results: Results, choices: Sequence[Choice], samples: Resampl
     """
     columns = [*(setting_column(name) for name in _dials(results)), replace(SEEDS, group="")]
     columns += [language_column("CIDEr")]
-    columns += [_by(results.score, judge) for judge in results.judges]
+    judges = [judge for judge in results.judges if judge not in (ADAPTED, PRETRAINED)]  # those do not fit
+    columns += [_by(results.score, judge) for judge in judges]
     columns += [metric_column("repeats", ("diversity", "repetition"), 3, spread=False)]
     more = [language_column(name, spread=False) for name in measured_language(results)[1:]]
-    more += [_three(judge) for judge in results.judges if judge != ADAPTED]  # it does not fit into a terminal
-    judges = "; ".join(f"{judge.name}: {judge.words}" for judge in results.judges.values())
+    more += [_three(judge) for judge in judges]
+    titles = "; ".join(f"{judge.name}: {judge.words}" for judge in results.judges.values())
     notes = [
         f"Recall in % for {count(results, 'images')} test images, from caption to image, and median rank (med). "
-        f"Judges: {judges}.",
+        f"Judges: {titles}.",
         *_spread_note(choices),
         *_choice_notes(results, choices),
-        *_near_notes(results, choices, samples),
+        *_hard_gallery_notes(results, choices, samples),
         *_not_computed(results),
         *results.notes,
     ]
@@ -161,13 +162,13 @@ def galleries_table(results: Results, choices: Sequence[Choice]) -> Table | None
     judges = [judge for judge in results.judges if judge != ADAPTED]
     sizes = [size for size in GALLERIES if any(results.has(*recall_keys(j, "R@10", "galleries", size)) for j in judges)]
     places = {"Whole split": (), **{GALLERIES[size]: ("galleries", size) for size in sizes}}
-    if any(results.has(*recall_keys(judge, NEAREST)) for judge in judges):
-        places["Near"] = ("galleries", NEAR)
+    if any(results.has(*recall_keys(judge, HARD_RECALL)) for judge in judges):
+        places["Hard gallery"] = ("galleries", HARD_GALLERY)
     columns = [
         metric_column(f"{recall} {judge}", recall_keys(judge, recall, *where), 1, group)
         for group, where in places.items()
         for judge in judges
-        for recall in ("R@1", "MRR" if NEAR in where else "R@10")
+        for recall in ("R@1", "MRR" if HARD_GALLERY in where else "R@10")
     ]
     words = "; ".join(f"{judge}: {results.judges[judge].words}" for judge in judges)
     notes = [f"Judges: {words}. Similar images: those nearest to the right one. MRR: mean of 1 / rank."]
@@ -179,7 +180,7 @@ def galleries_table(results: Results, choices: Sequence[Choice]) -> Table | None
 def drift_table(results: Results, choices: Sequence[Choice]) -> Table | None:
     """Return recall of human captions by each method's listener before and after joint training; None if unknown."""
     columns = [
-        metric_column("before", human_recall_keys(BEFORE, results.score)),
+        metric_column("before", human_recall_keys(PRETRAINED, results.score)),
         metric_column("after", human_recall_keys(OWN, results.score)),
         TableColumn("drift", show=lambda point: typographic_sign(_summary(drift(point, results.score)))),
     ]
@@ -188,14 +189,14 @@ def drift_table(results: Results, choices: Sequence[Choice]) -> Table | None:
         "the listener retrieves fewer images by human captions than before."
     ]
     caption = f"Drift of the listener: {results.score} of human captions in %, test split"
-    found = all(results.has(*human_recall_keys(judge, results.score)) for judge in (OWN, BEFORE))
+    found = all(results.has(*human_recall_keys(judge, results.score)) for judge in (OWN, PRETRAINED))
     rows = [row for row in chosen_rows(choices) if row[2]]
     return fill_table("drift", caption, rows, columns, notes, "Listener of") if found else None
 
 
 def drift(point: Point, score: str) -> list[float | None]:
     """Return per seed the own listener's score on human captions minus the pretrained listener's; None if unknown."""
-    pairs = [[run.value("test", *human_recall_keys(judge, score)) for judge in (OWN, BEFORE)] for run in point.runs]
+    pairs = [[run.value("test", *human_recall_keys(judge, score)) for judge in (OWN, PRETRAINED)] for run in point.runs]
     return [None if own is None or before is None else own - before for own, before in pairs]
 
 
@@ -289,14 +290,17 @@ def _choice_notes(results: Results, choices: Sequence[Choice]) -> list[str]:
     return notes
 
 
-def _near_notes(results: Results, choices: Sequence[Choice], samples: Resamples | None) -> list[str]:
-    """Return notes on R@1 near, on the rows without training, and on methods not clearly above the template."""
-    judges = [judge for judge in results.judges.values() if results.has(*recall_keys(judge.name, NEAREST))]
+def _hard_gallery_notes(results: Results, choices: Sequence[Choice], samples: Resamples | None) -> list[str]:
+    """Return notes on R@1 (hard), on the rows without training, and on methods not clearly above the template."""
+    judges = [judge for judge in results.judges.values() if results.has(*recall_keys(judge.name, HARD_RECALL))]
     if not judges:
         return []
-    at_random = statistics.fmean(results.values(*recall_keys(judges[0].name, "random near")))
+    at_random = statistics.fmean(results.values(*recall_keys(judges[0].name, "random (hard)")))
     found = measured_baselines(results)
-    notes = [f"{NEAREST}: {_near(results)}; {at_random:.1f} at random. Images without such another are left out."]
+    notes = [
+        f"{HARD_RECALL}: {_describe_hard_gallery(results)}; {at_random:.1f} at random. Images without such another are "
+        "left out."
+    ]
     if found:
         told = {b.name: BASELINES[b.name].format(method=b.beside.method) for b in found}
         notes.append(f"Without training: {'; '.join(f'{name}: {words}' for name, words in told.items())}.")
@@ -306,16 +310,16 @@ def _near_notes(results: Results, choices: Sequence[Choice], samples: Resamples 
             short = not_above_template(results, points, template, samples)
             said = [f"{judge.name}: {', '.join(short.get(judge.name, [])) or 'none'}" for judge in judges]
             notes.append(
-                f"Not clearly above the template by {NEAREST} (the 95% interval of the difference includes 0 or is "
+                f"Not clearly above the template by {HARD_RECALL} (the 95% interval of the difference includes 0 or is "
                 f"below it), by judge: {'; '.join(said)}."
             )
     return notes
 
 
-def _near(results: Results) -> str:
+def _describe_hard_gallery(results: Results) -> str:
     """Return a description of the hard gallery, by the protocol."""
     parts = dict(part.partition("=")[::2] for run in results.runs for part in run.signature.split("|"))
-    by, _, images = parts.get("near", "").partition(":")
+    by, _, images = parts.get("hard-gallery", "").partition(":")
     if not images:
         return "among the images that share place, weather and light with the right one, so that these identify none"
     others = f"among the right one and the {int(images) - 1} nearest to it"

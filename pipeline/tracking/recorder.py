@@ -56,7 +56,7 @@ class RunRecord:
         return os.environ | {PARENT: self.key}
 
     def metrics(self, values: Mapping[str, float], step: int) -> None:
-        """Record numbers of one step; `@`, which MLflow does not allow in names, becomes `_at_`."""
+        """Record numbers of one step. MLflow allows no `@` and no brackets: `R@1 (hard)` becomes `R_at_1 hard`."""
         if self._file:
             numbers = {_name(name): float(value) for name, value in values.items()}
             self._record({"metrics": numbers, "step": step, "time": now()})
@@ -257,7 +257,7 @@ def _flat(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
 
 
 def _name(name: str) -> str:
-    return re.sub(r"[^\w\-. :/]", "_", name.replace("@", "_at_"))[:250]
+    return re.sub(r"[^\w\-. :/]", "_", re.sub(r"[()]", "", name.replace("@", "_at_")))[:250]
 
 
 def _warn(line: str) -> None:

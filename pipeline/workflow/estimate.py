@@ -74,7 +74,7 @@ def makespan(chains: int, seconds: Sequence[float], slots: int, overhead: float 
 def estimate_grid(
     grid: Sequence[GridCell], machines: int, cores: int, memory: float | None, overhead: float, seconds: float | None
 ) -> str:
-    """Return the text that `make foretell` prints. `seconds`: per cell where none has run; `memory`: GB per machine.
+    """Return the text that `make estimate` prints. `seconds`: per cell where none has run; `memory`: GB per machine.
 
     Raises UserError where no times are known, or where a job's memory does not fit in a machine.
     """
@@ -141,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seconds = (params.get("sweep") or {}).get("seconds_per_cell")
         print(estimate_grid(cells(params), options.machines, options.cores, options.memory, options.overhead, seconds))
 
-    return run_command("foretell", work)
+    return run_command("estimate", work)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ all the grid, which uses all cores itself.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -31,7 +30,6 @@ from pipeline.runtime.command import report_failure
 from pipeline.workflow.grid_cells import cores, gpus
 
 LOCK, RWLOCK = Path("dvc.lock"), Path(".dvc/tmp/rwlock")
-EVALUATION = Path("data/evaluation")
 VALIDATE = "validate"
 
 
@@ -188,34 +186,10 @@ def run_stale(jobs: DvcJobs) -> int:
     return jobs.run(cores(), "--wait-for-lock", "repro")
 
 
-def run_grid(jobs: DvcJobs) -> int:
-    """Run the grid and the stages that depend on it. Evaluations of single runs are set aside meanwhile."""
-    check_annotations()
-    aside = EVALUATION.with_suffix(".aside")
-    _put_back(aside)  # after a kill, the folder is still set aside
-    if EVALUATION.exists():
-        EVALUATION.rename(aside)
-    try:
-        EVALUATION.mkdir(parents=True)
-        Path("data/models").mkdir(exist_ok=True)
-        return jobs.run(cores(), "repro", "sweep") or jobs.run(cores(), "repro", "--single-item", "cross", "report")
-    except signals.Stopped:
-        jobs.end()
-        raise
-    finally:
-        _put_back(aside)
-
-
-def _put_back(aside: Path) -> None:
-    if aside.exists():
-        shutil.rmtree(EVALUATION, ignore_errors=True)
-        aside.rename(EVALUATION)
-
-
 def main(arguments: Sequence[str] = ()) -> int:
     """Return the exit status: 0, DVC's own, 2 for a user error, or 128 + signal after a request to end."""
-    if list(arguments) not in ([], ["--grid"]):
-        print("usage: python -m pipeline.workflow.repro [--grid]", file=sys.stderr)
+    if arguments:
+        print("usage: python -m pipeline.workflow.repro", file=sys.stderr)
         return 2
     signals.adopt_orphans()
     with signals.noting_requests() as asked:
@@ -223,7 +197,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         try:
             keep_private()
             remove_partial_files()
-            return run_grid(jobs) if arguments else run_stale(jobs)
+            return run_stale(jobs)
         except signals.Stopped as stopped:
             ended = ", ".join(jobs.end()) or "nothing was at work"
             print(f"repro: ended by {stopped} ({ended}); the same command goes on from here", file=sys.stderr)

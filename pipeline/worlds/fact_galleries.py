@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
-from pipeline.evaluation.hard_gallery import NEAR, HardGallery, galleries_by_key
+from pipeline.evaluation.hard_gallery import HARD_GALLERY, HardGallery, galleries_by_key
 from pipeline.worlds.films.film_facts import FACTS as FILM_FACTS
 from pipeline.worlds.scenes.scene_facts import FACTS
 
@@ -39,4 +39,4 @@ def galleries_by_facts(prepared: Prepared) -> HardGallery:
 
 
 def _group(record: dict[str, Hashable]) -> Hashable:
-    return record.get(NEAR, (record["setting"], record["weather"], record["light"]))
+    return record.get(HARD_GALLERY, (record["setting"], record["weather"], record["light"]))

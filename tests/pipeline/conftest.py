@@ -31,14 +31,14 @@ def both(ten: float | None) -> dict[str, Any]:
 
 
 def split(cider: float | None, own: float | None, images: int = 40) -> dict[str, Any]:
-    """A split with easily computed numbers: before = own − 5, judge = own − 20, human 60 / 61 / 41."""
+    """A split with easily computed numbers: pretrained = own − 5, judge = own − 20, human 60 / 61 / 41."""
     language = {"BLEU-4": 0.25, "METEOR": 0.22, "ROUGE-L": 0.5}
     return {
         "images": images,
         "language": language | ({} if cider is None else {"CIDEr": cider}),
         "judges": {
             "own": both(own) | {"human": both(60.0)},
-            "before": both(None if own is None else own - 5) | {"human": both(61.0)},
+            "pretrained": both(None if own is None else own - 5) | {"human": both(61.0)},
             "judge": both(None if own is None else own - 20) | {"human": both(41.0)},
         },
         "diversity": {"words_per_caption": 8.2, "distinct_captions": 0.9, "repetition": 0.05, "unfinished": 0.01},
@@ -121,7 +121,11 @@ def captions(entry: dict[str, Any]) -> list[dict[str, Any]]:
     words = " ".join(f"{key} {value}" for key, value in entry["settings"].items())
     return [
         {"split": "test" if n >= 4 else "val", "image": n, "id": str(100 + n), "file": f"{n}.jpg"}
-        | {"caption": f"{entry['method']} says {words} of <b>{n}</b> & $x$", "rank_own": n + 1, "rank_before": n + 2}
+        | {
+            "caption": f"{entry['method']} says {words} of <b>{n}</b> & $x$",
+            "rank_own": n + 1,
+            "rank_pretrained": n + 2,
+        }
         | {"rank_judge": None}
         for n in range(12)
     ]
@@ -135,7 +139,7 @@ def _parquet(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 VAL, TEST = 8, 32  # images of the full world
-HELP = {"own": 0.30, "adapted": 0.22, "before": 0.10, "judge": 0.05}  # what a judge gains from discriminability
+HELP = {"own": 0.30, "adapted": 0.22, "pretrained": 0.10, "judge": 0.05}  # what a judge gains from discriminability
 
 
 def full_cell(
@@ -222,7 +226,7 @@ def _numbers(rows: list[dict[str, Any]], ranks: dict[str, Any], count: int) -> d
         return {key: found[key] for key in ("R@1", "R@5", "R@10")}
 
     human = np.arange(count) % 25 + 1
-    shift = {"own": -1, "adapted": 0, "before": 1, "judge": 2}
+    shift = {"own": -1, "adapted": 0, "pretrained": 1, "judge": 2}
     kinds = {
         "colour": {"precision": 0.75, "told": 0.25, "claims": 1.5},
         "count": {"precision": 0.5, "told": 0.4, "claims": 0.5},
@@ -284,7 +288,7 @@ def full_grid() -> list[dict[str, Any]]:
 def crossed() -> dict[str, Any]:
     """Captions of three methods heard by five listeners, two seeds; one pair was not measured."""
     names = ["mle", "luo", "psst_multinomial"]
-    listeners = ["before", "judge", *names, "adapted"]
+    listeners = ["pretrained", "judge", *names, "adapted"]
     matrix = [[[50.0 + 5 * row + column, 52.0 + 5 * row + column] for column in range(6)] for row in range(3)]
     matrix[0][3] = []
     return {

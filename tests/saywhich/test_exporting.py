@@ -93,7 +93,7 @@ def test_the_card_says_what_it_is_and_what_was_measured(trained, tmp_path):
     assert said["datasets"] == ["toy"]
     (result,) = said["model-index"][0]["results"]
     values = {metric["name"]: metric["value"] for metric in result["metrics"]}
-    assert values == {"CIDEr": 0.735, "R@1 near, own listener": 50.0, "R@10, own listener": 100.0}
+    assert values == {"CIDEr": 0.735, "R@1 (hard), own listener": 50.0, "R@10, own listener": 100.0}
     assert "lambda 0.01" in text
     assert "`data=toy|decode=beam:2`" in text
     assert "not stated: ask whoever owns the photos" in text
@@ -104,7 +104,7 @@ def test_the_card_says_what_it_is_and_what_was_measured(trained, tmp_path):
 def test_intervals_are_those_of_the_mean(tmp_path):
     evaluate(tmp_path / "evaluation", images=400)
     metrics = {metric["name"]: metric for metric in read_evaluation(tmp_path / "evaluation")["metrics"]}
-    near = metrics["R@1 near, own listener"]
+    near = metrics["R@1 (hard), own listener"]
     deviation = 50 / np.sqrt(396)  # of a share of one half among the images that have a neighbourhood
     assert near["value"] == 50
     assert near["high"] - near["low"] == pytest.approx(2 * 1.96 * deviation, rel=0.1)

@@ -16,5 +16,5 @@ def test_where_numbers_stand():
     assert recall_keys("own", "R@1", "image_to_text") == ("judges", "own", "image_to_text", "R@1")
     assert recall_keys("clip", "R@5", "galleries", "1000") == ("judges", "clip", "galleries", "1000", "R@5")
     assert human_recall_keys("clip") == ("judges", "clip", "human", "text_to_image", "R@10")
-    assert recall_keys("own", "R@1 near") == ("judges", "own", "galleries", "neighbourhood", "R@1")
-    assert human_recall_keys("own", "R@1 near") == ("judges", "own", "human", "galleries", "neighbourhood", "R@1")
+    assert recall_keys("own", "R@1 (hard)") == ("judges", "own", "galleries", "neighbourhood", "R@1")
+    assert human_recall_keys("own", "R@1 (hard)") == ("judges", "own", "human", "galleries", "neighbourhood", "R@1")

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.analysis.bootstrap import draw_resamples, resample
-from pipeline.analysis.judge_titles import NEAREST, recall_keys
+from pipeline.analysis.judge_titles import HARD_RECALL, recall_keys
 from pipeline.analysis.measured_baselines import measured_baselines, not_above_template
 from pipeline.analysis.results import read_results, with_frozen_speakers
 
-JUDGES = ("own", "adapted", "before", "judge")
+JUDGES = ("own", "adapted", "pretrained", "judge")
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def measured(full_world, make_full_cell):
     """32 test images. The template finds the first 16 of them, by every judge; mle the first 16, too; luo the first 30
     by its own listener, the last 16 by the one before, the first 17 by the others; two seeds each."""
     found = {"mle": dict.fromkeys(JUDGES, range(16))}
-    found["luo"] = {"own": range(30), "before": range(16, 32), "adapted": range(17), "judge": range(17)}
+    found["luo"] = {"own": range(30), "pretrained": range(16, 32), "adapted": range(17), "judge": range(17)}
     cells = []
     for method in found:
         for seed in (1, 2):
@@ -60,7 +60,7 @@ def test_they_have_numbers_of_their_own_at_a_methods_places(measured):
     assert [run.settings for run in template.runs] == [{"seed": 1}, {"seed": 2}]
     assert template.mean("test", "language", "CIDEr") == pytest.approx(0.65)
     assert template.mean("test", "judges", "own", "text_to_image", "R@10") == 71.5
-    assert template.mean("test", *recall_keys("own", NEAREST)) == 50
+    assert template.mean("test", *recall_keys("own", HARD_RECALL)) == 50
     assert found["template"].beside.method == "mle"
     people, mle = found["human"].point, found["human"].beside
     recall = ("text_to_image", "R@1")
@@ -77,7 +77,7 @@ def test_a_method_is_better_where_the_interval_of_the_paired_difference_is_above
     assert not_above_template(results, points, template, resample(results)) == {
         "own": ["mle", "frozen_luo"],  # 30 of 32 against 16 is clear; the frozen speaker's own listener is the adapted
         "adapted": ["mle", "luo", "frozen_luo"],  # one image more is not
-        "before": ["mle", "luo", "frozen_luo"],  # as many, but others
+        "pretrained": ["mle", "luo", "frozen_luo"],  # as many, but others
         "judge": ["mle", "luo", "frozen_luo"],
     }
 
@@ -95,7 +95,7 @@ def test_resampled_ranks_in_the_near_gallery_are_those_of_the_images_that_have_o
             entry["test"]["judges"]["own"]["galleries"]["neighbourhood"]["R@1"] = 100.0  # the first 28 are found
     (measured.sweep / "cells.json").write_text(json.dumps(cells))
     results = read(measured)
-    samples, keys = resample(results, resamples=20), recall_keys("own", NEAREST)
+    samples, keys = resample(results, resamples=20), recall_keys("own", HARD_RECALL)
     assert samples.mean(results.of("luo"), *keys) == pytest.approx(np.full((20, 1), 100.0))
     (template,) = [b.point for b in measured_baselines(results) if b.name == "template"]
     expected = 100 * draw_resamples(32, 20)[:, :16].sum(1) / 32
@@ -108,9 +108,9 @@ def test_where_no_others_were_measured_people_stand_beside_the_first_method(full
     (people,) = measured_baselines(results)
     assert (people.name, people.beside.method) == ("human", "mle")
     recall = ("text_to_image", "R@10")
-    theirs = people.beside.mean("test", "judges", "before", "human", *recall)
+    theirs = people.beside.mean("test", "judges", "pretrained", "human", *recall)
     assert theirs is not None
-    assert people.point.mean("test", "judges", "before", *recall) == theirs
+    assert people.point.mean("test", "judges", "pretrained", *recall) == theirs
 
 
 def test_without_recalls_of_human_captions_nothing_is_said(world, make_cell):

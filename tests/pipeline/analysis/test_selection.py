@@ -102,10 +102,10 @@ def test_recall_in_the_near_gallery_decides_where_it_is_measured_unless_another_
         for part in ("val", "test"):
             entry[part]["judges"]["own"]["galleries"] = {"neighbourhood": {"R@1": near}}
     results, choices = pick(world, cells, [control])
-    assert results.score == "R@1 near"
-    assert results.scores == ["R@1 near", "R@10"]
+    assert results.score == "R@1 (hard)"
+    assert results.scores == ["R@1 (hard)", "R@10"]
     assert choices["luo"].point.settings["lambda"] == 70.0
-    assert "highest R@1 near (own listener)" in describe_rule(results, SETTINGS)
+    assert "highest R@1 (hard) (own listener)" in describe_rule(results, SETTINGS)
     other = read_results(world.sweep, [world.root / "evaluation" / "mle"], score="R@10")
     chosen = {choice.method: choice.point for choice in choose_all(other, SETTINGS)}
     assert (other.scores, chosen["luo"].settings["lambda"]) == (["R@10"], 80.0)

@@ -101,7 +101,7 @@ def test_records_and_digests_hold_all_that_is_listed_and_count_as_no_reading(han
         "features.main.options.pad_type",
         "evaluate.beam",
         "evaluate.baselines.mle",
-        *(f"evaluate.judges.{name}" for name in ("own", "adapted", "before", "judge", "symbolic")),
+        *(f"evaluate.judges.{name}" for name in ("own", "adapted", "pretrained", "judge", "symbolic")),
         "evaluate.metrics",
         "evaluate.hard_gallery.similarity",
         "evaluate.hard_gallery.images",

@@ -112,7 +112,7 @@ def test_captions_are_those_of_the_beam_asked_for_and_of_the_split_asked_for(pre
 def test_every_judge_ranks_the_captions_and_the_human_ones_among_the_split(prepared, store, speaker, judge):
     rows = torch.from_numpy(prepared.rows("val"))
     near = galleries_by_vectors(lambda images: torch.eye(IMAGES)[images], 3)
-    made = evaluation(prepared, store, {"own": judge}, near=near, near_by="features:3")
+    made = evaluation(prepared, store, {"own": judge}, hard_gallery=near, hard_gallery_name="features:3")
     results, columns = made.split(speaker, "val")
     said = generate_captions(
         speaker, sequential_batches(prepared, store, rows.numpy(), 8), Beam(3), CPU, prepared.vocabulary.unk

@@ -23,5 +23,5 @@ def test_guidance_is_said_where_there_is_some():
     assert protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], gamma=1.0) == plain
     guided = protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], gamma=1.5)
     assert guided == plain.replace("|decode=beam:2|", "|decode=beam:2|guidance=1.5|")
-    near = protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], near="features:10")
-    assert near == plain.replace("|judges=own|", "|near=features:10|judges=own|")
+    near = protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], hard_gallery="features:10")
+    assert near == plain.replace("|judges=own|", "|hard-gallery=features:10|judges=own|")

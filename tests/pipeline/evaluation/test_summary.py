@@ -1,4 +1,4 @@
-from pipeline.evaluation.hard_gallery import NEAR
+from pipeline.evaluation.hard_gallery import HARD_GALLERY
 from pipeline.evaluation.summary import summary_metrics
 
 
@@ -9,6 +9,6 @@ def test_a_summary_is_one_line_of_a_table():
     found = {
         "images": 8,
         "language": {"CIDEr": 0.8, "BLEU-4": 0.3},
-        "judges": {"own": judge(50.0, **{NEAR: {"R@1": 30.0, "R@10": None}}), "judge": judge(40.0)},
+        "judges": {"own": judge(50.0, **{HARD_GALLERY: {"R@1": 30.0, "R@10": None}}), "judge": judge(40.0)},
     }
-    assert summary_metrics(found) == {"CIDEr": 0.8, "R@10 own": 50.0, "R@10 judge": 40.0, "R@1 near own": 30.0}
+    assert summary_metrics(found) == {"CIDEr": 0.8, "R@10 own": 50.0, "R@10 judge": 40.0, "R@1 (hard) own": 30.0}

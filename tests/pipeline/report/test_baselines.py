@@ -13,7 +13,7 @@ from pipeline.report.comparison_tables import at_cider_table
 from pipeline.report.number_files import markdown
 from pipeline.report.result_tables import compact_tables, galleries_table, results_table
 
-JUDGES = ("own", "adapted", "before", "judge")
+JUDGES = ("own", "adapted", "pretrained", "judge")
 
 
 @pytest.fixture
@@ -45,25 +45,28 @@ def test_the_main_table_has_neighbours_beside_the_whole_gallery_and_baselines_la
     table = results_table(*shown)
     assert [row[0] for row in table.rows] == ["mle", "human", "template"]
     row = cells_of(table, "template")
-    assert (row["Language metrics CIDEr"], row["Own listener R@1 near"]) == ("0.123", "50.0")
-    assert (row["Chosen λ"], row["Own listener R@10"], row["Independent judge R@1 near"]) == ("–", "–", "50.0")
-    assert cells_of(table, "mle")["Independent judge R@1 near"] == "50.0"
-    assert "R@1 near" not in " ".join(column.label for column in results_table(*shown, "image_to_text").columns)
+    assert (row["Language metrics CIDEr"], row["Own listener R@1 (hard)"]) == ("0.123", "50.0")
+    assert (row["Chosen λ"], row["Own listener R@10"], row["Independent judge R@1 (hard)"]) == ("–", "–", "50.0")
+    assert cells_of(table, "mle")["Independent judge R@1 (hard)"] == "50.0"
+    assert "R@1 (hard)" not in " ".join(column.label for column in results_table(*shown, "image_to_text").columns)
     row = cells_of(galleries_table(*shown), "mle")
-    assert (row["Near R@1 judge"], row["Near MRR judge"]) == ("50.0", "75.0")
+    assert (row["Hard gallery R@1 judge"], row["Hard gallery MRR judge"]) == ("50.0", "75.0")
 
 
 def test_notes_say_what_is_random_and_who_is_not_above_the_template(shown):
     notes = " ".join(results_table(*shown, samples=resample(shown[0])).notes)
     assert "12.5 at random" in notes
-    assert "Not clearly above the template by R@1 near" in notes
-    assert "own: mle; adapted: mle; before: mle; judge: mle." in notes
+    assert "Not clearly above the template by R@1 (hard)" in notes
+    assert "own: mle; adapted: mle; pretrained: mle; judge: mle." in notes
 
 
 def test_a_table_for_the_terminal_and_faithfulness_have_them_too(shown):
     first, second, last = compact_tables(*shown, resample(shown[0]))
     row = cells_of(first, "template")
-    assert [row[f"R@1 near {judge}"] for judge in JUDGES] == ["50.0"] * 4
+    assert {name: cell for name, cell in row.items() if "(hard)" in name} == {
+        "R@1 (hard) own": "50.0",
+        "R@1 (hard) judge": "50.0",
+    }
     assert cells_of(second, "template") == {"Method": "template", **{f"R@10 {judge}": "–" for judge in JUDGES}}
     assert second.caption == "R@10 among all images, at the chosen λ"
     assert first.notes == second.notes == ()
@@ -79,6 +82,6 @@ def test_tables_at_equal_cider_have_people_and_template_at_their_own(shown):
     comparison = compare_methods(results, ReportSettings(cider_levels=(0.9,)))
     table = at_cider_table(comparison, comparison.at_cider[0], compact=True)
     assert [row[0] for row in table.rows] == ["mle§", "human", "template (0.123)"]
-    assert cells_of(table, "template (0.123)")["R@1 near judge"].startswith("50.0 [")
-    assert cells_of(table, "human")["R@1 near judge"] == "–"
+    assert cells_of(table, "template (0.123)")["R@1 (hard) judge"].startswith("50.0 [")
+    assert cells_of(table, "human")["R@1 (hard) judge"] == "–"
     assert "at the CIDEr that they have" in " ".join(table.notes)

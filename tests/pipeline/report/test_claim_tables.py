@@ -21,7 +21,7 @@ def table(value):
         ClaimResult(CLAIM, "CIDEr 0.800", value, (value - 1, value + 1), {1: value - 0.5, 2: value + 0.5}, "≥"),
         ClaimResult(OTHER, "chosen λ", reason="c was not measured"),
     ]
-    return claims_table(found, "R@1 near")
+    return claims_table(found, "R@1 (hard)")
 
 
 def test_the_projects_own_claims_can_be_read():
@@ -41,7 +41,7 @@ def test_a_claim_with_an_unknown_key_is_told(tmp_path):
 def test_what_was_recorded_stands_beside_what_is_here():
     recorded = dict(tables_in(markdown([table(3.0)])))["Claims"]
     assert recorded.rows[0][1:] == [
-        "R@1 near own", "CIDEr 0.800", "2 × 1", "≥+3.0 [+2.0, +4.0]", "+2.5, +3.5", "holds",
+        "R@1 (hard) own", "CIDEr 0.800", "2 × 1", "≥+3.0 [+2.0, +4.0]", "+2.5, +3.5", "holds",
     ]  # fmt: skip
     assert recorded.rows[1][4:] == ["–", "–", "open: c was not measured"]
     beside = compare_claims(table(-2.0), recorded)

@@ -18,7 +18,7 @@ def read(world):
 
 def test_a_panel_a_judge_a_line_a_method_a_spot_a_setting(world):
     panels = curve_panels(*read(world))
-    assert [panel.name for panel in panels] == ["own", "before", "judge"]
+    assert [panel.name for panel in panels] == ["own", "pretrained", "judge"]
     own, before, judge = panels
     assert {series.label: len(series.spots) for series in own.series} == {
         "MLE": 1, "PSST-Multinomial": 3, "ST-Multinomial": 3, "Luo et al.": 2
@@ -68,7 +68,7 @@ def test_what_was_not_measured_is_not_drawn(world, make_cell):
     assert len(own.series[0].spots) == len(before.series[0].spots) == 1
     assert own.level is None
     nothing = curve_panels(results, [], metric="SPICE")
-    assert [panel.name for panel in nothing] == ["own", "before", "judge"]
+    assert [panel.name for panel in nothing] == ["own", "pretrained", "judge"]
     assert all(panel.empty for panel in nothing)
 
 
@@ -87,7 +87,7 @@ def test_a_colour_a_method_a_marker_a_curve_and_a_frozen_speaker_is_its_method_d
 def test_a_frozen_speaker_is_drawn_where_it_differs_from_its_method(full_world):
     results = with_frozen_speakers(read_results(full_world.sweep, full_world.evaluations, first=("mle",)), ["luo"])
     panels = {panel.name: panel for panel in curve_panels(results, [])}
-    assert list(panels) == ["own", "adapted", "before", "judge"]
+    assert list(panels) == ["own", "adapted", "pretrained", "judge"]
     spots = {name: {series.label: series.spots for series in panel.series} for name, panel in panels.items()}
     assert [spot.y for spot in spots["own"]["Luo et al. (frozen)"]] == [
         spot.y for spot in spots["adapted"]["Luo et al."]

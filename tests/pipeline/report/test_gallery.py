@@ -52,7 +52,7 @@ def test_pictures_are_of_the_test_split_with_every_settings_caption(world):
     assert psst[1].means == "CIDEr 0.945, R@10 86.5"  # of both seeds
     assert psst[1].views[:2] == ("chosen", "all")
     assert "chosen" not in psst[0].views
-    assert psst[1].ranks == {"own": n + 1, "before": n + 2, "judge": None}
+    assert psst[1].ranks == {"own": n + 1, "pretrained": n + 2, "judge": None}
     assert all(words.found == {"own": (), "judge": ()} for words in first.said)
 
 

@@ -74,7 +74,7 @@ def test_curve_csv_has_a_line_a_run_and_split_with_numbers_in_full(world, make_c
     assert [row["split"] for row in rows] == ["val", "test"]
     assert float(rows[0]["CIDEr"]) == 1 / 3
     assert rows[0]["R@10 own"] == "70.0"
-    assert rows[1]["R@10 before"] == "66.0"
+    assert rows[1]["R@10 pretrained"] == "66.0"
     assert rows[1]["R@10 judge"] == rows[1]["rho"] == rows[1]["SPICE"] == ""
     assert rows[0]["lambda"] == "0.5"
 

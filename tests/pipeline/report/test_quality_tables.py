@@ -70,7 +70,7 @@ def test_diversity_and_drift(full_world):
     row = cells_of(about("diversity", results, choices), "mle")
     assert (row["words"], row["vocabulary"], row["Div-1"], row["Div-2"]) == ("8.2", "120", "0.110", "0.330")
     (run,) = results.of("mle")[0].runs
-    own, before = (run.value("test", *human_recall_keys(judge)) for judge in ("own", "before"))
+    own, before = (run.value("test", *human_recall_keys(judge)) for judge in ("own", "pretrained"))
     assert drift(results.of("mle")[0], "R@10") == [own - before]
     row = cells_of(drift_table(results, choices), "mle")
     assert row == {
@@ -110,13 +110,13 @@ def test_crossed_listeners_are_means_over_seeds(full_world):
     crossed = json.loads(full_world.crossed.read_text())
     table = crossed_table(crossed)
     row = cells_of(table, "luo")
-    assert row["Listener before"] == "56.0±1.4"
+    assert row["Listener pretrained"] == "56.0±1.4"
     assert row["Own listener of luo"] == "59.0±1.4"
     assert cells_of(table, "mle")["Own listener of luo"] == "–"
     assert table.shades == [[0, 1, 1, None, 2, 3], [3, 3, 4, 4, 5, 5], [5, 6, 6, 7, 7, 8]]  # 51 … 66
     assert "judge: an independent judge" in table.notes[1]
     crossed["matrix"][0][0] = [50.0, None]
-    assert cells_of(crossed_table(crossed), "mle")["Listener before"] == "–"
+    assert cells_of(crossed_table(crossed), "mle")["Listener pretrained"] == "–"
     assert "–: not measured for every seed." in table.notes
 
 
@@ -132,10 +132,10 @@ def test_a_broken_crossed_file_is_one_line(full_world, broken):
 
 def test_both_tables_of_the_paper(full_world, make_full_cell):
     entry = make_full_cell("mle", 0.96, 0.5, seed=1)
-    entry["test"]["several"] = SEVERAL
+    entry["test"]["multi_sample"] = SEVERAL
     full_world.write([make_full_cell("luo", 0.96, 0.6, **{"lambda": 0.5, "seed": 1})], [entry])
     results, choices = read(full_world, frozen=())
-    best, several = about("best", results, choices), about("several", results, choices)
+    best, several = about("best", results, choices), about("multi_sample", results, choices)
     assert [column.label for column in best.columns] == ["Method", "METEOR", "CIDEr"]  # nobody measured SPICE
     assert best.rows == [["mle", "0.260", "1.150"], ["luo", "–", "–"]]
     assert several.groups == [("", 1), ("Random sampling", 5), ("Beam search", 4)]
@@ -147,7 +147,7 @@ def test_both_tables_of_the_paper(full_world, make_full_cell):
 def test_what_nobody_measured_has_no_table(full_world):
     results, choices = read(full_world)
     assert about("best", results, choices) is None
-    assert about("several", results, choices) is None
+    assert about("multi_sample", results, choices) is None
 
 
 def test_self_bleu_and_likelihood_stand_beside_repetition_where_they_are_known(full_world, make_full_cell):

@@ -50,8 +50,6 @@ def test_the_tables_are_those_that_the_report_prints():
 
 
 def test_a_profiles_tables_figures_seeds_commit_and_command(root, capsys):
-    (root / "data" / "sweep").mkdir(parents=True)
-    (root / "data" / "sweep" / "cells.json").write_text('[{"method": "luo"}]')  # the control was run on its own
     assert command.main(["small"]) == 0
     assert capsys.readouterr().out == "results/small.json\n"
     found = read_result(root, "small")
@@ -68,21 +66,12 @@ def test_a_profiles_tables_figures_seeds_commit_and_command(root, capsys):
     assert (root / "README.md").read_text().splitlines()[1] == "![A curve](docs/small_curve.png)"
 
 
-def test_a_grid_without_single_runs_is_of_make_results_and_changed_code_is_told(root):
+def test_changed_code_and_another_machine_are_named(root):
     (root / "profiles" / "small.yaml").write_text("seed: 2\n")
     (root / "params.yaml").write_text("seed: 2\n")
-    (root / "data" / "sweep").mkdir(parents=True)
-    (root / "data" / "sweep" / "cells.json").write_text('[{"method": "luo"}, {"method": "mle"}]')
-    assert command.main(["small"]) == 0
-    assert read_result(root, "small").command == "make results PROFILE=small"
     assert command.main(["small@xeon"]) == 0
-    assert read_result(root, "small@xeon").command == "make results PROFILE=small"
-    assert read_result(root, "small").commit.endswith("-dirty")
-    for row in ("luo", "mle"):
-        (root / "data" / "evaluation" / row).mkdir(parents=True)
-        (root / "data" / "evaluation" / row / "metrics.json").write_text("{}")
-    assert command.main(["small"]) == 0
-    assert read_result(root, "small").command == "make repro PROFILE=small", "which trains the grid, too"
+    assert read_result(root, "small@xeon").command == "make repro PROFILE=small"
+    assert read_result(root, "small@xeon").commit.endswith("-dirty")
 
 
 def test_a_figure_keeps_its_place_when_it_is_recorded_again(root):

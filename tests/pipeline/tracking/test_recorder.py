@@ -25,7 +25,7 @@ import sys
 from pipeline.tracking import recorder, spool
 with recorder.record_run(sys.argv[1], {"seed": 1}) as run:
     for step in range(200):
-        run.metrics({"loss": 1 / (step + 1), "R@1": step}, step)
+        run.metrics({"loss": 1 / (step + 1), "R@1 (hard)": step}, step)
     if len(sys.argv) > 2:
         print("wait", flush=True)
         sys.stdin.read()
@@ -64,7 +64,7 @@ def test_first_writers_at_once_lose_nothing(tmp_path):
         assert run.info.artifact_uri == f"{(tmp_path / 'mlartifacts').as_uri()}/{run.info.run_id}/artifacts"
         assert run.info.status == "FINISHED"
         assert history(run, "loss") == EXPECTED
-        assert history(run, "R_at_1") == [(step, step) for step in range(200)]
+        assert history(run, "R_at_1 hard") == [(step, step) for step in range(200)]
 
 
 def test_a_killed_run_is_recorded_as_killed_with_what_it_had_and_the_load_of_the_machine(database):

@@ -187,7 +187,7 @@ def test_a_speaker_without_attention_and_a_summed_hinge_are_built_from_params(mo
 
 def test_each_judge_is_the_one_that_it_is_called_and_sees_the_features_that_it_learned_from(models, data):
     assert same(load_speaker(models / "models/luo"), models / "models/luo", "speaker")
-    chosen = {"own": "own", "used to it": "adapted", "before": "listener", "other": "judge"}
+    chosen = {"own": "own", "used to it": "adapted", "pretrained": "listener", "other": "judge"}
     judges = build_judges(chosen, JUDGES, JudgeSources(models / "models/luo", models, data, CPU))
     places = ("models/luo", "models/luo/adapted", "pretrained/listener", "pretrained/judge")
     assert list(judges) == list(chosen)
@@ -345,16 +345,16 @@ def test_an_evaluation_is_the_one_that_params_yaml_says(models, data):
     near = "evaluate.hard_gallery={similarity: features, images: 2}"
     found = evaluation(models, data, "luo", None, near, "evaluate.beam=3")
     places = ("models/luo", "models/luo/adapted", "pretrained/listener", "pretrained/judge")
-    assert list(found.judges) == ["own", "used", "before", "other"]
+    assert list(found.judges) == ["own", "used", "pretrained", "other"]
     assert all(same(j.listener, models / p, "listener") for j, p in zip(found.judges.values(), places, strict=True))
-    assert (found.beam, found.near_by, found.rerank, found.several) == (3, "features:2", None, None)
+    assert (found.beam, found.hard_gallery_name, found.rerank, found.multi_sample) == (3, "features:2", None, None)
     assert (found.baselines, found.truth) == ({}, None)
     rows = np.array([0, 3, 4])
-    assert found.near(rows).shape == (3, 1)
+    assert found.hard_gallery(rows).shape == (3, 1)
     chosen = evaluation(models, data, "luo", 5, near, "evaluate.multi_sample={samples: 3, beams: 2}")
     assert chosen.rerank.samples == 5
     assert same(chosen.rerank.judge.listener, models / "models/luo", "listener")
-    assert (chosen.several.samples, chosen.several.beams) == (3, 2)
+    assert (chosen.multi_sample.samples, chosen.multi_sample.beams) == (3, 2)
 
 
 def test_numbers_of_an_evaluation_are_named_by_their_path():

@@ -80,9 +80,9 @@ def recall(root, method: str, seed: int, listener: str) -> float:
 
 
 def test_every_listener_reads_every_method_s_captions_of_its_own_seed(root):
-    judges = {"before": "listener", "mine": "own", "used to it": "adapted"}
+    judges = {"pretrained": "listener", "mine": "own", "used to it": "adapted"}
     found = crossing(chosen(root), judges, Prepared(), root, CPU)
-    assert (found["captions"], found["listeners"]) == (["psst", "luo"], ["before", "psst", "luo", "used to it"])
+    assert (found["captions"], found["listeners"]) == (["psst", "luo"], ["pretrained", "psst", "luo", "used to it"])
     assert (found["split"], found["recall"], found["seeds"]) == ("test", "R@10", [1, 2])
     expected = [
         [
@@ -102,7 +102,7 @@ def test_every_listener_reads_every_method_s_captions_of_its_own_seed(root):
 
 def test_without_a_seed_in_common_the_first_run_of_each_method_counts(root):
     points = {method: Point(point.runs[:1]) for method, point in chosen(root).items()}  # seeds 1 and 3
-    found = crossing(points, {"before": "listener"}, Prepared(), root, CPU)
+    found = crossing(points, {"pretrained": "listener"}, Prepared(), root, CPU)
     assert found["seeds"] == []
     listeners = ("pretrained/listener", "cells/psst/seed=1", "cells/luo/seed=3")
     captions = (("psst", 1), ("luo", 3))
