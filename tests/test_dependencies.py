@@ -67,10 +67,7 @@ def test_a_method_of_no_module_is_one_line(tmp_path, monkeypatch):
         ("pipeline.methods.psst", {"train psst", "sweep"}),
         ("pipeline.estimators.credit", set()),
         ("pipeline.readers", {"prepare"}),
-        (
-            "pipeline.metrics.registry",
-            {"evaluate", "sweep", "cross", "report"},
-        ),  # and trainings whose reward mixes metrics
+        ("pipeline.metrics.registry", {"evaluate", "sweep", "cross", "report"}),  # and trainings that mix metrics
         ("pipeline.config.load", set()),
     ],
 )

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from how_to_pages import follow
 
 ROOT = Path(__file__).parents[1]
-BLOCK = re.compile(r'^```(\w+) title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 CORPUS = """
 from pathlib import Path
 from pipeline.config.load import load
@@ -45,27 +44,11 @@ print(judge_retrieval(judges["overlap"], said, torch.tensor([0, 2, 1]), torch.ar
 """
 
 
-def follow(page: str, folder: Path) -> list[str]:
-    """Copy the project to `folder`, do what the page says, and return the files that it touched."""
-    for name in ("pipeline", "params.yaml"):
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(ROOT / name, folder / name)
-    found = BLOCK.findall((ROOT / f"docs/how_to/{page}.md").read_text(encoding="utf-8"))
-    for kind, path, text in found:
-        file = folder / path
-        assert file.exists() == (kind == "diff")
-        file.write_text(patched(file.read_text(encoding="utf-8"), text) if kind == "diff" else text, encoding="utf-8")
-    return sorted(path for _, path, _ in found)
-
-
-def patched(before: str, patch: str) -> str:
-    """Return `before` with the changes of a patch of one hunk without line numbers."""
-    lines = patch.splitlines(keepends=True)
-    old, new = ("".join(line[1:] for line in lines if line[0] in f" {sign}") for sign in "-+")
-    assert before.count(old) == 1, f"the page changes lines that are not there once:\n{old}"
-    return before.replace(old, new)
+def copied(folder: Path) -> Path:
+    """Copy what the pages on corpora and judges change to `folder`."""
+    shutil.copytree(ROOT / "pipeline", folder / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "params.yaml", folder)
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -86,7 +69,7 @@ def patched(before: str, patch: str) -> str:
     ],
 )
 def test_a_module_and_a_line_are_enough(tmp_path, page, program, files, printed):
-    assert follow(page, tmp_path) == files
+    assert follow(page, copied(tmp_path)) == files
     images = [
         {"file": f"{n}.jpg", "split": split, "captions": ["a dog", "dogs"]}
         for n, split in enumerate(("train", "val", "test"))

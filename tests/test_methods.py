@@ -280,11 +280,11 @@ def test_the_same_seed_says_the_same(name, toy):
 
 def test_the_ten_lines_of_the_guide_are_a_method(toy):
     text = (Path(__file__).parents[1] / "docs/how_to/method.md").read_text(encoding="utf-8")
-    code = text.split("```python\n")[1].split("```")[0]
+    code = text.split("```python title=")[1].partition("\n")[2].split("```")[0]
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
     written: dict = {}
     exec(code, written)
-    before, after = after_steps(written["both"](toy.agents(), Objective(), lam=0.3), toy)
+    before, after = after_steps(written["joint_reinforce"](toy.agents(), Objective(), lam=0.3), toy)
     for role in before:
         assert any(not torch.equal(old, after[role][name]) for name, old in before[role].items()), role
 

@@ -36,11 +36,6 @@ def ran(output: str) -> list[str]:
     return [stage for stage in stages if stage != "validate"]
 
 
-def behind(*methods: str) -> set[str]:
-    """The stages that run when only these methods are new or changed."""
-    return {f"{s}@{m}" for s in ("train", "adapt", "evaluate") for m in methods} | {"sweep", "cross", "report"}
-
-
 def change(folder: Path, *keys: str, to: object) -> None:
     params = json.loads((folder / "params.yaml").read_text())
     section = params
@@ -168,26 +163,6 @@ def test_one_more_lambda_runs_the_new_cell_and_the_method_s_own_takes_the_method
         assert f"done before, in data/{own}" in (cell / f"{stage}.log").read_text()
         assert digests(folder / "data" / own).items() <= digests(cell / its).items()
     assert "done before" not in (folder / "data/cells/luo/lambda=0.7_seed=1/train.log").read_text()
-
-
-@pytest.mark.slow
-def test_a_method_of_ten_lines_is_in_curves_tables_and_report_without_another_edit(folder):
-    guide = (ROOT / "docs/how_to/method.md").read_text(encoding="utf-8")
-    code = guide.split("```python\n")[1].split("```")[0]
-    (folder / "pipeline/methods/both.py").write_text(code, encoding="utf-8")
-    change(folder, "methods", "both", to={"from": "both", "speaker": "speaker", "lambda": 0.9})
-    change(folder, "sweep", "grid", to={"both": {"lambda": [0.7, 0.9]}})
-    began = time.time()
-    assert set(ran(succeed(folder, "dvc", "repro"))) == behind("both")
-    trained = [log.parent for log in (folder / "data/cells").glob("*/*/train.log") if log.stat().st_mtime > began]
-    assert {cell.parent.name for cell in trained} == {"both"}
-    report = folder / "data/report"
-    assert "both" in (report / "table.md").read_text()
-    assert (report / "curve.csv").read_text().count("both,") == 4, "two settings on two splits"
-    assert "both" in (report / "comparison.csv").read_text() + (report / "tables.md").read_text()
-    page = (report / "report.html").read_text()
-    assert page.count("both") > 10
-    assert "both" in json.loads((folder / "data/crossed/crossed.json").read_text())["captions"]
 
 
 @pytest.mark.parametrize(
