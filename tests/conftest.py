@@ -24,18 +24,16 @@ from pipeline.composition.joint import Agents
 from pipeline.composition.retrieval_rewards import RewardModels
 from pipeline.metrics.cider import CiderD, document_frequencies
 from pipeline.metrics.text_rewards import TextScorer
-from pipeline.models.att2in import Att2in
+from pipeline.models.architectures import ARCHITECTURES, SIZES
 from pipeline.models.caption_classifier import CaptionClassifier
-from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
-from pipeline.models.lstm import PooledLstm
 from pipeline.models.retriever import Retriever
-from pipeline.models.transformer import Transformer
 from pipeline.types import Batch
 
 SLOW_LEFT = pytest.StashKey[int]()
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 WORDS, IMAGES, STEPS = 12, 8, 6  # V, images, the longest caption
+SMALL = {"word_dim": 6, "hidden_dim": 8, "attention_dim": 6}  # the other sizes are 2
 LONGEST_FIRST = (
     "test_workflow.py",
     "test_profiles.py",
@@ -114,13 +112,9 @@ class Toy:
 
     def agents(self, seed: int = 0, dropout: float = 0.0, decoder: str = "att2in") -> Agents:
         torch.manual_seed(seed)
-        speaker: Decoder = Att2in(WORDS, 7, words=6, hidden=8, attention=6, dropout=dropout, max_words=STEPS)
-        if decoder == "transformer":
-            speaker = Transformer(
-                WORDS, 7, hidden=8, encoder_layers=2, layers=2, heads=2, dropout=dropout, max_words=STEPS
-            )
-        if decoder == "lstm":
-            speaker = PooledLstm(WORDS, 7, words=6, hidden=8, dropout=dropout, max_words=STEPS)
+        architecture = ARCHITECTURES[decoder]
+        sizes = architecture.arguments(dict.fromkeys(SIZES, 2) | SMALL)
+        speaker = architecture.load()(WORDS, 7, **sizes, dropout=dropout, max_words=STEPS)
         texts = TextScorer(lambda row: " ".join(map(str, row)), lambda image: [])
         return Agents(speaker, Listener(WORDS, 5, words=6, hidden=10), self.cider, texts)
 
@@ -193,6 +187,6 @@ def toy() -> Toy:
     return Toy()
 
 
-@pytest.fixture(params=["att2in", "transformer", "lstm"])
+@pytest.fixture(params=ARCHITECTURES)
 def decoder(request) -> str:
     return request.param

@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from pipeline.config.reading import read_mapping
 
-PAGES = Path(__file__).parents[1] / "docs" / "how_to"
+ROOT = Path(__file__).parents[1]
+PAGES = ROOT / "docs" / "how_to"
 BLOCK = re.compile(r'^```(\w+) title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 SETTINGS = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def copy_project(folder: Path, names: Iterable[str] = ("pipeline", "params.yaml")) -> Path:
+    """Copy these files and folders of the project to `folder`, and return it."""
+    for name in names:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, folder)
+    return folder
+
+
+def run_program(folder: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in `folder` with the packages of the copy."""
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 
 def follow(page: str, folder: Path) -> list[str]:

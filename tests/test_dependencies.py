@@ -10,6 +10,7 @@ import pytest
 from pipeline.config.reading import read_mapping
 from pipeline.config.views import listed_deps
 from pipeline.errors import UserError
+from pipeline.models.architectures import ARCHITECTURES
 from pipeline.workflow import dependencies
 from pipeline.workflow.dependencies import code_digest, import_closure, stage_modules, write_code_digests
 
@@ -89,6 +90,11 @@ def test_only_the_papers_that_import_a_part_depend_on_it():
 
 def test_a_package_whose_code_an_import_runs_is_in_the_closure():
     assert {"pipeline.readers", "pipeline.vocabulary"} <= import_closure(["pipeline.readers.karpathy"])
+
+
+def test_the_closure_has_the_architectures_that_are_imported_by_name():
+    assert {each.module for each in ARCHITECTURES.values()} <= import_closure(["pipeline.models.architectures"])
+    assert "pipeline.models.architectures" in stage_modules("pretrain")
 
 
 def test_a_digest_is_of_contents_wherever_the_code_lies(tmp_path, monkeypatch):

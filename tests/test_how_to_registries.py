@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from how_to_pages import follow
+from how_to_pages import copy_project, follow, run_program
 
-ROOT = Path(__file__).parents[1]
 CORPUS = """
 from pathlib import Path
 from pipeline.config.load import load
@@ -44,13 +38,6 @@ print(judge_retrieval(judges["overlap"], said, torch.tensor([0, 2, 1]), torch.ar
 """
 
 
-def copied(folder: Path) -> Path:
-    """Copy what the pages on corpora and judges change to `folder`."""
-    shutil.copytree(ROOT / "pipeline", folder / "pipeline", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "params.yaml", folder)
-    return folder
-
-
 @pytest.mark.parametrize(
     ("page", "program", "files", "printed"),
     [
@@ -69,14 +56,11 @@ def copied(folder: Path) -> Path:
     ],
 )
 def test_a_module_and_a_line_are_enough(tmp_path, page, program, files, printed):
-    assert follow(page, copied(tmp_path)) == files
+    assert follow(page, copy_project(tmp_path)) == files
     images = [
         {"file": f"{n}.jpg", "split": split, "captions": ["a dog", "dogs"]}
         for n, split in enumerate(("train", "val", "test"))
     ]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(image) + "\n" for image in images))
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
-    )
+    done = run_program(tmp_path, program)
     assert (done.returncode, done.stdout.strip()) == (0, printed), done.stderr

@@ -16,7 +16,7 @@ from pipeline.channels.teacher_forcing import Forced, ForcedPrefix, PrefixRollou
 from pipeline.models.att2in import Att2in
 from pipeline.models.guided import GuidedDecoder
 from pipeline.models.inference import optimize_for_decoding
-from pipeline.models.lstm import PooledLstm
+from pipeline.models.transformer import Transformer
 from pipeline.models.unroll import generate, teacher_force
 
 SAMPLES = 4
@@ -176,9 +176,9 @@ def sure_of_itself(speaker):
     """The weights of what comes from the image."""
     if isinstance(speaker, Att2in):
         return [speaker.from_regions.weight]
-    if isinstance(speaker, PooledLstm):
-        return [speaker.region.weight]
-    return [layer.region_out.weight for layer in speaker.decoder]
+    if isinstance(speaker, Transformer):
+        return [layer.region_out.weight for layer in speaker.decoder]
+    return [speaker.region.weight]
 
 
 def unseen(world):

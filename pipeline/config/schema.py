@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from annotated_types import Ge, Le
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, create_model
 
 from pipeline.analysis.selection import ReportSettings
 from pipeline.channels.scheduled_sampling import ScheduledSampling
@@ -21,6 +21,7 @@ from pipeline.config.section import Given, Name, Section, Text
 from pipeline.config.views import StageParameters, listed_keys
 from pipeline.evaluation.set_sizes import SetSizes
 from pipeline.metrics.registry import MetricName
+from pipeline.models.architectures import ARCHITECTURES, SIZES
 from pipeline.ranges import Count, Dropped, Each, Few, Natural, NonNegative, Positive, Seed, Size, require_distinct
 from pipeline.training.optimisation import Optimisation
 
@@ -94,7 +95,17 @@ class LoraSettings(Section):
     targets: Annotated[tuple[Text, ...], *Each] | None = None
 
 
-class SpeakerSettings(Section):
+if TYPE_CHECKING:
+    ArchitectureName: TypeAlias = str
+    SpeakerSizes: TypeAlias = Section
+else:  # as the registry of architectures has them
+    ArchitectureName = Literal[(*ARCHITECTURES, "hub")]
+    SpeakerSizes = create_model(
+        "SpeakerSizes", __base__=Section, **{key: (size.values | None, None) for key, size in SIZES.items()}
+    )
+
+
+class SpeakerSettings(SpeakerSizes):
     """A speaker and its pretraining. With `image_dropout` it learns a null image, which guidance needs.
 
     Architecture hub is the captioner `model` of transformers. All its weights are trained, or with `lora` low-rank
@@ -102,36 +113,25 @@ class SpeakerSettings(Section):
     """
 
     features: Name
-    architecture: Literal["att2in", "lstm", "transformer", "hub"]
+    architecture: ArchitectureName
     model: Text | None = None
     lora: LoraSettings | None = None
-    word_dim: Size | None = None
-    hidden_dim: Size | None = None
-    attention_dim: Size | None = None
-    encoder_layers: Annotated[int, Ge(0), Le(1_000)] | None = None
-    layers: Few | None = None
-    heads: Few | None = None
     dropout: Dropped
     scheduled_sampling: Annotated[ScheduledSampling, Given] | None = None
     image_dropout: Dropped = 0.0
     optimisation: Annotated[Optimisation, Given, _selects("cider")]
 
     def _check(self) -> None:
-        sizes = {
-            "att2in": ("hidden_dim", "word_dim", "attention_dim"),
-            "lstm": ("hidden_dim", "word_dim"),
-            "transformer": ("hidden_dim", "encoder_layers", "layers", "heads"),
-            "hub": ("model",),
-        }
-        for name in {name for names in sizes.values() for name in names}:
-            if (getattr(self, name) is None) == (name in sizes[self.architecture]):
-                takes = ", ".join(sizes[self.architecture])
-                what = "takes" if self.architecture == "hub" else "takes the sizes"
-                raise ValueError(f"architecture {self.architecture} {what} {takes}, and no other")
-        if self.lora is not None and self.architecture != "hub":
+        hub = self.architecture == "hub"
+        takes = ("model",) if hub else ARCHITECTURES[self.architecture].sizes
+        if any((getattr(self, name) is None) == (name in takes) for name in (*SIZES, "model")):
+            what = "takes" if hub else "takes the sizes"
+            raise ValueError(f"architecture {self.architecture} {what} {', '.join(takes)}, and no other")
+        if self.lora is not None and not hub:
             raise ValueError(f"lora goes with architecture hub, not with {self.architecture}")
-        if self.heads and self.hidden_dim and self.hidden_dim % self.heads:
-            raise ValueError(f"hidden_dim {self.hidden_dim} is not a multiple of heads {self.heads}")
+        heads, hidden = (getattr(self, name) for name in ("heads", "hidden_dim"))
+        if heads and hidden and hidden % heads:
+            raise ValueError(f"hidden_dim {hidden} is not a multiple of heads {heads}")
 
 
 class DialogEncoderSettings(Section):

@@ -18,15 +18,13 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from pipeline.errors import UserError, reason
-from pipeline.models.att2in import Att2in
+from pipeline.models.architectures import ARCHITECTURES
 from pipeline.models.caption_classifier import CaptionClassifier
 from pipeline.models.critic import ControlVariates, Critic
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.guided import GuidedDecoder
 from pipeline.models.hub_captioner import HubDecoder
 from pipeline.models.listener import Listener
-from pipeline.models.lstm import PooledLstm
-from pipeline.models.transformer import Transformer
 from pipeline.runtime.checksums import HISTORY, LONGEST, NONE, check_history
 from pipeline.runtime.files import sha256, write_atomically
 from pipeline.runtime.records import Line, Record, first_problem, parse_json, parse_record
@@ -35,9 +33,7 @@ from pipeline.runtime.untrusted import require_plain_file
 
 Agent = nn.Module  # with its constructor's `arguments`, which JSON can hold
 SPEAKERS: tuple[type[Agent], ...] = (
-    Att2in,
-    Transformer,
-    PooledLstm,
+    *(each.load() for each in ARCHITECTURES.values()),
     HubDecoder,
     GuidedDecoder,
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,20 +14,15 @@ from pipeline.data.prepared import Prepared
 from pipeline.data.tokenizer_vocabulary import TokenizerVocabulary
 from pipeline.errors import UserError
 from pipeline.metrics.cider import CiderD
-from pipeline.models.att2in import Att2in
+from pipeline.models.architectures import ARCHITECTURES
 from pipeline.models.decoder import Decoder
 from pipeline.models.hub_captioner import HubDecoder
 from pipeline.models.listener import Listener
-from pipeline.models.lstm import PooledLstm
-from pipeline.models.transformer import Transformer
 from pipeline.protocols import Score
 from pipeline.scores.discriminability import CollapseRecovery, Hinge, InfoNCE, InputDropout
 from pipeline.workflow.build_data import cider
 from pipeline.workflow.slice_training import TRAINING
 from pipeline.workflow.slices import find_owner, load_any_agent
-
-ARCHITECTURES: dict[str, type[Decoder]] = {"att2in": Att2in, "lstm": PooledLstm, "transformer": Transformer}
-SIZES = {"words": "word_dim", "hidden": "hidden_dim", "attention": "attention_dim"}  # a decoder's argument → its key
 
 if TYPE_CHECKING:
     import torch
@@ -70,10 +64,9 @@ def build_pretraining(
 def _speaker(section: ParameterNode, prepared: Prepared, store: FeatureStore) -> Decoder:
     vocabulary, size = prepared.vocabulary, store.regions_shape[1]
     if section.architecture != "hub":
-        kind = ARCHITECTURES[section.architecture]
-        keys = {name: SIZES.get(name, name) for name in inspect.signature(kind).parameters}
-        own = {name: section[key] for name, key in keys.items() if key in section}
-        return kind(len(vocabulary), size, max_words=prepared.max_words, **own)
+        architecture = ARCHITECTURES[section.architecture]
+        own = architecture.arguments(section) | {"dropout": section.dropout, "max_words": prepared.max_words}
+        return architecture.load()(len(vocabulary), size, **own)
     if not isinstance(vocabulary, TokenizerVocabulary):
         raise UserError("architecture hub speaks its tokenizer's tokens: set prepare.tokenizer, run the prepare stage")
     lora = section.lora.plain() if section.lora else None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.config.name_checks import value_at
 from pipeline.config.reading import did_you_mean, show_value
 from pipeline.errors import UserError
+from pipeline.models import architectures
 from pipeline.runtime.files import sha256, write_atomically
 
 if TYPE_CHECKING:
@@ -39,12 +40,17 @@ CELL_STAGES = ("train", "adapt", "evaluate")  # stages that Snakemake runs for e
 
 @cache
 def import_graph() -> ImportGraph:
-    """Return the import graph, imports within functions included, without the modules of DECIDES_NOTHING."""
+    """Return the import graph, without the modules of DECIDES_NOTHING.
+
+    It includes imports within functions, and those of architectures by their names.
+    """
     import grimp
 
     graph = grimp.build_graph("pipeline", "stages", exclude_type_checking_imports=True, cache_dir=None)
     for module in [name for name in graph.modules if name.startswith(DECIDES_NOTHING)]:
         graph.remove_module(module)
+    for each in architectures.ARCHITECTURES.values():
+        graph.add_import(importer=architectures.__name__, imported=each.module)
     return graph
 
 

@@ -1,0 +1,63 @@
+"""Architectures of speakers that are trained from scratch, by their names in params.yaml.
+
+The schema of params.yaml reads this module, so the networks are imported when they are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any
+
+from annotated_types import Ge, Le
+
+from pipeline.ranges import Few, Size
+
+if TYPE_CHECKING:
+    from pipeline.models.decoder import Decoder
+
+
+@dataclass(frozen=True)
+class SizeKey:
+    """A key of params.yaml for a size of a network: the constructor's argument, and the type of its values."""
+
+    argument: str
+    values: Any
+
+
+SIZES = {
+    "word_dim": SizeKey("words", Size),
+    "hidden_dim": SizeKey("hidden", Size),
+    "attention_dim": SizeKey("attention", Size),
+    "encoder_layers": SizeKey("encoder_layers", Annotated[int, Ge(0), Le(1_000)]),
+    "layers": SizeKey("layers", Few),
+    "heads": SizeKey("heads", Few),
+}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A class `kind` of decoders in `module`, and the keys of all sizes that it takes."""
+
+    module: str
+    kind: str
+    sizes: tuple[str, ...]
+
+    def load(self) -> type[Decoder]:
+        """Import the class."""
+        found: type[Decoder] = getattr(import_module(self.module), self.kind)
+        return found
+
+    def arguments(self, section: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the constructor's arguments for the sizes of a section of params.yaml."""
+        return {SIZES[key].argument: section[key] for key in self.sizes}
+
+
+ARCHITECTURES = {
+    "att2in": Architecture("pipeline.models.att2in", "Att2in", ("hidden_dim", "word_dim", "attention_dim")),
+    "lstm": Architecture("pipeline.models.lstm", "PooledLstm", ("hidden_dim", "word_dim")),
+    "transformer": Architecture(
+        "pipeline.models.transformer", "Transformer", ("hidden_dim", "encoder_layers", "layers", "heads")
+    ),
+}
