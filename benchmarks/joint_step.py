@@ -1,4 +1,4 @@
-"""A training step at the papers' size: all decodes, CIDEr-D, backward, clipping and both Adams.
+"""A training step at the papers' size and at that of the scenes: decodes, CIDEr-D, backward, clipping, both Adams.
 
     python benchmarks/joint_step.py
 
@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import argparse
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 from unittest.mock import patch
 
 import plain
 import torch
 from paper_size import BATCH, SIZE, WORDS, fastest, products, world
 from printed import table
+from scenes_size import scenes_world
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -32,6 +34,7 @@ from pipeline.methods.psst import psst_multinomial, reinforce
 from pipeline.models.decoder import Decoder
 from pipeline.models.lstm import PooledLstm
 from pipeline.models.transformer import Transformer
+from pipeline.runtime import matmul_precision
 from pipeline.runtime.memory import keep_freed
 from pipeline.scores.discriminability import Hinge
 from pipeline.training.adam import Adam
@@ -54,6 +57,10 @@ LAMBDA = {
     "self_critical": 0.0,
     "mle": 0.0,
 }
+
+
+NO_OPTIONS: Mapping[str, Any] = {}
+SCENES_OPTIONS: dict[str, dict[str, Any]] = {"psst_multinomial": {"rho": 0.75}}  # of params.yaml
 
 
 def main() -> None:
@@ -83,16 +90,43 @@ def main() -> None:
             spent = fastest(step, options.device, options.times)
             peer = "–", "–"
             if options.peer and name != "listener":
-                other = replace(agents, listener=plain.PlainListener.of(agents.listener))
-                with patch.multiple("pipeline.estimators.rollouts", generate=plain.speak, teacher_force=plain.read):
-                    theirs = fastest(stepping(name, other, batch), options.device, max(1, options.times // 2))
+                theirs = plain_seconds(name, agents, batch, options.device, max(1, options.times // 2))
                 peer = f"{theirs:.2f}", f"{theirs / spent:.2f}"
             ours = f"{spent:.2f}", f"{BATCH / spent:.1f}", f"{counter.get_total_flops() / 1e9:.0f}"
             row(name, length, *ours, f"{floor:.2f}", f"{floor / spent:.0%}", *peer)
+    steps_of_scenes(options.methods, options.device, options.times, options.peer)
     if options.speakers:
         other_speakers(options.methods, options.device, options.times)
     if options.device == "cpu" and not options.peer:
         print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MiB")
+
+
+def plain_seconds(
+    name: str, agents: Agents, batch: Batch, device: str, times: int, options: Mapping[str, Any] = NO_OPTIONS
+) -> float:
+    """Return the seconds of a step by the plain form."""
+    other = replace(agents, listener=plain.PlainListener.of(agents.listener))
+    with patch.multiple("pipeline.estimators.rollouts", generate=plain.speak, teacher_force=plain.read):
+        return fastest(stepping(name, other, batch, options), device, times)
+
+
+def steps_of_scenes(methods: Sequence[str], device: str, times: int, peer: bool) -> None:
+    """Time the steps of the drawn scenes, by torch's own products, as training has them for small models."""
+    torch.set_float32_matmul_precision(matmul_precision.OWN)
+    agents, batch = scenes_world()
+    agents = replace(agents, speaker=agents.speaker.to(device), listener=agents.listener.to(device))
+    agents, batch = replace(agents, cider=agents.cider.to(device)), batch.to(device)
+    row = table("A training step at the size of the scenes", "step", "ms", "images/s", "GFLOP", "plain, ms", "ratio")
+    for name in methods:
+        options = SCENES_OPTIONS.get(name, NO_OPTIONS)
+        step = stepping(name, agents, batch, options)
+        with FlopCounterMode(display=False) as counter:
+            step()
+        spent, theirs = fastest(step, device, 5 * times), ("–", "–")
+        if peer and name != "listener":
+            seconds = plain_seconds(name, agents, batch, device, times, options)
+            theirs = f"{1e3 * seconds:.0f}", f"{seconds / spent:.2f}"
+        row(name, f"{1e3 * spent:.0f}", f"{len(batch) / spent:.0f}", f"{counter.get_total_flops() / 1e9:.1f}", *theirs)
 
 
 def other_speakers(methods: Sequence[str], device: str, times: int) -> None:
@@ -119,12 +153,12 @@ def other_speakers(methods: Sequence[str], device: str, times: int) -> None:
                 row(name, speaker, *sized, f"{ours:.2f}", f"{theirs:.2f}", f"{theirs / ours:.2f}")
 
 
-def stepping(name: str, agents: Agents, batch: Batch) -> Callable[[], None]:
+def stepping(name: str, agents: Agents, batch: Batch, options: Mapping[str, Any] = NO_OPTIONS) -> Callable[[], None]:
     """Return a function that makes one training step, or one per turn of a method's schedule."""
     if name == "listener":
         method: Method = listener_matching(agents.listener, Hinge(agents.listener))
     else:
-        method = METHODS[name](agents, Objective(), LAMBDA[name])
+        method = METHODS[name](agents, Objective(), LAMBDA[name], **options)
     settings = Optimisation(epochs=1, learning_rate=1e-9, clip_value=0.1)
     adams = {role: Adam(agent) for role, agent in method.agents.items()}
     at = 0
