@@ -29,7 +29,11 @@ class BatchRandom:
 
         `width` is the number of captions per image.
         """
-        device = x.device if self.rng is None else self.rng.device
-        drawn = torch.rand(self.batch.total * width, *x.shape[1:], generator=self.rng, dtype=x.dtype, device=device)
+        drawn = self.draw(x, self.batch.total * width, *x.shape[1:])
         first = self.batch.first * width
         return drawn[first : first + len(x)] if rows is None else drawn[rows + first]
+
+    def draw(self, x: Tensor, *size: int) -> Tensor:
+        """Draw the next numbers (`size`) of the type of `x`."""
+        device = x.device if self.rng is None else self.rng.device
+        return torch.rand(*size, generator=self.rng, dtype=x.dtype, device=device)

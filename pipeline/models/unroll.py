@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor
 
 from pipeline.models.decoder import Decoder, RolloutDropout
-from pipeline.models.kernels.dispatch import fast_form
+from pipeline.models.kernels.dispatch import fast_form, fast_random
 from pipeline.models.kernels.shared_weight import SharedWeight
 from pipeline.models.steps import UnrollStep, gather_states, relaxed_tokens, token_likelihoods
 from pipeline.protocols import Channel, RelaxingChannel
@@ -106,7 +106,8 @@ def teacher_force(speaker: Decoder, batch: Batch, rng: Generator | None = None, 
 
 
 def _dropout(speaker: Decoder, numbers: BatchRandom) -> RolloutDropout:
-    return RolloutDropout(speaker.dropout if speaker.training else 0.0, numbers)
+    share = speaker.dropout if speaker.training else 0.0
+    return RolloutDropout(share, fast_random(numbers) if share else numbers)
 
 
 def _states(hidden: Tensor, places: Tensor, shape: torch.Size) -> Tensor:

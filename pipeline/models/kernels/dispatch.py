@@ -1,4 +1,4 @@
-"""Selection of a decoder's fast form."""
+"""Selection of the fast forms of a decoder and of its dropout's random numbers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any, TypeGuard
 
 from pipeline.models.att2in import Att2in
 from pipeline.models.decoder import Decoder
+from pipeline.random import BatchRandom
 from pipeline.runtime import devices
 
 
@@ -21,3 +22,12 @@ def fast_form(decoder: Decoder) -> Any:
 def has_fast_form(decoder: Decoder) -> TypeGuard[Att2in]:
     """Return whether `decoder` has a fast form on its device."""
     return type(decoder) is Att2in and devices.is_synchronous(decoder.logit.weight.device)
+
+
+def fast_random(numbers: BatchRandom) -> BatchRandom:
+    """Return the stream `numbers`, from its beginning, by the fast form of its device."""
+    if numbers.rng is None or not devices.is_synchronous(numbers.batch.device):
+        return numbers
+    from pipeline.models.kernels.mersenne_twister import TwisterRandom  # imported here: numba takes a second
+
+    return TwisterRandom(numbers.batch, numbers.rng)
