@@ -15,6 +15,7 @@ from pipeline.channels.corrupted import CorruptedCaptions
 from pipeline.channels.search import SearchTrajectory
 from pipeline.channels.teacher_forcing import Forced, PrefixRollouts
 from pipeline.models.decoder import Decoder
+from pipeline.models.inference import optimize_for_batch
 from pipeline.models.unroll import generate, teacher_force
 from pipeline.protocols import Channel
 from pipeline.random import BatchRandom
@@ -81,7 +82,10 @@ class StepRollouts:
                 return teacher_force(
                     self.speaker, replace(self.batch, captions=known), self._rng(channel.rng_key), self._encode_images()
                 )
-            return generate(self.speaker, self.batch, channel, self._rng(channel.rng_key), self._encode_images())
+            speaker = self.speaker
+            if not (channel.requires_grad or speaker.training):
+                speaker = optimize_for_batch(speaker, len(self.batch) * channel.width)
+            return generate(speaker, self.batch, channel, self._rng(channel.rng_key), self._encode_images())
 
     def _continue(self, channel: Channel, each: int) -> Message:
         begun, batch, longest = self.of(channel), self.batch, self.speaker.max_words

@@ -9,6 +9,11 @@ from pipeline.models.guided import GuidedDecoder
 from pipeline.models.kernels.dispatch import has_fast_form
 
 
+def optimize_for_batch(speaker: Decoder, captions: int) -> Decoder:
+    """Return `optimize_for_decoding(speaker)` if its table of the vocabulary pays for one batch of `captions`."""
+    return optimize_for_decoding(speaker) if speaker.vocabulary < captions * speaker.max_words // 2 else speaker
+
+
 def optimize_for_decoding(speaker: Decoder, dtype: torch.dtype | None = None) -> Decoder:
     """Return an inference-optimised copy of `speaker` without dropout or gradients, or `speaker` where none exists.
 

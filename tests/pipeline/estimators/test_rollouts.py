@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import pad
 
-from pipeline.channels.hard import Greedy, Multinomial
+from pipeline.channels.hard import Beam, Greedy, Multinomial
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import StraightThrough
 from pipeline.channels.teacher_forcing import ForcedPrefix, PrefixRollouts, PrefixSchedule
@@ -16,6 +16,7 @@ from pipeline.estimators.credit import MonteCarloCredit
 from pipeline.estimators.discrimination import BinaryDiscrimination
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import Detached, ScoreFunction, surrogate
+from pipeline.models.inference import optimize_for_batch
 from pipeline.models.unroll import generate
 from pipeline.scores.discriminability import Hinge
 from pipeline.scores.naturalness import CiderScore
@@ -155,3 +156,15 @@ def test_even_odds_are_taken_for_no_human_caption(toy):
         Even(), StepRollouts(toy.agents().speaker, toy.batch(), 1)
     )
     assert float(report["accuracy"]) == 0.5
+
+
+@pytest.mark.parametrize("channel", [Greedy(), Beam(3)], ids=repr)
+def test_captions_without_gradient_are_those_of_the_speaker_itself(toy, channel):
+    agents, batch = toy.agents(dropout=0.3), toy.batch()
+    agents.speaker.train()
+    rollouts = StepRollouts(agents.speaker, batch, 3)
+    found = rollouts.of(channel)
+    agents.speaker.eval()
+    assert torch.equal(found.tokens, generate(agents.speaker, batch, channel, torch.Generator()).tokens)
+    assert optimize_for_batch(agents.speaker, len(batch) * channel.width) is not agents.speaker
+    assert optimize_for_batch(agents.speaker, 4) is agents.speaker  # too few captions for a table of the vocabulary
