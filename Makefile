@@ -4,6 +4,7 @@
 # make gradients                  bias, noise and cost of every gradient estimator, exactly; needs no data
 # make gradients TRAINED=data     the same before the trained speaker of the run in data/, compared with a gradient of 100,000 captions
 # make repro DATA=scenes METHODS=wtf GRID=wtf  the same for a composition of data, methods and a grid: profiles/README.md
+# make repro PROFILE=scenes START=2  the same from another start: other data, networks and pretraining; then make record PROFILE=scenes START=2
 # make profile PROFILE=coco       write params.yaml alone
 # make test [WORKERS=2]           install, run the tests in parallel, except slow tests; prints how many were left out
 # make test-all [WORKERS=2]       all tests, slow ones included: kills, browsers, whole reruns, a sample of make mutants
@@ -46,9 +47,7 @@ repro results: $(INSTALLED) profile
 	@$(if $(filter results,$@),python -m pipeline.workflow.grid_cells estimate)
 	@python -m pipeline.workflow.repro
 	@echo
-	@cat data/report/table.md
-	@echo
-	@echo "The report: data/report/report.html; all tables: data/report/tables.md"
+	@python -m pipeline.workflow.show_results
 
 estimate: $(INSTALLED)
 	@python -m pipeline.workflow.estimate $(if $(MACHINES),--machines $(MACHINES)) $(if $(CORES),--cores $(CORES)) \
@@ -74,7 +73,7 @@ compare: $(INSTALLED)
 	@python -m pipeline.workflow.compare_claims
 
 record: $(INSTALLED)
-	@python -m pipeline.workflow.record_results $(PROFILE)
+	@python -m pipeline.workflow.record_results $(PROFILE)$(if $(START),@start$(START))
 
 documents: $(INSTALLED)
 	@python -m pipeline.report.documents
@@ -138,9 +137,10 @@ setup: $(INSTALLED)
 
 # A params.yaml that is no profile is somebody's work and is kept beside the new one.
 profile: $(INSTALLED)
-ifneq ($(PROFILE)$(DATA)$(METHODS)$(GRID),)
+ifneq ($(PROFILE)$(DATA)$(METHODS)$(GRID)$(START),)
 	@python -m pipeline.config.overlays $(if $(PROFILE),"$(PROFILE)") \
-		$(if $(DATA),--data "$(DATA)") $(if $(METHODS),--methods "$(METHODS)") $(if $(GRID),--grid "$(GRID)")
+		$(if $(DATA),--data "$(DATA)") $(if $(METHODS),--methods "$(METHODS)") $(if $(GRID),--grid "$(GRID)") \
+		$(if $(START),--start "$(START)")
 endif
 
 # uv checks the SHA-256 of all but PyTorch's two wheels, and DVC unpickles what lies in .dvc/tmp: nobody else may write there.

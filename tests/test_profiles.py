@@ -9,12 +9,26 @@ from pathlib import Path
 import pytest
 import yaml
 from every_method import IN_DIALOGS, METHODS
-from whole_profiles import NAMES, profile, profile_text
+from whole_profiles import NAMES, PROFILES, profile, profile_text
 
 from pipeline.config import overlays
 from pipeline.config.load import load, method_settings
+from pipeline.config.reading import parse_yaml
 
 ROOT = Path(__file__).parents[1]
+
+
+def composed(data: str) -> dict:
+    """The parameters of a data set without a method set, which the method sets of comparisons are laid over."""
+    return parse_yaml(PROFILES.compose(overlays.Composition(data)), data)
+
+
+def test_the_default_profile_differs_from_the_comparisons_in_length_and_has_no_grid():
+    default, scenes = profile("scenes"), composed("scenes")
+    assert {key for key in scenes if scenes[key] != default[key]} == {"methods", "sweep", "train"}
+    assert (default["sweep"]["grid"], default["methods"].keys()) == ({}, scenes["methods"].keys())
+    longer = scenes["train"]["optimisation"] | {"epochs": 9, "batch": 64}
+    assert default["train"] == scenes["train"] | {"optimisation": longer}
 
 
 QUICK = ("scenes", "flickr8k_results", "dialog_results")  # of make test; the others are slow together
@@ -39,14 +53,15 @@ def test_every_profile_loads_with_the_real_methods_and_serves_every_stage(name, 
 
 @pytest.mark.parametrize("data", ["scenes", "flickr8k"])
 def test_the_whole_comparison_is_the_small_profile_but_for_its_grid(data):
-    small, whole = profile(data), profile(f"{data}_results")
+    small, whole = composed(data), profile(f"{data}_results")
     assert small.keys() == whole.keys()
     assert {key for key in small if small[key] != whole[key]} == {"methods", "sweep"}
     assert set(whole["methods"]) == set(whole["sweep"]["grid"])
 
 
 def test_every_method_is_in_a_comparison_on_scenes():
-    small, paper, beyond, rewarded = map(profile, ("scenes", "scenes_results", "scenes_beyond", "scenes_wtf"))
+    small = composed("scenes")
+    paper, beyond, rewarded = map(profile, ("scenes_results", "scenes_beyond", "scenes_wtf"))
     assert {key for key in small if small[key] != beyond[key]} == {"methods", "sweep", "evaluate"}
     more = {key for key in small if small[key] != rewarded[key]}
     assert more == {"pretrain", "retriever", "methods", "sweep", "evaluate"}
@@ -57,7 +72,7 @@ def test_every_method_is_in_a_comparison_on_scenes():
 
 
 def test_the_speaker_without_attention_is_searched_as_scenes_is():
-    scenes, lstm = map(profile, ("scenes", "scenes_lstm"))
+    scenes, lstm = composed("scenes"), profile("scenes_lstm")
     assert {key for key in scenes if scenes[key] != lstm[key]} == {"pretrain", "methods", "evaluate", "sweep"}
     assert scenes["sweep"]["grid"].items() <= lstm["sweep"]["grid"].items()
     others = [{name: block for name, block in p["pretrain"].items() if name != "speaker"} for p in (scenes, lstm)]
@@ -68,7 +83,7 @@ def test_the_speaker_without_attention_is_searched_as_scenes_is():
 
 @pytest.mark.parametrize("name", ["scenes_lstm", "scenes_rewards", "scenes_settings"])
 def test_what_is_swept_differs_from_scenes_in_methods_alone(name):
-    scenes, swept = map(profile, ("scenes", name))
+    scenes, swept = composed("scenes"), profile(name)
     assert set(swept["methods"]) == set(swept["sweep"]["grid"])
     assert {key for key in scenes if scenes[key] != swept[key]} - {"pretrain", "report"} == {
         "methods",
@@ -149,9 +164,7 @@ def test_scenes_is_the_default_profile():
         "flickr8k_wtf",
         "folder",
         "scenes",
-        "scenes_again",
         "scenes_beyond",
-        "scenes_long",
         "scenes_lstm",
         "scenes_rerank",
         "scenes_results",

@@ -100,6 +100,9 @@ def test_instances_run_side_by_side_and_dvc_finds_all_of_it_done(folder):
     (folder / "meet").touch()
     status, said = repeat(folder)
     assert status == 0, said
+    assert [line.partition(" ")[2].partition(":")[0] for line in said.splitlines()] == [
+        *("prepare", "train@a", "train@b", "adapt@a", "adapt@b", "sweep", "report")
+    ], "a line for each stage, and no other"
     first, *trainings, last = ran(folder)
     assert (first, sorted(trainings), last) == ("prepare", ["train a 1", "train b 1"], "sweep")
     assert (folder / "data/report/all").read_text() == "one\ntwo\n1\n"
@@ -212,7 +215,7 @@ def test_a_lock_that_is_cut_within_a_line_is_removed(tmp_path, monkeypatch, caps
     assert capsys.readouterr().out.startswith("dvc.lock is cut, as a kill leaves it: removed")
 
 
-def test_instances_and_what_they_need():
-    waits = {"draw@x": set(), "prepare": {"draw@x"}, "train@a": {"prepare"}, "sweep": {"prepare"}, "report": {"sweep"}}
-    assert repro.instances(waits) == {"draw@x": set(), "prepare": {"draw@x"}, "train@a": {"prepare"}}
-    assert repro.instances({"sweep": set()}) == {}
+def test_the_grid_waits_for_all_instances():
+    waits = {"prepare": set(), "train@a": {"prepare"}, "sweep": {"prepare"}, "report": {"sweep"}}
+    assert repro.grid_last(waits) == waits | {"sweep": {"prepare", "train@a"}}
+    assert repro.grid_last({"sweep": set()}) == {"sweep": set()}

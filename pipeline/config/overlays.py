@@ -1,9 +1,10 @@
 """Profiles: parameter files composed of data, methods and a grid, from the files in profiles/.
 
-    python -m pipeline.config.overlays [NAME] [--data DATA] [--methods METHODS] [--grid GRID]
+    python -m pipeline.config.overlays [NAME] [--data DATA] [--methods METHODS] [--grid GRID] [--start START]
 
-writes params.yaml. A file `profiles/DATA.yaml` holds the sections that differ from the file that `extends` names, by
-default base.yaml. `replace: [section]` drops a section of that file first. Four more keys hold named layers:
+writes params.yaml. START is the seed of everything: drawn data, networks, pretraining and joint training. A file
+`profiles/DATA.yaml` holds the sections that differ from the file that `extends` names, by default base.yaml.
+`replace: [section]` drops a section of that file first. Four more keys hold named layers:
 
     variants       further data sets or speakers, as DATA; a variant may itself extend one of the same file
     method_sets    METHODS: methods, with what they need
@@ -18,9 +19,10 @@ ruamel.yaml gives the position of each key, and no value is reformatted.
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -36,6 +38,7 @@ PROFILES, PARAMS = Path("profiles"), Path("params.yaml")
 BASE, NO_PROFILES = "base", ("environment",)
 WHOLE = (("draw",), ("methods",), ("sweep", "grid"))  # replaced as one value, like mappings in braces
 VARIANTS, METHOD_SETS, GRIDS, NAMES = GROUPS = ("variants", "method_sets", "grids", "profiles")
+SEED = re.compile(r"^seed: \d+", re.MULTILINE)
 ANCHOR, ALIAS, MERGE = re.compile(r"(?<=: )&(\w+) "), re.compile(r"(?<=: )\*(\w+)"), re.compile(r"\{<<: \*(\w+)")
 
 
@@ -172,9 +175,26 @@ def profile_text(name: str, folder: Path = PROFILES) -> str:
 
 
 def profile_of(text: str, folder: Path = PROFILES) -> str | None:
-    """Return the name of the profile whose parameter file is `text`; None where there is none."""
-    profiles = Profiles(folder)
-    return next((name for name in profiles.names() if profiles.text(name) == text), None)
+    """Return the name of the profile whose parameter file is `text`, with any start; None where there is none."""
+    profiles, given = Profiles(folder), with_start(text, 0)
+    return next((name for name in profiles.names() if with_start(profiles.text(name), 0) == given), None)
+
+
+def nearest_profile(text: str, names: Collection[str], folder: Path = PROFILES) -> tuple[str, list[str]]:
+    """Return the profile of `names` with the fewest other lines than `text`, and these lines, as they are in `text`."""
+    profiles, given = Profiles(folder), with_start(text, 0).splitlines()
+    differing = {}
+    for name in names:
+        own = with_start(profiles.text(name), 0).splitlines()
+        lines = list(difflib.unified_diff(own, given, n=0, lineterm=""))[2:]
+        differing[name] = [line[1:].strip() for line in lines if line[0] == "+" and line[1:].strip()]
+    nearest = min(differing, key=lambda name: len(differing[name]))
+    return nearest, differing[nearest]
+
+
+def with_start(text: str, start: int | None) -> str:
+    """Return the parameter file `text` with the seed `start`; None: its own."""
+    return text if start is None else SEED.sub(f"seed: {start}", text, count=1)
 
 
 def _read(path: Path) -> ProfileFile:
@@ -316,22 +336,27 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("name", nargs="?", default="", help="a profile")
     for word in ("data", "methods", "grid"):
         parser.add_argument(f"--{word}", default="")
+    parser.add_argument("--start", type=int, default=None, help="the seed of everything, in place of the profile's")
     given = parser.parse_args(arguments)
 
     def work() -> None:
-        profiles = Profiles()
+        profiles, data = Profiles(), given.data or "scenes"
         if given.name and (given.data or given.methods or given.grid):
             raise UserError("PROFILE: names data, methods and grid itself; leave it out, or DATA, METHODS and GRID")
         if given.name:
             text, title = profiles.text(given.name), f"the profile {given.name}"
+        elif not (given.methods or given.grid) and data in profiles.named:
+            text, title = profiles.text(data), f"the profile {data}"
         else:
-            composition = Composition(given.data or "scenes", given.methods, given.grid)
+            composition = Composition(data, given.methods, given.grid)
             text, title = (
                 profiles.compose(composition),
                 "composed of " + ", ".join(filter(None, vars(composition).values())),
             )
+        text = with_start(text, given.start)
+        title += "" if given.start is None else f", start {given.start}"
         there = read_yaml_text(PARAMS) if PARAMS.exists() else None
-        if there not in (None, text) and there not in map(profiles.text, profiles.names()):
+        if there not in (None, text) and profile_of(there or "") is None:
             kept = next(path for n in count(1) if not (path := Path(f"{PARAMS}.bak{n if n > 1 else ''}")).exists())
             PARAMS.rename(kept)
             print(f"{PARAMS} was changed by hand: it is kept as {kept}")

@@ -29,6 +29,7 @@ OTHERS = {  # folders in data/ and the commands that write them; profiles use da
     "observatory_scenes": "make gradients TRAINED=data",
     "observatory_flickr8k": "make gradients TRAINED=data",
 }
+START = re.compile(r"(.+)@start(\d+)")
 CODE = ("pipeline", "stages", "benchmarks", "profiles", "dvc.yaml", "Snakefile")
 
 
@@ -42,14 +43,15 @@ def write_record(
     """Write `results/<name>.json` from the tables in data/, `figures`, this machine and the commit; return its path.
 
     Tables are those of the folder's Markdown; the PNG of a figure is copied to docs/. The call belongs on the machine
-    and at the commit of the run. `profile_text` returns a profile's text as params.yaml has it, `more` further tables
-    of a profile's run. `scenes@xeon` is the profile scenes, recorded beside its results on other machines.
+    and at the commit of the run. `profile_text` returns the parameter file of a profile, with the start that its name
+    has; `more` returns further tables of a profile's run. `scenes@xeon` is the profile scenes, recorded beside its
+    results on other machines, and `scenes@start2` its start 2.
 
     Raises UserError if the last run was not of this name.
     """
     kind = name.partition("@")[0]
     folder = root / "data" / (kind if kind in OTHERS else "report")
-    command = OTHERS.get(kind) or _of_profile(root, kind, profile_text)
+    command = OTHERS.get(kind) or _of_profile(root, name, profile_text)
     check_checksums(folder, f"{command} writes it again")
     sources = sorted(folder.glob("*.md"))
     texts = [path.read_text(encoding="utf-8") for path in sources] + ([] if kind in OTHERS else [more()])
@@ -85,16 +87,24 @@ def tables_in(markdown: str) -> Iterator[tuple[str, PrintedTable]]:
             caption = given[1]
 
 
+def start_of(name: str) -> int | None:
+    """Return the start that the name of a result file names, as scenes@start2 does; None where it names none."""
+    found = START.fullmatch(name)
+    return int(found[2]) if found else None
+
+
 def _of_profile(root: Path, name: str, profile_text: Callable[[str, Path], str]) -> str:
-    """Return the command that wrote data/report; raises UserError if that was a run of another profile."""
+    """Return the command that wrote data/report; raises UserError if that was a run of another profile or start."""
+    profile, start = name.partition("@")[0], start_of(name)
     try:
         text = profile_text(name, root / "profiles")
     except UserError as error:
         raise UserError(f"{error}; nor is it one of {', '.join(OTHERS)}") from None
     if (root / "params.yaml").read_text(encoding="utf-8") != text:
-        raise UserError(f"params.yaml is not the profile {name}, so data/report is of another run")
+        of_start = "" if start is None else f" with start {start}"
+        raise UserError(f"params.yaml is not the profile {profile}{of_start}, so data/report is of another run")
     check_checksums(root / "data" / "sweep", "delete it and run the sweep stage again")
-    return f"make repro PROFILE={name}"
+    return f"make repro PROFILE={profile}" + ("" if start is None else f" START={start}")
 
 
 def _drawn(root: Path, name: str, picture: Path) -> PrintedFigure:
@@ -102,7 +112,8 @@ def _drawn(root: Path, name: str, picture: Path) -> PrintedFigure:
 
     Raises UserError where the figure is missing.
     """
-    file = f"docs/{name}_{picture.stem}.png"
+    shown = START.sub(r"\1", name)
+    file = f"docs/{shown}_{picture.stem}.png"
     if path_of(root, name).is_file() and (before := read_result(root, name).figures.get(picture.stem)):
         file = before.file
     if not picture.is_file():

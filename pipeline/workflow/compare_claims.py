@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.analysis.comparison import compare_methods
@@ -10,13 +12,17 @@ from pipeline.analysis.method_claims import check_claim
 from pipeline.analysis.results import read_results, read_results_json, with_frozen_speakers
 from pipeline.analysis.selection import choose_all
 from pipeline.config.load import load
-from pipeline.config.overlays import profile_of
+from pipeline.config.overlays import nearest_profile, profile_names, profile_of
 from pipeline.errors import UserError
 from pipeline.report.claim_tables import CAPTION, claims_table, compare_claims, read_claims
 from pipeline.report.number_files import markdown
-from pipeline.report.result_file import PrintedTable, path_of, read_result
+from pipeline.report.result_file import PrintedTable, ResultFile, path_of, read_result
+from pipeline.report.starts import CLAIMS_OVER_STARTS
 from pipeline.report.tables import Table
 from pipeline.runtime.command import run_command
+
+FAR = 20  # lines of params.yaml that are other than the recorded profile's: it is no record of this run then
+MOST_NAMED = 3
 
 
 def claims_of(root: Path) -> Table | None:
@@ -45,10 +51,36 @@ def claims_text() -> str:
     return markdown([table]) if table else ""
 
 
-def _recorded(root: Path) -> PrintedTable | None:
-    """Return the table of claims in the result file of the current profile; None where there is none."""
-    name = _profile(root)
-    return read_result(root, name).tables.get(CAPTION) if name and path_of(root, name).is_file() else None
+@dataclass(frozen=True)
+class NearestRecord:
+    """The recorded profile that is nearest to params.yaml, and the lines of params.yaml that it has otherwise."""
+
+    name: str
+    result: ResultFile
+    differing: Sequence[str]
+
+    def describe(self) -> str:
+        """Return one sentence on the recorded profile and the differences."""
+        lines = [line.partition(" #")[0].strip() for line in self.differing]
+        more = f" and {len(lines) - MOST_NAMED} more" if len(lines) > MOST_NAMED else ""
+        other = f"; params.yaml differs in: {'; '.join(lines[:MOST_NAMED])}{more}" if lines else ""
+        return f"Recorded: the profile {self.name}, results/{self.name}.json{other}."
+
+
+def nearest_record(root: Path) -> NearestRecord | None:
+    """Return the nearest recorded profile; None where none is recorded, or all differ in more than a few lines."""
+    recorded = [name for name in profile_names(root / "profiles") if path_of(root, name).is_file()]
+    if not recorded:
+        return None
+    text = (root / "params.yaml").read_text(encoding="utf-8")
+    name, differing = nearest_profile(text, recorded, root / "profiles")
+    return None if len(differing) > FAR else NearestRecord(name, read_result(root, name), differing)
+
+
+def _recorded(found: NearestRecord | None) -> PrintedTable | None:
+    """Return the recorded table of claims; None where there is none."""
+    tables = found.result.tables if found else {}
+    return tables.get(CLAIMS_OVER_STARTS) or tables.get(CAPTION)
 
 
 def _profile(root: Path) -> str | None:
@@ -62,7 +94,9 @@ def main() -> int:
     def work() -> None:
         if (here := claims_of(Path())) is None:
             raise UserError("results/claims.toml: no claim about this data set")
-        print(markdown([compare_claims(here, _recorded(Path()))]))
+        record = nearest_record(Path())
+        print(markdown([compare_claims(here, _recorded(record))]))
+        print(record.describe() if record else "Recorded: no profile that is near params.yaml.")
 
     return run_command("compare", work)
 

@@ -6,12 +6,20 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.config.overlays import profile_text
+from pipeline.config.overlays import profile_text, with_start
 from pipeline.errors import UserError
 from pipeline.report.documents import figures_of
-from pipeline.report.recording import write_record
+from pipeline.report.recording import START, start_of, write_record
+from pipeline.report.result_file import path_of
+from pipeline.report.starts import read_starts, summarise_starts
 from pipeline.runtime.command import run_command
+from pipeline.runtime.files import write_atomically
 from pipeline.workflow.compare_claims import claims_text
+
+
+def _parameters(name: str, folder: Path) -> str:
+    """Return the parameter file of a result file's profile and start."""
+    return with_start(profile_text(name.partition("@")[0], folder), start_of(name))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -20,9 +28,17 @@ def main(arguments: Sequence[str]) -> int:
     def work() -> None:
         if len(arguments) != 1:
             raise UserError(
-                "usage: python -m pipeline.workflow.record_results PROFILE | observatory | benchmarks, or any @MACHINE"
+                "usage: python -m pipeline.workflow.record_results PROFILE | PROFILE@startN | observatory | "
+                "benchmarks, or any @MACHINE"
             )
-        print(write_record(Path(), arguments[0], figures_of(Path(), arguments[0]), profile_text, claims_text))
+        root, name = Path(), arguments[0]
+        start, profile = start_of(name), START.sub(r"\1", name)
+        first = start is None or start <= min(read_starts(root, profile), default=start)  # its figures are shown
+        figures = figures_of(root, profile) if first else []
+        print(write_record(root, name, figures, _parameters, claims_text))
+        if start is not None:
+            write_atomically(path_of(root, profile), summarise_starts(read_starts(root, profile)).text())
+            print(path_of(root, profile))
 
     return run_command("record", work)
 

@@ -2,9 +2,8 @@
 
 python -m pipeline.workflow.repro gives the results of `dvc repro`, except for the ninth digit of a few figures:
 PyTorch sums in another order with another number of threads. Each stage is one `dvc repro --single-item`, which waits
-for the lock of DVC's repository. DVC holds that lock only before and after the stage's command. Instances of a foreach
-and their dependencies start as soon as what they depend on is done. A plain `dvc repro` runs the later stages, first of
-all the grid, which uses all cores itself.
+for the lock of DVC's repository. DVC holds that lock only before and after the stage's command. A stage starts as soon
+as what it depends on is done; the grid, which uses all cores itself, starts after the instances of foreach stages.
 """
 
 from __future__ import annotations
@@ -28,9 +27,10 @@ from pipeline.metrics import shared_meteor
 from pipeline.runtime import signals
 from pipeline.runtime.command import report_failure
 from pipeline.workflow.grid_cells import cores, gpus
+from pipeline.workflow.progress import Progress, recorded_costs
 
 LOCK, RWLOCK = Path("dvc.lock"), Path(".dvc/tmp/rwlock")
-VALIDATE = "validate"
+VALIDATE, GRID = "validate", "sweep"
 
 
 def stale_stages() -> dict[str, set[str]] | None:
@@ -69,14 +69,10 @@ def check_annotations(params: Path = Path("params.yaml")) -> None:
             )
 
 
-def instances(waits: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """Return the instances of a foreach among these stages, and all stages that they depend on."""
-    found: set[str] = set()
-    new = {stage for stage in waits if "@" in stage}
-    while new:
-        found |= new
-        new = set[str]().union(*(waits[stage] for stage in new)) - found
-    return {stage: before for stage, before in waits.items() if stage in found}
+def grid_last(waits: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """Return the stages with their inputs; the grid also waits for all instances of foreach stages."""
+    before_grid = {stage for stage in waits if "@" in stage}
+    return {stage: inputs | (before_grid if stage == GRID else set()) for stage, inputs in waits.items()}
 
 
 class DvcJobs:
@@ -99,10 +95,12 @@ class DvcJobs:
         return self._next()[name]
 
     def stages(self, waits: Mapping[str, set[str]], cores: int, at_once: int) -> bool:
-        """Run each stage once its dependencies are done; return whether all succeeded.
+        """Run each stage once its dependencies are done, print a line for each; return whether all succeeded.
 
         After a failure the running stages finish, and no other stage starts.
         """
+        progress = Progress(waits, recorded_costs(Path()), min(cores, at_once))
+        began: dict[str, float] = {}
         order = TopologicalSorter(waits)
         order.prepare()
         ready, failed = list(order.get_ready()), False
@@ -110,9 +108,12 @@ class DvcJobs:
             threads = max(1, cores // min(at_once, max(1, len(self._running) + len(ready))))
             while ready and not failed and len(self._running) < at_once:
                 stage = ready.pop(0)
+                began[stage] = time.monotonic()
+                print(progress.begin(stage), flush=True)
                 self._begin(stage, threads, "--wait-for-lock", "repro", "--single-item", stage)
             for stage, status in self._next().items():
                 failed = failed or status != 0
+                progress.end(stage, time.monotonic() - began[stage])
                 order.done(stage)
             ready += order.get_ready()
         return not failed
@@ -124,7 +125,7 @@ class DvcJobs:
 
     def _begin(self, name: str, threads: int, *command: str) -> None:
         environment = {"OMP_NUM_THREADS": str(threads)} | os.environ
-        words = [sys.executable, "-m", "pipeline.workflow.run_dvc", *command]
+        words = [sys.executable, "-m", "pipeline.workflow.run_dvc", *command, "--quiet"]
         self._running[name] = subprocess.Popen(words, env=environment, process_group=0)
 
     def _next(self) -> dict[str, int]:
@@ -181,9 +182,7 @@ def run_stale(jobs: DvcJobs) -> int:
         print("Data and pipelines are up to date.")
         return 0
     jobs.share_meteor()
-    if not jobs.stages(instances(waits), cores(), 1 if gpus() else cores()):
-        return 1
-    return jobs.run(cores(), "--wait-for-lock", "repro")
+    return 0 if jobs.stages(grid_last(waits), cores(), 1 if gpus() else cores()) else 1
 
 
 def main(arguments: Sequence[str] = ()) -> int:

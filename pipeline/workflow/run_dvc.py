@@ -40,6 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     stage, statuses = StageStatus(), [1]
     logging.getLogger("dvc").addHandler(stage)
+    logging.getLogger("dvc.cli").setLevel(logging.ERROR)  # errors are logged with --quiet, too
     thread = threading.Thread(target=lambda: statuses.append(dvc(list(arguments))))  # DVC's handlers need the main one
     thread.start()
     thread.join()

@@ -295,6 +295,26 @@ def test_params_are_written_and_what_was_changed_by_hand_is_kept(folder, capsys)
         assert f"it is kept as {kept}" in capsys.readouterr().out
 
 
+def test_a_start_is_the_seed_of_a_profile_and_no_change_by_hand(folder, capsys):
+    params = folder.parent / "params.yaml"
+    assert main(["large", "--start", "7"]) == 0
+    assert params.read_text() == overlays.profile_text("large", folder).replace("seed: 1\n", "seed: 7\n", 1)
+    assert overlays.profile_of(params.read_text(), folder) == "large"
+    assert main(["large"]) == 0
+    assert (
+        capsys.readouterr().out
+        == "params.yaml is now the profile large, start 7\nparams.yaml is now the profile large\n"
+    )
+    assert sorted(folder.parent.iterdir()) == [params, folder]
+
+
+def test_the_nearest_profile_is_named_with_the_lines_that_differ(folder):
+    text = overlays.profile_text("large", folder).replace("seed: 1\n", "seed: 7\n", 1)
+    assert overlays.nearest_profile(text, ["plain", "large"], folder) == ("large", [])
+    changed = text.replace("seeds: [1]", "seeds: [1, 2, 3]")
+    assert overlays.nearest_profile(changed, ["plain", "large"], folder) == ("large", ["seeds: [1, 2, 3]"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

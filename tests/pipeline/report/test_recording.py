@@ -17,7 +17,7 @@ from pipeline.workflow import record_results as command
 
 TABLE = Table(
     "results",
-    "Results, 5 images",
+    "Results at the chosen λ, 5 images",
     [TableColumn("Method", text=True), TableColumn("R@10", "own"), TableColumn("CIDEr")],
     [["a|b", "7.5±0.1", "–"], ["luo", "10.0", "0.830"]],
     ["A note.", "Protocol: of | some | kind"],
@@ -46,14 +46,14 @@ def root(tmp_path, monkeypatch):
 
 
 def test_the_tables_are_those_that_the_report_prints():
-    assert dict(tables_in(markdown([TABLE, TABLE]))) == {"Results, 5 images": PRINTED}
+    assert dict(tables_in(markdown([TABLE, TABLE]))) == {"Results at the chosen λ, 5 images": PRINTED}
 
 
 def test_a_profiles_tables_figures_seeds_commit_and_command(root, capsys):
     assert command.main(["small"]) == 0
     assert capsys.readouterr().out == "results/small.json\n"
     found = read_result(root, "small")
-    assert found.tables == {"Results, 5 images": PRINTED}
+    assert found.tables == {"Results at the chosen λ, 5 images": PRINTED}
     assert found.seeds == [1, 2]
     assert found.command == "make repro PROFILE=small"
     head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True).stdout
@@ -116,3 +116,17 @@ def test_a_picture_that_was_not_drawn_is_missed(root):
     (root / "data" / "report" / "curve.png").unlink()
     with pytest.raises(UserError, match=r"curve\.png is missing, which a document shows as docs/small_curve\.png"):
         write_record(root, "small", ["curve"], profile_text)
+
+
+def test_a_start_is_recorded_by_its_seed_and_summarised_with_the_others(root, capsys):
+    for start in (2, 1):
+        (root / "params.yaml").write_text(f"seed: {start}\n")
+        assert command.main([f"small@start{start}"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        *("results/small@start2.json", "results/small.json", "results/small@start1.json", "results/small.json")
+    ]
+    assert read_result(root, "small@start2").command == "make repro PROFILE=small START=2"
+    assert read_result(root, "small").seeds == [1, 2]
+    assert read_result(root, "small").figures["curve"].file == "docs/small_curve.png"
+    assert command.main(["small@start2"]) == 2
+    assert "params.yaml is not the profile small with start 2" in capsys.readouterr().err

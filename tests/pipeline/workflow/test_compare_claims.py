@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from pipeline.config.overlays import profile_text
-from pipeline.workflow.compare_claims import claims_of
+from pipeline.workflow.compare_claims import claims_of, nearest_record
 
 ROOT = Path(__file__).parents[3]
 
@@ -17,3 +17,19 @@ def test_claims_about_scenes_are_not_made_about_dialogs_on_them(tmp_path):
     (tmp_path / "params.yaml").write_text(profile_text("dialog", ROOT / "profiles"))
     (tmp_path / "data/prepared/manifest.json").write_text(json.dumps({"dataset": "scenes"}))
     assert claims_of(tmp_path) is None
+
+
+RESULT = {"command": "c", "commit": "a", "date": "d", "machine": "m", "seeds": [1], "tables": {}}
+
+
+def test_the_nearest_recorded_profile_is_named_with_what_differs(tmp_path):
+    shutil.copytree(ROOT / "profiles", tmp_path / "profiles")
+    (tmp_path / "results").mkdir()
+    text = profile_text("scenes", ROOT / "profiles")
+    (tmp_path / "params.yaml").write_text(text.replace("  beam: 2", "  beam: 5").replace("seed: 1\n", "seed: 4\n", 1))
+    assert nearest_record(tmp_path) is None
+    for name in ("scenes", "films"):
+        (tmp_path / "results" / f"{name}.json").write_text(json.dumps(RESULT))
+    found = nearest_record(tmp_path)
+    assert found is not None
+    assert found.describe() == "Recorded: the profile scenes, results/scenes.json; params.yaml differs in: beam: 5."

@@ -1,0 +1,206 @@
+"""Results over several starts: data, networks, pretraining and joint training, each from another seed.
+
+A start is recorded as results/NAME@startN.json. Their summary, results/NAME.json, has the mean over starts of every
+number, the standard deviation between starts, and each claim's interval over starts.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+
+from pipeline.errors import UserError
+from pipeline.report.claim_tables import CAPTION as CLAIMS
+from pipeline.report.result_file import FOLDER, PrintedTable, ResultFile, read_result
+from pipeline.report.tables import typographic_sign
+
+RESULTS = "Results at the chosen λ"
+OVER_STARTS = "Results over starts"
+CLAIMS_OVER_STARTS = "Claims over starts"
+ENOUGH = 3  # starts that a verdict needs
+_NUMBER = re.compile(r"[≥≤]?([+−-]?\d[\d,]*(?:\.\d+)?)")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A number over starts: one value per start, each a mean over that start's seeds of joint training."""
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """Return the mean over starts."""
+        return fmean(self.values)
+
+    @property
+    def deviation(self) -> float | None:
+        """Return the standard deviation between starts; None for one start."""
+        return stdev(self.values) if len(self.values) > 1 else None
+
+    def interval(self) -> tuple[float, float] | None:
+        """Return the 95 % interval of the mean by Student's t over starts; None for one start.
+
+        Starts are independent, and a start's value contains the effects of its seeds and images. So the interval covers
+        starts, seeds and images, with n − 1 degrees of freedom.
+        """
+        return self._around(1 / len(self.values))
+
+    def next_start(self) -> tuple[float, float] | None:
+        """Return the 95 % prediction interval of another start's value; None for one start."""
+        return self._around(1 + 1 / len(self.values))
+
+    def _around(self, factor: float) -> tuple[float, float] | None:
+        from scipy.stats import t
+
+        if self.deviation is None:
+            return None
+        half = float(t.ppf(0.975, len(self.values) - 1)) * self.deviation * math.sqrt(factor)
+        return self.mean - half, self.mean + half
+
+    @property
+    def verdict(self) -> str:
+        """Return "holds" or "fails" if the interval over at least three starts is on one side of 0, else "open"."""
+        ends = self.interval()
+        if ends is None or len(self.values) < ENOUGH:
+            return "open"
+        return "holds" if ends[0] > 0 else "fails" if ends[1] < 0 else "open"
+
+
+def read_starts(root: Path, name: str) -> dict[int, ResultFile]:
+    """Return the recorded starts of the profile `name`, by their seed."""
+    found = {}
+    for path in (root / FOLDER).glob(f"{name}@start*.json"):
+        if number := re.fullmatch(rf"{re.escape(name)}@start(\d+)", path.stem):
+            found[int(number[1])] = read_result(root, path.stem)
+    return dict(sorted(found.items()))
+
+
+def summarise_starts(starts: Mapping[int, ResultFile]) -> ResultFile:
+    """Return the summary of recorded starts. Raises UserError where they have other methods or columns."""
+    files = list(starts.values())
+    return ResultFile(
+        command=" and ".join(file.command for file in files),
+        commit=", ".join(dict.fromkeys(file.commit for file in files)),
+        date=max(file.date for file in files),
+        machine="; ".join(dict.fromkeys(file.machine for file in files)),
+        seeds=list(starts),
+        tables={
+            OVER_STARTS: results_over_starts([file.table(RESULTS) for file in files]),
+            **(
+                {CLAIMS_OVER_STARTS: claims_over_starts([file.tables[CLAIMS] for file in files])}
+                if all(CLAIMS in file.tables for file in files)
+                else {}
+            ),
+        },
+        figures=files[0].figures,
+    )
+
+
+def spreads(tables: Sequence[PrintedTable]) -> dict[tuple[str, str], Spread]:
+    """Return the spread of each number of the starts' tables, by row and column; cells without a number are left out.
+
+    Raises UserError where the tables have other rows or columns.
+    """
+    first = tables[0]
+    for other in tables[1:]:
+        if other.columns != first.columns or [row[0] for row in other.rows] != [row[0] for row in first.rows]:
+            raise UserError("the recorded starts have other methods or columns than each other: record them again")
+    found = {}
+    for n, row in enumerate(first.rows):
+        for m, column in enumerate(first.columns[1:], 1):
+            values = [_value(table.rows[n][m]) for table in tables]
+            if known := [value for value in values if value is not None]:
+                found[row[0], column] = Spread(tuple(known))
+    return found
+
+
+def results_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
+    """Return the mean ± standard deviation between starts of every number; equal cells stay as they are."""
+    first, found = tables[0], spreads(tables)
+    rows = []
+    for n, row in enumerate(first.rows):
+        cells = [row[0]]
+        for m, column in enumerate(first.columns[1:], 1):
+            same = len({table.rows[n][m] for table in tables}) == 1
+            spread = found.get((row[0], column))
+            digits = len(row[m].partition("±")[0].partition(".")[2])
+            cells.append(row[m] if same or spread is None else _with_deviation(spread, digits))
+        rows.append(cells)
+    return PrintedTable(columns=list(first.columns), rows=rows)
+
+
+def claims_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
+    """Return each claim's mean difference, its 95 % interval over starts, every start's difference, and the verdict."""
+    rows = []
+    for row in tables[0].rows:
+        cells = dict(zip(tables[0].columns, row, strict=True))
+        spread = _spread_of_claim(tables, row)
+        difference, each = "–", "–"
+        if spread is not None:
+            ends = spread.interval()
+            inside = f" [{_signed(ends[0])}, {_signed(ends[1])}]" if ends else ""
+            difference = _signed(spread.mean) + inside
+            each = ", ".join(map(_signed, spread.values))
+        verdict = "open" if spread is None else spread.verdict
+        rows.append([row[0], cells["by"], cells["at"], str(len(tables)), difference, each, verdict])
+    return PrintedTable(columns=["Claim", "by", "at", "starts", "difference", "by start", "verdict"], rows=rows)
+
+
+def beside_recorded(here: PrintedTable, recorded: Sequence[PrintedTable]) -> tuple[PrintedTable, list[str]]:
+    """Return this run's table with the recorded mean ± deviation beside each number, and what lies outside.
+
+    A number is outside where the 95 % prediction interval of another start does not contain it.
+    """
+    known, first = spreads(recorded), recorded[0]
+    digits = {column: _digits(first, column) for column in first.columns}
+    rows, outside = [], []
+    mine = [column for column in here.columns[1:] if any((row[0], column) in known for row in here.rows)]
+    for row in here.rows:
+        cells = [row[0]]
+        for column in mine:
+            shown, spread = row[here.columns.index(column)], known.get((row[0], column))
+            value = _value(shown)
+            if spread is None or value is None or not spread.deviation:
+                cells.append(shown)
+                continue
+            cells.append(f"{shown} ({_with_deviation(spread, digits[column])})")
+            ends = spread.next_start()
+            if ends and not ends[0] <= value <= ends[1]:
+                low, high = (f"{end:.{digits[column]}f}" for end in ends)
+                outside.append(f"{row[0]}, {column}: {shown} is outside {low} to {high}, where 95 % of starts lie")
+        rows.append(cells)
+    return PrintedTable(columns=[here.columns[0], *mine], rows=rows), outside
+
+
+def _digits(table: PrintedTable, column: str) -> int:
+    at = table.columns.index(column)
+    return max(len(row[at].partition("±")[0].partition(".")[2]) for row in table.rows)
+
+
+def _spread_of_claim(tables: Sequence[PrintedTable], row: Sequence[str]) -> Spread | None:
+    """Return the spread of a claim's differences; None where a start has no difference, or only a bound of it."""
+    cells = [
+        other[table.columns.index("difference")] for table in tables for other in table.rows if other[:3] == row[:3]
+    ]
+    numbers = [_value(cell) for cell in cells if cell[0] not in "≥≤"]
+    known = [number for number in numbers if number is not None]
+    return Spread(tuple(known)) if len(known) == len(tables) else None
+
+
+def _value(cell: str) -> float | None:
+    """Return the number that the cell begins with; None where it begins with none."""
+    number = _NUMBER.match(cell)
+    return float(number[1].replace("−", "-").replace(",", "")) if number else None
+
+
+def _signed(value: float) -> str:
+    return typographic_sign(f"{value:+.1f}")
+
+
+def _with_deviation(spread: Spread, digits: int) -> str:
+    shown = f"{spread.mean:.{digits}f}"
+    return shown if spread.deviation is None else f"{shown}±{spread.deviation:.{digits}f}"

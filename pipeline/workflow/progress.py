@@ -1,0 +1,68 @@
+"""Progress of `make repro`: one line for each stage, with the time that the rest will take by recorded costs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from pipeline.errors import UserError
+from pipeline.report.result_file import read_result
+
+WORK = {  # what a stage does; {} is the instance of a foreach
+    "validate": "check params.yaml",
+    "draw": "draw {}, images and captions",
+    "prepare": "read the captions, build the vocabulary",
+    "features": "train the image network {} where it has no weights, and compute features",
+    "pretrain": "pretrain the {}",
+    "retriever": "prepare the reward models, where a method has any",
+    "train": "train speaker and listener together by {}",
+    "adapt": "adapt the listener to the speaker of {}",
+    "evaluate": "caption the images by {}, and judge the captions",
+    "sweep": "train and evaluate the cells of the grid",
+    "cross": "let every listener judge every speaker",
+    "report": "write tables, figures and the page",
+}
+
+
+def recorded_costs(root: Path) -> dict[str, float]:
+    """Return processor seconds by stage, such as features@main or train; {} where none are recorded."""
+    try:
+        table = read_result(root, "costs").table("Cost of each stage")
+    except UserError:
+        return {}
+    seconds = table.columns.index("processor, s")
+    return {row[0]: float(row[seconds].replace(",", "")) for row in table.rows}
+
+
+class Progress:
+    """Lines on the stages of a run, with an estimate that follows this machine's speed."""
+
+    def __init__(self, stages: Collection[str], costs: Mapping[str, float], cores: int) -> None:
+        """Plan the `stages`; `costs` are processor seconds, by stage or by its name without the instance."""
+        self._costs = {stage: costs.get(stage, costs.get(stage.partition("@")[0], 0.0)) for stage in stages}
+        self._cores, self._begun = cores, 0
+        self._done: set[str] = set()
+        self._expected = self._took = 0.0
+
+    def begin(self, stage: str) -> str:
+        """Return the line of a stage that begins."""
+        self._begun += 1
+        count = len(self._costs)
+        name, _, instance = stage.partition("@")
+        does = WORK.get(name, "").format(instance) or "run"
+        return f"[{self._begun:>{len(str(count))}}/{count}] {stage}: {does}{self._left()}"
+
+    def end(self, stage: str, seconds: float) -> None:
+        """Note that a stage has ended, `seconds` after it began."""
+        self._done.add(stage)
+        self._expected += self._costs[stage]
+        self._took += seconds
+
+    def _left(self) -> str:
+        """Return the time left: recorded costs of the stages that have not ended, at the speed of those that have."""
+        rest = sum(cost for stage, cost in self._costs.items() if stage not in self._done)
+        if not rest:
+            return ""
+        speed = self._took / self._expected if self._expected > 30 else 1.0
+        seconds = rest * speed / self._cores
+        return "; less than a minute left" if seconds < 60 else f"; about {round(seconds / 60)} min left"

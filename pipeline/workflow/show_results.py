@@ -1,0 +1,53 @@
+"""The results of the last run, beside what is recorded over starts: python -m pipeline.workflow.show_results."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pipeline.errors import UserError
+from pipeline.report.recording import tables_in
+from pipeline.report.starts import RESULTS, beside_recorded, read_starts
+from pipeline.report.tables import markdown_table
+from pipeline.runtime.command import run_command
+from pipeline.workflow.compare_claims import nearest_record
+
+TABLE, REPORT = Path("data/report/table.md"), Path("data/report/report.html")
+
+
+def comparison_text(root: Path) -> str:
+    """Return this run's results beside the recorded mean and deviation over starts; "" where none is recorded."""
+    record = nearest_record(root)
+    starts = read_starts(root, record.name) if record else {}
+    here = dict(tables_in((root / TABLE).read_text(encoding="utf-8"))).get(RESULTS)
+    if record is None or here is None or len(starts) < 2:
+        return ""
+    table, outside = beside_recorded(here, [file.table(RESULTS) for file in starts.values()])
+    right = [n > 0 for n in range(len(table.columns))]
+    lines = [
+        f"**This run (recorded: mean ± standard deviation of {len(starts)} starts)**",
+        "",
+        markdown_table(table.columns, table.rows, right, padded=True),
+        "",
+        *([f"- {line}." for line in outside] or ["- Every number is where 95 % of starts are expected."]),
+        f"- {record.describe()}",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Return the exit status: 0 printed; 2 there is no report, reported in one line."""
+
+    def work() -> None:
+        if not TABLE.is_file():
+            raise UserError(f"{TABLE}: no such file; run make repro first")
+        print(TABLE.read_text(encoding="utf-8"))
+        if beside := comparison_text(Path()):
+            print(f"{beside}\n")
+        print(f"The report: {REPORT}; all tables: {REPORT.with_name('tables.md')}")
+
+    return run_command("results", work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""Numbers over starts: their mean, deviation and intervals by hand, and verdicts with the error rate that they name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipeline.errors import UserError
+from pipeline.report.result_file import PrintedTable, ResultFile, path_of
+from pipeline.report.starts import (
+    CLAIMS,
+    CLAIMS_OVER_STARTS,
+    OVER_STARTS,
+    RESULTS,
+    Spread,
+    beside_recorded,
+    claims_over_starts,
+    read_starts,
+    results_over_starts,
+    summarise_starts,
+)
+
+T = 4.302652729911275  # Student's t at .975 with two degrees of freedom
+
+
+def table(*values: str, methods: tuple[str, ...] = ("MLE", "Luo et al.")) -> PrintedTable:
+    rows = [[name, "0.9", value, "1.70±0.02"] for name, value in zip(methods, values, strict=True)]
+    return PrintedTable(columns=["Method", "λ", "R@1 (hard) judge", "CIDEr"], rows=rows)
+
+
+def test_intervals_of_three_starts_are_students():
+    spread = Spread((1.0, 2.0, 3.0))
+    assert (spread.mean, spread.deviation) == (2.0, 1.0)
+    assert spread.interval() == pytest.approx((2 - T / 3**0.5, 2 + T / 3**0.5))
+    assert spread.next_start() == pytest.approx((2 - T * (4 / 3) ** 0.5, 2 + T * (4 / 3) ** 0.5))
+    assert Spread((1.0,)).interval() is None
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ((5.0, 5.5, 6.0), "holds"),
+        ((-5.0, -5.5, -6.0), "fails"),
+        ((1.0, 5.0, 9.0), "open"),  # all above 0, but the interval is ±9.9
+        ((5.0, 5.1), "open"),
+    ],
+)
+def test_a_verdict_needs_three_starts_and_an_interval_on_one_side_of_0(values, verdict):
+    assert Spread(values).verdict == verdict
+
+
+@pytest.mark.parametrize(("effect", "lowest", "highest"), [(0.0, 0.03, 0.07), (6.0, 0.75, 1.0)])
+def test_verdicts_have_their_nominal_error_rate(effect, lowest, highest):
+    """Starts differ by 1.5 points, seeds of a start by 1, and 800 test images add 1 to each difference."""
+    rng = np.random.default_rng(0)
+    starts = rng.normal(effect, 1.5, (4000, 3, 1))
+    seeds = starts + rng.normal(0, 1.0, (4000, 3, 3)) + rng.normal(0, 1.0, (4000, 3, 1))
+    decided = [Spread(tuple(values)).verdict != "open" for values in seeds.mean(-1)]
+    assert lowest < np.mean(decided) < highest
+
+
+def test_results_over_starts_are_means_with_the_deviation_between_starts():
+    found = results_over_starts([table("40.0±1.0", "50.0"), table("42.0±1.0", "50.0"), table("44.0±1.0", "50.0")])
+    assert found.rows == [["MLE", "0.9", "42.0±2.0", "1.70±0.02"], ["Luo et al.", "0.9", "50.0", "1.70±0.02"]]
+
+
+def test_starts_with_other_methods_are_not_averaged():
+    with pytest.raises(UserError, match="other methods or columns"):
+        results_over_starts([table("40.0", "50.0"), table("40.0", "50.0", methods=("MLE", "ReinMax"))])
+
+
+def claims(*differences: str) -> PrintedTable:
+    rows = [[f"claim {n}", "CIDEr", "chosen λ", cell, "holds"] for n, cell in enumerate(differences)]
+    return PrintedTable(columns=["Claim", "by", "at", "difference", "verdict"], rows=rows)
+
+
+def test_a_claim_has_the_interval_over_starts_and_a_bound_is_no_difference():
+    found = claims_over_starts([claims("+5.0 [+1.0, +9.0]", "≥+2.0"), claims("+5.5", "+2.0"), claims("+6.0", "+2.0")])
+    assert found.rows == [
+        ["claim 0", "CIDEr", "chosen λ", "3", "+5.5 [+4.3, +6.7]", "+5.0, +5.5, +6.0", "holds"],
+        ["claim 1", "CIDEr", "chosen λ", "3", "–", "–", "open"],
+    ]
+
+
+def test_a_run_stands_beside_the_recorded_starts_and_what_lies_outside_is_named():
+    recorded = [table("40.0", "50.0"), table("42.0", "50.5"), table("44.0", "51.0")]
+    found, outside = beside_recorded(table("43.0", "70.0"), recorded)
+    assert found.columns == ["Method", "λ", "R@1 (hard) judge", "CIDEr"]
+    assert [row[2] for row in found.rows] == ["43.0 (42.0±2.0)", "70.0 (50.5±0.5)"]
+    assert outside == ["Luo et al., R@1 (hard) judge: 70.0 is outside 48.0 to 53.0, where 95 % of starts lie"]
+
+
+def test_recorded_starts_are_read_in_order_and_summarised(tmp_path):
+    (tmp_path / "results").mkdir()
+    for start in (10, 2, 3):
+        file = ResultFile(
+            command=f"make repro START={start}",
+            commit="abc",
+            date=f"2026-11-{start:02}",
+            machine="m",
+            seeds=[start],
+            tables={RESULTS: table(f"{start}.0", "50.0"), CLAIMS: claims("+5.0")},
+        )
+        path_of(tmp_path, f"scenes@start{start}").write_text(file.text())
+    path_of(tmp_path, "scenes@xeon").write_text(file.text())  # another machine is no start
+    found = read_starts(tmp_path, "scenes")
+    assert list(found) == [2, 3, 10]
+    whole = summarise_starts(found)
+    assert (whole.seeds, whole.commit, whole.date) == ([2, 3, 10], "abc", "2026-11-10")
+    assert whole.table(OVER_STARTS).rows[0][2] == "5.0±4.4"
+    assert whole.table(CLAIMS_OVER_STARTS).rows[0][-1] == "holds"
