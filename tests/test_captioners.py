@@ -24,6 +24,7 @@ from pipeline.config.load import load
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
+from pipeline.metrics.registry import METRICS
 from pipeline.workflow import build_joint
 from pipeline.workflow import stage as door
 
@@ -115,7 +116,8 @@ def test_rewards_that_read_text_read_words_without_punctuation(photos, monkeypat
     assert run("prepare") == 0
     texts, asked = build_joint.text_scorer(Prepared.load(Path("data/prepared"))), []
     monkeypatch.setattr(texts, "_compute", lambda metric, said, human: asked.extend((*said, *human[0])) or [0.5])
-    texts.score("METEOR", torch.tensor([[1, 3, 13, 14, 15, 10, 16, 0]]), torch.tensor([0]))
+    (meteor,) = (metric for metric in METRICS if metric.name == "METEOR")
+    texts.score(meteor, torch.tensor([[1, 3, 13, 14, 15, 10, 16, 0]]), torch.tensor([0]))
     assert asked[0] == "a red whites on unk"
     assert set(asked[1].split()) <= {*WORDS}
 

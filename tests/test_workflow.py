@@ -94,7 +94,7 @@ def test_an_evaluation_holds_five_judges_and_says_what_it_lacks(world):
         assert 0 < metrics[split]["human_reader"]["content_words"] < 1
     assert "get_stanford_models" in metrics["not_computed"]["SPICE"]
     assert "decode=beam:2" in metrics["signature"]
-    assert "judges=own+adapted+before+symbolic+judge" in metrics["signature"]
+    assert "judges=own+adapted+pretrained+symbolic+judge" in metrics["signature"]
     captions = pq.read_table(world[0] / "data/evaluation/psst_multinomial/captions.parquet").to_pydict()
     assert captions["split"] == ["val"] * 8 + ["test"] * 8
     assert all(1 <= rank <= 8 for name in ("own", "pretrained", "judge") for rank in captions[f"rank_{name}"])

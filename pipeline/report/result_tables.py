@@ -224,7 +224,8 @@ def crossed_table(crossed: Mapping[str, Any]) -> Table:
     columns = [TableColumn("Captions of", text=True)]
     columns += [TableColumn(name, "Listener" if name in others else "Own listener of") for name in listeners]
     notes = [f"± is the standard deviation over {len(seeds)} seeds."] if len(seeds) > 1 else []
-    notes += ["; ".join(f"{name}: {judge_title(name).words}" for name in others) + "."] if others else []
+    words = "; ".join(f"{name}: {judge_title(name).words}" for name in others)
+    notes += [f"Listeners: {words}."] if others else []
     notes += ["Where captions and listener are of one method and seed, the two were trained jointly."]
     if any(_lacking(cell) for row in cells.values() for cell in row):
         notes.append(f"{MISSING}: not measured for every seed.")
