@@ -218,7 +218,7 @@ def _stop(world: Path, request: signal.Signals, seconds: float, random_: random.
         return f"{what}: alive after {BOUND:.0f} s: {', '.join(sorted({_name(each) for each in [*alive, *left]}))}"
     if status not in (2, -request) or "Traceback" in said:
         return f"{what}: status {status}: {said[-200:]}"
-    if said.count("repro: ended by") != 1 and "Running stage" in said:
+    if said.count("repro: ended by") != 1 and stages_run(said):
         return f"{what}: it did not say once what was ended: {said[-200:]}"
     return ""
 

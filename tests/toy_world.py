@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -85,6 +86,11 @@ def make_world(folder: Path) -> str:
     written(folder, toy_params())
     committed(folder)
     return succeed(folder, sys.executable, "-m", "pipeline.workflow.repro")
+
+
+def stages_run(output: str) -> list[str]:
+    """The stages that a `dvc repro` or a `make repro` with this output ran, in order."""
+    return re.findall(r"^(?:Running stage '|\[ *\d+/\d+\] )([\w@]+)", output, re.MULTILINE)
 
 
 def digests_below(folder: Path) -> dict[str, str]:
