@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -29,7 +30,7 @@ from pipeline.types import Batch
 from pipeline.vocabulary import Vocabulary
 from saywhich.feature_extractor import FeatureExtractor
 from saywhich.model_files import ModelFiles
-from saywhich.photos import Photo, content_digest, load_in_threads, open_photo
+from saywhich.photos import Photo, UndecodedPhoto, content_digest, load_in_threads, open_photo
 
 AT_ONCE = 32  # photos in one batch of the network
 BEAM = 5
@@ -87,12 +88,12 @@ class Distractors:
         return len(self.contents)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Model:
     """A speaker, its own listener and their feature extractor, on the CPU or an accelerator.
 
-    Images are paths, Pillow images, or uint8 arrays (H, W, 3). A model of films also takes paths of films; an image
-    counts as a film without motion.
+    Images are paths, Pillow images, or uint8 arrays (H, W, 3); one image counts as a list of one. A model of films also
+    takes paths of films; an image counts as a film without motion.
     """
 
     speaker: Decoder
@@ -102,13 +103,18 @@ class Model:
     place: ModelFiles
     device: torch.device
 
+    def __repr__(self) -> str:
+        """Return the folder, the classes of the networks, and the size of the vocabulary, in one line."""
+        networks = f"{type(self.speaker).__name__}, {type(self.listener).__name__}"
+        return f"<Model of {self.place.folder}: {networks}, {len(self.vocabulary):,} words, on {self.device}>"
+
     def caption(
         self,
-        images: Sequence[Photo],
+        images: Sequence[Photo] | Photo,
         *,
         beam: int = BEAM,
         samples: int | None = None,
-        among: Sequence[Photo] | None = None,
+        among: Sequence[Photo] | Photo | None = None,
         seed: int = 0,
     ) -> list[Caption]:
         """Generate a caption for each of M images: the best of a beam, or the first of `samples` sampled captions.
@@ -125,7 +131,7 @@ class Model:
         others = None if among is None else self.distractors(among)
         return self.caption_features(sight, beam=beam, samples=samples, among=others, seed=seed)
 
-    def score(self, captions: Sequence[str], images: Sequence[Photo]) -> np.ndarray:
+    def score(self, captions: Sequence[str], images: Sequence[Photo] | Photo) -> np.ndarray:
         """Return the listener's scores (N, M) float32 of N captions and M images, cosines in −1 … 1.
 
         >>> model.score(["a dog", "two boats"], ["a.jpg", "b.jpg", "c.jpg"]).shape
@@ -133,7 +139,7 @@ class Model:
         """
         return (self.encode_text(captions) @ self.extract_features(images).vectors.T).numpy()
 
-    def find(self, text: str, images: Sequence[Photo], top: int | None = 10) -> list[SearchHit]:
+    def find(self, text: str, images: Sequence[Photo] | Photo, top: int | None = 10) -> list[SearchHit]:
         """Return the `top` of M images that score highest with `text`, best first; None returns all.
 
         >>> found = model.find("two boats", ["a.jpg", "b.jpg", "c.jpg"], top=2)
@@ -142,10 +148,10 @@ class Model:
         """
         return best_matches(self.encode_text([text])[0], self.extract_features(images).vectors, top)
 
-    def extract_features(self, images: Sequence[Photo]) -> PhotoFeatures:
+    def extract_features(self, images: Sequence[Photo] | Photo) -> PhotoFeatures:
         """Extract the features of M images; raises UserError for the first that cannot be read."""
         parts = []
-        for part in load_in_threads(images, self.prepare, AT_ONCE):
+        for part in load_in_threads(_listed(images), self.prepare, AT_ONCE):
             for _, tensor in part:
                 if isinstance(tensor, UserError):
                     raise tensor
@@ -167,7 +173,7 @@ class Model:
         except FileNotFoundError:
             raise UserError(f"{photo}: no such photo") from None
 
-    def distractors(self, images: Sequence[Photo]) -> Distractors:
+    def distractors(self, images: Sequence[Photo] | Photo) -> Distractors:
         """Encode N images as distractors."""
         seen = self.extract_features(images)
         return Distractors(seen.vectors, seen.contents)
@@ -182,8 +188,8 @@ class Model:
         return PhotoFeatures(seen.pooled, seen.regions, mask, seen.boxes, vectors, tuple(map(content_digest, prepared)))
 
     def encode_text(self, captions: Sequence[str]) -> Tensor:
-        """Return the listener's embeddings (N, H) of N captions, each of length 1."""
-        vocabulary = self.vocabulary
+        """Return the listener's embeddings (N, H) of N captions, each of length 1; one text counts as a list of one."""
+        vocabulary, captions = self.vocabulary, [captions] if isinstance(captions, str) else captions
         texts = [text if vocabulary.reads_text else " ".join(tokenise(text)) for text in captions]
         return self._judge().encode_text(judged_captions(texts, vocabulary, self.speaker.max_words)).cpu()
 
@@ -247,6 +253,13 @@ class Model:
         empty = torch.zeros(0, self.feature_extractor.network.pooled_size)
         vectors = torch.zeros(0, self.listener.image.out_features)
         return PhotoFeatures(empty, regions, regions.any(2), None, vectors, ())
+
+
+def _listed(images: Sequence[Photo] | Photo) -> Sequence[Photo]:
+    """Return images as a sequence, one image as a sequence of one; an array (M, H, W, 3) holds M images."""
+    if isinstance(images, np.ndarray):
+        return list(images) if images.ndim == 4 else [images]
+    return [images] if isinstance(images, str | Path | Image.Image | UndecodedPhoto) else images
 
 
 def batch_of(sight: PhotoFeatures, tokens: Tensor | None = None) -> Batch:

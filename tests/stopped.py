@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 import yaml
 from dummy_stages import STAGES, written
+from toy_world import stages_run
 from whole_profiles import profile
 
 ROOT = Path(__file__).parents[1]

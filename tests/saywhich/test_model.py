@@ -1,4 +1,5 @@
 import doctest
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -92,6 +93,21 @@ def test_what_is_drawn_depends_on_the_seed(model, photos):
     assert drawn(1) == drawn(1)
     assert drawn(1)[1:] == [caption.candidates for caption in model.caption(["b.jpg"], samples=6, seed=1)]
     assert drawn(1) != drawn(2)
+
+
+def test_one_photo_or_text_counts_as_a_list_of_one(model, photos):
+    alone = model.caption("a.jpg")
+    assert alone == model.caption(["a.jpg"])
+    assert model.caption(Path("a.jpg")) == alone
+    with Image.open("a.jpg") as image:
+        array = np.asarray(image.convert("RGB"))
+    assert model.caption(array) == model.caption([array]) == model.caption(array[None])
+    assert (model.score("a dog", "a.jpg") == model.score(["a dog"], ["a.jpg"])).all()
+    assert model.find("a dog", "a.jpg") == model.find("a dog", ["a.jpg"])
+
+
+def test_a_model_is_shown_in_one_line(model):
+    assert repr(model) == f"<Model of {model.place.folder}: Att2in, Listener, {len(model.vocabulary)} words, on cpu>"
 
 
 def test_no_image_is_no_caption(model):
