@@ -1,4 +1,4 @@
-"""Check of params.yaml before anything runs, and the digests of the code of all stages.
+"""Check of all of params.yaml before anything runs, and the digests of the code of all stages.
 
 python -m stages.validate → data/code: one file per stage, and one per method's module for `train`. Each other stage
 depends on its file, so that an edit reruns the stages that import the edited module.
@@ -6,22 +6,26 @@ depends on its file, so that an edit reruns the stages that import the edited mo
 
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+from pipeline.config.load import load
 from pipeline.config.name_checks import read_checked_names, value_at
 from pipeline.errors import UserError
 from pipeline.runtime.command import run_command
 from pipeline.workflow.dependencies import write_code_digests
 
+PARAMS = Path("params.yaml")
 SPICE, SPICE_MIXES = "SPICE", ("spice", "spider")  # as a metric; as rewards (pipeline/scores/rewards.py)
 
 
 def main() -> int:
-    """Return the exit status; 2 for a name that is not allowed, or a reward that cannot be computed here."""
+    """Return the exit status; 2 for an error in params.yaml, or a reward that cannot be computed here."""
 
     def work() -> None:
         params = read_checked_names()
         check_spice(params)
+        load(PARAMS)
         write_code_digests(params)
 
     return run_command("validate", work)

@@ -17,7 +17,7 @@ SECTIONS = ("draw", "features", "pretrain", "methods", "sweep.grid")  # their ke
 def read_checked_names(path: Path = Path("params.yaml")) -> dict[str, Any]:
     """Read a parameter file, and check that its names are letters, digits and underscores; else raises UserError.
 
-    Nothing else is checked here: `pipeline.config.load.load` checks the rest in every stage.
+    Nothing else is checked here: `pipeline.config.load.load` checks the rest.
     """
     params = read_mapping(path)
     for place, name in _names(params):
