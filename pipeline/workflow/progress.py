@@ -34,6 +34,11 @@ def recorded_costs(root: Path) -> dict[str, float]:
     return {row[0]: float(row[seconds].replace(",", "")) for row in table.rows}
 
 
+def with_grid(costs: Mapping[str, float], cells: int) -> dict[str, float]:
+    """Return the costs with that of a grid of so many cells, each a training, an adaptation and an evaluation."""
+    return {**costs, "sweep": cells * sum(costs.get(stage, 0.0) for stage in ("train", "adapt", "evaluate"))}
+
+
 class Progress:
     """Lines on the stages of a run, with an estimate that follows this machine's speed."""
 

@@ -26,10 +26,10 @@ from pipeline.errors import UserError
 from pipeline.metrics import shared_meteor
 from pipeline.runtime import signals
 from pipeline.runtime.command import report_failure
-from pipeline.workflow.grid_cells import cores, gpus
-from pipeline.workflow.progress import Progress, recorded_costs
+from pipeline.workflow.grid_cells import cells, cores, gpus
+from pipeline.workflow.progress import Progress, recorded_costs, with_grid
 
-LOCK, RWLOCK = Path("dvc.lock"), Path(".dvc/tmp/rwlock")
+LOCK, RWLOCK, PARAMS = Path("dvc.lock"), Path(".dvc/tmp/rwlock"), Path("params.yaml")
 VALIDATE, GRID = "validate", "sweep"
 
 
@@ -53,7 +53,7 @@ def stale_stages() -> dict[str, set[str]] | None:
     return {stage: set(graph[stage]) & found for stage in graph if stage in found}
 
 
-def check_annotations(params: Path = Path("params.yaml")) -> None:
+def check_annotations(params: Path = PARAMS) -> None:
     """Raise UserError where a file of captions is missing, or a name is not allowed, before DVC hashes all images."""
     settings = read_checked_names(params)
     prepare = settings.get("prepare") or {}
@@ -99,7 +99,8 @@ class DvcJobs:
 
         After a failure the running stages finish, and no other stage starts.
         """
-        progress = Progress(waits, recorded_costs(Path()), min(cores, at_once))
+        costs = with_grid(recorded_costs(Path()), len(cells(read_mapping(PARAMS))) if GRID in waits else 0)
+        progress = Progress(waits, costs, min(cores, at_once))
         began: dict[str, float] = {}
         order = TopologicalSorter(waits)
         order.prepare()

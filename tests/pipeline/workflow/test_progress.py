@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from pipeline.workflow.progress import WORK, Progress, recorded_costs
+from pipeline.workflow.progress import WORK, Progress, recorded_costs, with_grid
 
 ROOT = Path(__file__).parents[3]
 
@@ -23,3 +23,4 @@ def test_every_stage_has_its_words_and_costs_are_recorded():
     assert WORK.keys() == yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].keys()
     assert {"train", "features@main", "report"} <= recorded_costs(ROOT).keys()
     assert recorded_costs(ROOT / "nowhere") == {}
+    assert with_grid({"train": 60.0, "adapt": 12.0, "evaluate": 18.0, "sweep": 9000.0}, 2)["sweep"] == 180
