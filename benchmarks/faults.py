@@ -119,8 +119,10 @@ def sample(faults: list[Fault], number: int, seed: int, least: int = 20) -> list
         rooms[fault.room].append(fault)
     rest = max(0, number - sum(min(least, len(there)) for there in rooms.values()))
     more = {room: max(0, len(there) - least) for room, there in rooms.items()}
-    total = sum(more.values()) or 1
-    shares = {room: min(least, len(there)) + round(rest * more[room] / total) for room, there in rooms.items()}
+    exact = {room: rest * count / (sum(more.values()) or 1) for room, count in more.items()}
+    by_remainder = sorted(exact, key=lambda room: (int(exact[room]) - exact[room], room))
+    rounded_up = by_remainder[: rest - sum(map(int, exact.values()))]  # so that the shares add up to `number`
+    shares = {room: min(least, len(rooms[room])) + int(exact[room]) + (room in rounded_up) for room in rooms}
     queues = [_in_turn(rooms[room], f"{seed} {room}")[: shares[room]] for room in sorted(rooms)]
     return _merged(queues)[:number]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from pipeline.errors import UserError
 from pipeline.report.result_file import read_result
 
+CACHED = 0.2  # a stage that takes less of its recorded cost had its outputs already, and says nothing of the speed
 WORK = {  # what a stage does; {} is the instance of a foreach
     "validate": "check params.yaml",
     "draw": "draw {}, images and captions",
@@ -60,8 +61,9 @@ class Progress:
     def end(self, stage: str, seconds: float) -> None:
         """Note that a stage has ended, `seconds` after it began."""
         self._done.add(stage)
-        self._expected += self._costs[stage]
-        self._took += seconds
+        if seconds > CACHED * self._costs[stage]:
+            self._expected += self._costs[stage]
+            self._took += seconds
 
     def _left(self) -> str:
         """Return the time left: recorded costs of the stages that have not ended, at the speed of those that have."""

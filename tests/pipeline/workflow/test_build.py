@@ -332,7 +332,7 @@ def test_dropped_inputs_are_unk_and_vectors_as_their_section_says(data, models):
 def evaluation(models, data, method: str, rerank: int | None = None, *options: str):
     """The protocol of the scenes' params.yaml for the model in models/luo, which stands for `method`."""
     (models / "params.yaml").write_text(profile_text("scenes"))
-    judges = "evaluate.judges={own: own, used: adapted, before: listener, other: judge}"
+    judges = "evaluate.judges={own: own, used: adapted, pretrained: listener, other: judge}"
     common = [judges, "evaluate.metrics=[CIDEr]", *options]
     section = load(models / "params.yaml", common).for_stage("evaluate", method, dvc_yaml=ROOT / "dvc.yaml").evaluate
     stage = SimpleNamespace(model=models / "models/luo", root=models, device=CPU, instance=method)

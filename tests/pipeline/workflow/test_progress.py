@@ -12,11 +12,13 @@ ROOT = Path(__file__).parents[3]
 def test_a_line_has_the_place_the_work_and_the_time_left():
     progress = Progress(["prepare", "train@luo", "train@mle"], {"prepare": 40, "train": 120}, cores=2)
     assert progress.begin("prepare") == "[1/3] prepare: read the captions, build the vocabulary; about 2 min left"
+    progress.end("prepare", 2)  # its outputs were there
+    assert progress.begin("train@mle").endswith("; about 2 min left")
     progress.end("prepare", 80)  # twice the recorded time: a slower machine
     assert progress.begin("train@luo").endswith("train speaker and listener together by luo; about 4 min left")
     progress.end("train@luo", 240)
     progress.end("train@mle", 240)
-    assert progress.begin("train@mle").endswith("together by mle")
+    assert progress.begin("report").endswith("figures and the page")
 
 
 def test_every_stage_has_its_words_and_costs_are_recorded():
