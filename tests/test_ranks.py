@@ -23,6 +23,7 @@ from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
 
+pytestmark = pytest.mark.slow  # processes of torchrun
 FOUR = Optimisation(epochs=4, learning_rate=0.01, schedule="cosine", clip_norm=2.0)
 
 

@@ -104,6 +104,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("corpus", CORPORA)
 def test_published_files_go_through_prepare_and_every_extractor(corpus, real_data, drawn, tmp_path, monkeypatch):
     root = tmp_path / "data/external" / corpus

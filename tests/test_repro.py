@@ -146,6 +146,7 @@ def test_a_missing_file_of_captions_is_told_before_a_folder_is_hashed(tmp_path, 
         repro.check_annotations()
 
 
+@pytest.mark.slow
 def test_what_changed_runs_and_a_stage_that_is_alone_has_all_cores(folder):
     assert repeat(folder)[0] == 0
     ran(folder)

@@ -15,10 +15,9 @@ import numpy as np
 import PIL.Image
 import pytest
 import yaml
-from whole_profiles import profile
+from whole_profiles import NAMES, profile, profile_text
 
 from pipeline.config.name_checks import read_checked_names
-from pipeline.config.overlays import profile_names, profile_text
 from pipeline.config.reading import parse_yaml, read_mapping
 from pipeline.errors import UserError
 from pipeline.features.extract import open_network
@@ -63,7 +62,7 @@ def test_a_number_that_nothing_holds_is_one_line(number):
 
 
 def test_names_of_every_profile_are_allowed(tmp_path):
-    for name in profile_names():
+    for name in NAMES:
         (tmp_path / "params.yaml").write_text(profile_text(name))
         assert read_checked_names(tmp_path / "params.yaml")["seed"] is not None
 

@@ -124,6 +124,7 @@ def test_one_more_value_runs_the_new_cell_only(folder):
     assert len(json.loads((folder / "data/sweep/cells.json").read_text())) == 4
 
 
+@pytest.mark.slow
 def test_a_changed_block_runs_the_cells_of_its_method(folder):
     write_params(folder, methods={**PARAMS["methods"], "luo": {"from": "luo", "lambda": 0.5, "baseline": "none"}})
     result = snakemake(folder)
@@ -131,6 +132,7 @@ def test_a_changed_block_runs_the_cells_of_its_method(folder):
     assert ran(folder) == all_of(LUO)
 
 
+@pytest.mark.slow
 def test_changed_stages_run_all_they_decide(folder):
     write_params(folder, train={"epochs": 4})
     assert planned(folder) == all_of(PSST, SMALL, LUO)

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from toy_world import ROOT, stages_run, succeed
 from pipeline.workflow import stage as door
 from stages import evaluate, train
 
+slow = partial(pytest.param, marks=pytest.mark.slow)
 METHODS = ("mle", "psst_multinomial", "st_multinomial", "luo")
 
 
@@ -175,9 +177,9 @@ def stale() -> set[str]:
     ("edited", "expected"),
     [
         ("pipeline/methods/luo.py", {"train@luo", "sweep"}),
-        ("pipeline/methods/psst.py", {"train@psst_multinomial", "train@st_multinomial", "sweep"}),
-        ("pipeline/methods/likelihood.py", {"train@mle"}),  # no cell of the grid is trained by it
-        ("pipeline/channels/straight_through.py", {f"train@{method}" for method in METHODS} | {"sweep"}),
+        slow("pipeline/methods/psst.py", {"train@psst_multinomial", "train@st_multinomial", "sweep"}),
+        slow("pipeline/methods/likelihood.py", {"train@mle"}),  # no cell of the grid is trained by it
+        slow("pipeline/channels/straight_through.py", {f"train@{method}" for method in METHODS} | {"sweep"}),
         ("pipeline/report/tables.py", {"report"}),
         ("pipeline/methods/mine.py", set()),
     ],

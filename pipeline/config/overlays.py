@@ -180,9 +180,9 @@ def profile_of(text: str, folder: Path = PROFILES) -> str | None:
     return next((name for name in profiles.names() if with_start(profiles.text(name), 0) == given), None)
 
 
-def nearest_profile(text: str, names: Collection[str], folder: Path = PROFILES) -> tuple[str, list[str]]:
+def nearest_profile(text: str, names: Collection[str], profiles: Profiles) -> tuple[str, list[str]]:
     """Return the profile of `names` with the fewest other lines than `text`, and these lines, as they are in `text`."""
-    profiles, given = Profiles(folder), with_start(text, 0).splitlines()
+    given = with_start(text, 0).splitlines()
     differing = {}
     for name in names:
         own = with_start(profiles.text(name), 0).splitlines()

@@ -12,7 +12,7 @@ from pipeline.analysis.method_claims import check_claim
 from pipeline.analysis.results import read_results, read_results_json, with_frozen_speakers
 from pipeline.analysis.selection import choose_all
 from pipeline.config.load import load
-from pipeline.config.overlays import nearest_profile, profile_names, profile_of
+from pipeline.config.overlays import Profiles, nearest_profile, profile_of
 from pipeline.errors import UserError
 from pipeline.report.claim_tables import CAPTION, claims_table, compare_claims, read_claims
 from pipeline.report.number_files import markdown
@@ -69,11 +69,12 @@ class NearestRecord:
 
 def nearest_record(root: Path) -> NearestRecord | None:
     """Return the nearest recorded profile; None where none is recorded, or all differ in more than a few lines."""
-    recorded = [name for name in profile_names(root / "profiles") if path_of(root, name).is_file()]
+    profiles = Profiles(root / "profiles")
+    recorded = [name for name in profiles.names() if path_of(root, name).is_file()]
     if not recorded:
         return None
     text = (root / "params.yaml").read_text(encoding="utf-8")
-    name, differing = nearest_profile(text, recorded, root / "profiles")
+    name, differing = nearest_profile(text, recorded, profiles)
     return None if len(differing) > FAR else NearestRecord(name, read_result(root, name), differing)
 
 

@@ -309,10 +309,11 @@ def test_a_start_is_the_seed_of_a_profile_and_no_change_by_hand(folder, capsys):
 
 
 def test_the_nearest_profile_is_named_with_the_lines_that_differ(folder):
-    text = overlays.profile_text("large", folder).replace("seed: 1\n", "seed: 7\n", 1)
-    assert overlays.nearest_profile(text, ["plain", "large"], folder) == ("large", [])
+    profiles = overlays.Profiles(folder)
+    text = profiles.text("large").replace("seed: 1\n", "seed: 7\n", 1)
+    assert overlays.nearest_profile(text, ["plain", "large"], profiles) == ("large", [])
     changed = text.replace("seeds: [1]", "seeds: [1, 2, 3]")
-    assert overlays.nearest_profile(changed, ["plain", "large"], folder) == ("large", ["seeds: [1, 2, 3]"])
+    assert overlays.nearest_profile(changed, ["plain", "large"], profiles) == ("large", ["seeds: [1, 2, 3]"])
 
 
 @pytest.mark.parametrize(

@@ -166,6 +166,7 @@ def test_too_few_answers_are_refused():
         CandidatePool([[DialogRound(SceneQuestion("count", "how many"), "2")]])
 
 
+@pytest.mark.slow
 def test_the_files_have_the_form_of_visdial(tmp_path, monkeypatch):
     monkeypatch.setattr("pipeline.dialog.drawn.write_dialogs.OTHERS", 120)
     drawn = [(scene, describe_scene(scene, 3, i)) for i in range(6) for scene in [sample_scene(3, i)]]
