@@ -105,16 +105,16 @@ def spreads(tables: Sequence[PrintedTable]) -> dict[tuple[str, str], Spread]:
 
     Raises UserError where the tables have other rows or columns.
     """
-    first = tables[0]
+    first, rows = tables[0], [_unmarked(row[0]) for row in tables[0].rows]
     for other in tables[1:]:
-        if other.columns != first.columns or [row[0] for row in other.rows] != [row[0] for row in first.rows]:
+        if other.columns != first.columns or [_unmarked(row[0]) for row in other.rows] != rows:
             raise UserError("the recorded starts have other methods or columns than each other: record them again")
     found = {}
-    for n, row in enumerate(first.rows):
+    for n, row in enumerate(rows):
         for m, column in enumerate(first.columns[1:], 1):
             values = [_value(table.rows[n][m]) for table in tables]
             if known := [value for value in values if value is not None]:
-                found[row[0], column] = Spread(tuple(known))
+                found[row, column] = Spread(tuple(known))
     return found
 
 
@@ -123,10 +123,10 @@ def results_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
     first, found = tables[0], spreads(tables)
     rows = []
     for n, row in enumerate(first.rows):
-        cells = [row[0]]
+        cells = [_unmarked(row[0])]
         for m, column in enumerate(first.columns[1:], 1):
             same = len({table.rows[n][m] for table in tables}) == 1
-            spread = found.get((row[0], column))
+            spread = found.get((cells[0], column))
             digits = len(row[m].partition("±")[0].partition(".")[2])
             cells.append(row[m] if same or spread is None else _with_deviation(spread, digits))
         rows.append(cells)
@@ -158,11 +158,11 @@ def beside_recorded(here: PrintedTable, recorded: Sequence[PrintedTable]) -> tup
     known, first = spreads(recorded), recorded[0]
     digits = {column: _digits(first, column) for column in first.columns}
     rows, outside = [], []
-    mine = [column for column in here.columns[1:] if any((row[0], column) in known for row in here.rows)]
+    mine = [column for column in here.columns[1:] if any((_unmarked(row[0]), column) in known for row in here.rows)]
     for row in here.rows:
         cells = [row[0]]
         for column in mine:
-            shown, spread = row[here.columns.index(column)], known.get((row[0], column))
+            shown, spread = row[here.columns.index(column)], known.get((_unmarked(row[0]), column))
             value = _value(shown)
             if spread is None or value is None or not spread.deviation:
                 cells.append(shown)
@@ -174,6 +174,11 @@ def beside_recorded(here: PrintedTable, recorded: Sequence[PrintedTable]) -> tup
                 outside.append(f"{row[0]}, {column}: {shown} is outside {low} to {high}, where 95 % of starts lie")
         rows.append(cells)
     return PrintedTable(columns=[here.columns[0], *mine], rows=rows), outside
+
+
+def _unmarked(method: str) -> str:
+    """Return a method's name without the marks of its choice, which differ between starts."""
+    return method.rstrip("*†")
 
 
 def _digits(table: PrintedTable, column: str) -> int:
