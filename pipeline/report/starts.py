@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 
+from pipeline.analysis.results import MISSING
 from pipeline.errors import UserError
 from pipeline.report.claim_tables import CAPTION as CLAIMS
 from pipeline.report.result_file import FOLDER, PrintedTable, ResultFile, read_result
@@ -101,7 +102,7 @@ def summarise_starts(starts: Mapping[int, ResultFile]) -> ResultFile:
 
 
 def spreads(tables: Sequence[PrintedTable]) -> dict[tuple[str, str], Spread]:
-    """Return the spread of each number of the starts' tables, by row and column; cells without a number are left out.
+    """Return the spread of each number of the starts' tables, by row and column, where every start has the number.
 
     Raises UserError where the tables have other rows or columns.
     """
@@ -113,8 +114,9 @@ def spreads(tables: Sequence[PrintedTable]) -> dict[tuple[str, str], Spread]:
     for n, row in enumerate(rows):
         for m, column in enumerate(first.columns[1:], 1):
             values = [_value(table.rows[n][m]) for table in tables]
-            if known := [value for value in values if value is not None]:
-                found[row, column] = Spread(tuple(known))
+            known = tuple(value for value in values if value is not None)
+            if len(known) == len(tables):
+                found[row, column] = Spread(known)
     return found
 
 
@@ -128,7 +130,8 @@ def results_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
             same = len({table.rows[n][m] for table in tables}) == 1
             spread = found.get((cells[0], column))
             digits = len(row[m].partition("±")[0].partition(".")[2])
-            cells.append(row[m] if same or spread is None else _with_deviation(spread, digits))
+            number = MISSING if spread is None else _with_deviation(spread, digits)
+            cells.append(row[m] if same else number)
         rows.append(cells)
     return PrintedTable(columns=list(first.columns), rows=rows)
 

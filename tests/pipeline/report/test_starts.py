@@ -110,3 +110,8 @@ def test_recorded_starts_are_read_in_order_and_summarised(tmp_path):
     assert (whole.seeds, whole.commit, whole.date) == ([2, 3, 10], "abc", "2026-11-10")
     assert whole.table(OVER_STARTS).rows[0][2] == "5.0±4.4"
     assert whole.table(CLAIMS_OVER_STARTS).rows[0][-1] == "holds"
+
+
+def test_a_number_that_a_start_lacks_has_no_mean():
+    found = results_over_starts([table("40.0", "50.0"), table("–", "51.0"), table("44.0", "52.0")])
+    assert [row[2] for row in found.rows] == ["–", "51.0±1.0"]
