@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 def frozen(tmp_path_factory) -> Iterator[Path]:
     """A repository without outputs that nobody can write to; skipped where nothing can be mounted."""
     folder = tmp_path_factory.mktemp("frozen")
-    (folder / "params.yaml").write_text(json.dumps({"draw": {"scenes": {}}, "methods": {}, "sweep": {}}))
+    shutil.copy(ROOT / "params.yaml", folder)
     (folder / "profiles").symlink_to(ROOT / "profiles")
     (folder / "dvc.yaml").write_text(
         "stages:\n  validate:\n    cmd: python -m stages.validate\n    deps: [params.yaml]\n"
@@ -35,7 +35,7 @@ def frozen(tmp_path_factory) -> Iterator[Path]:
 @pytest.mark.parametrize(
     "command",
     [
-        "stages.validate", "pipeline.workflow.grid_cells gather data/sweep", "pipeline.config.overlays scenes",
+        "stages.validate", "pipeline.workflow.grid_cells gather data/sweep", "pipeline.config.overlays films",
         "pipeline.workflow.repro", "pipeline.worlds.scenes --sheet sheet.png",
         "pipeline.worlds.films --sheet sheet.png",
         pytest.param("stages.gradients --worlds 1 --epochs 1 --rounds 1 --repeats 1 --only ST", marks=pytest.mark.slow),
