@@ -18,7 +18,7 @@ from pydantic import Field
 from pipeline.data.tokenizer_vocabulary import TOKENIZER
 from pipeline.errors import UserError
 from pipeline.ranges import Natural
-from pipeline.runtime.checksums import check_checksums
+from pipeline.runtime.checksums import changed_input, check_checksums
 from pipeline.runtime.files import sha256
 from pipeline.runtime.records import Digest, Line, Record, parse_record, read_checksummed
 from pipeline.runtime.untrusted import path_inside
@@ -33,6 +33,10 @@ READ = (  # files of an exported folder that need a digest
 )
 AGAIN = "export the model again"
 FORM = 1  # version of the format of exported folders
+
+
+class OtherDataError(UserError):
+    """The error for a model of a repository that was trained with another vocabulary or other features."""
 
 
 class CardMetric(Record):
@@ -112,7 +116,8 @@ class ModelFiles:
 def locate_model(folder: Path) -> ModelFiles:
     """Locate the files of the model in `folder`, and check their digests.
 
-    Raises UserError where there is no model, a file is missing, or a digest does not match.
+    Raises UserError where there is no model, a file is missing, or a digest does not match. Raises OtherDataError where
+    the data folder holds the data of another profile.
     """
     if (folder / EXPORTED).is_file():
         return _exported(folder)
@@ -123,6 +128,11 @@ def locate_model(folder: Path) -> ModelFiles:
     check_checksums(place.words, "run the prepare stage again", only=WORDS)
     if not (place.feature_extractor / "manifest.json").is_file():
         raise UserError(f"{place.feature_extractor}: there are no features; run the features stage")
+    if changed := changed_input(place.weights, root):
+        raise OtherDataError(
+            f"{folder}: was trained with other data than {changed}, which another profile or start wrote; "
+            "train it again (make repro with its PROFILE), or remove it"
+        )
     return place
 
 

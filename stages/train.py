@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from pipeline.config.load import method_settings
+from pipeline.runtime.checksums import data_digests
 from pipeline.tracking import recorder
 from pipeline.workflow.reuse import TRAINED, reuse_finished
 from pipeline.workflow.stage import Stage, main
@@ -39,7 +40,7 @@ def run(stage: Stage) -> None:
     training = build_training(method, cider, settings.optimisation, prepared, store, stage.seed, stage.device)
     checkpoints = stage.root / "checkpoints" / stage.key(inputs(stage))
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record:
-        run_training(training, stage.out, checkpoints, record, stage.checkpoint_seconds)
+        run_training(training, stage.out, checkpoints, record, stage.checkpoint_seconds, data=data_digests(stage.root))
 
 
 if __name__ == "__main__":

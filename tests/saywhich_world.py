@@ -17,7 +17,7 @@ from pipeline.models.att2in import Att2in
 from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
 from pipeline.models.lstm import PooledLstm
-from pipeline.runtime.checksums import write_checksums
+from pipeline.runtime.checksums import data_digests, write_checksums
 from pipeline.vocabulary import Vocabulary
 
 WORDS = ("a", "dog", "boat", "on", "the", "beach", "red", "UNK")
@@ -68,8 +68,12 @@ def make_model(
     encoder: str = "gru",
     words: tuple[str, ...] = WORDS,
     attention: bool = True,
+    known: bool = False,
 ) -> Path:
-    """A speaker and a listener that learned nothing, for the features that are in `data`; their folder."""
+    """A speaker and a listener that learned nothing, for the features that are in `data`; their folder.
+
+    `known`: with digests of the data, as the train stage writes them.
+    """
     shape = json.loads((data / "features/main/manifest.json").read_text())["shape"]
     torch.manual_seed(seed)
     speaker: Decoder = Att2in(len(words), shape["D"], words=6, hidden=8, attention=6, max_words=6)
@@ -77,7 +81,8 @@ def make_model(
         speaker = PooledLstm(len(words), shape["D"], words=6, hidden=8, max_words=6)
     listener = Listener(len(words), shape["P"], words=6, hidden=10, encoder=encoder)
     torch.nn.init.normal_(listener.word.weight)
-    save_agents(data / "models" / name / "weights.safetensors", {"speaker": speaker, "listener": listener})
+    agents, digests = {"speaker": speaker, "listener": listener}, data_digests(data) if known else None
+    save_agents(data / "models" / name / "weights.safetensors", agents, data=digests)
     return data / "models" / name
 
 

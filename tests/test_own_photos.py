@@ -20,6 +20,7 @@ from PIL import Image, ImageDraw
 from safetensors.torch import load_file
 from whole_profiles import profile
 
+from pipeline.runtime.checksums import changed_input
 from pipeline.workflow import stage as door
 
 ROOT = Path(__file__).parents[1]
@@ -94,6 +95,12 @@ def test_ten_photos_of_ones_own_go_from_the_folder_to_an_evaluated_speaker(photo
         assert run("pretrain", "--role", role) == 0
     for stage in ("train", "adapt", "evaluate"):
         assert run(stage, "--method", "psst_multinomial") == 0
+    weights, words = Path("data/models/psst_multinomial/weights.safetensors"), Path("data/prepared/vocabulary.json")
+    assert changed_input(weights, Path("data")) is None
+    content = words.read_bytes()
+    words.write_bytes(content + b" ")
+    assert changed_input(weights, Path("data")) == words
+    words.write_bytes(content)
     metrics = json.loads(Path("data/evaluation/psst_multinomial/metrics.json").read_text())
     assert metrics["test"]["images"] == COUNTS["test"]
     for judge in ("own", "adapted", "pretrained", "judge"):

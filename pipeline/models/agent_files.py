@@ -25,7 +25,7 @@ from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.guided import GuidedDecoder
 from pipeline.models.hub_captioner import HubDecoder
 from pipeline.models.listener import Listener
-from pipeline.runtime.checksums import HISTORY, LONGEST, NONE, check_history
+from pipeline.runtime.checksums import HISTORY, INPUTS, LONGEST, NONE, check_history
 from pipeline.runtime.files import sha256, write_atomically
 from pipeline.runtime.records import Line, Record, first_problem, parse_json, parse_record
 from pipeline.runtime.tensors import read_tensors
@@ -56,17 +56,22 @@ LAYERS = frozenset(
 KINDS: dict[str, Any] = {kind.__name__: kind for kind in (*SPEAKERS, *OTHERS)}
 
 
-def save_agents(path: Path, agents: Mapping[str, Agent], history: Path | None = None) -> None:
+def save_agents(
+    path: Path, agents: Mapping[str, Agent], history: Path | None = None, data: Mapping[str, str] | None = None
+) -> None:
     """Write the parameters and constructor arguments of `agents`, by name; the file is complete or absent.
 
-    `history` is the training record beside `path`; its digest is stored, so that later changes are detected.
+    `history` is the training record beside `path`, and `data` are digests of the data (`checksums.data_digests`); they
+    are stored, so that later changes are detected.
     """
     tensors: dict[str, Tensor] = {}
     for prefix, agent in agents.items():
         for name, value in agent.state_dict().items():
             tensors[f"{prefix}.{name}"] = value.cpu().contiguous()
     built = {name: {"kind": type(agent).__name__, "arguments": agent.arguments} for name, agent in agents.items()}
-    said = {"sha256": NONE} if history is None else {"sha256": NONE, HISTORY: [history.name, sha256(history)]}
+    said: dict[str, Any] = {"sha256": NONE}
+    said |= {} if history is None else {HISTORY: [history.name, sha256(history)]}
+    said |= {} if data is None else {INPUTS: dict(data)}
     # one entry of metadata, since the order of several varies
     content = save(tensors, metadata={"agents": json.dumps({**said, **built})})
     write_atomically(path, content.replace(NONE.encode(), hashlib.sha256(content).hexdigest().encode(), 1))
@@ -123,7 +128,7 @@ def read_agents(path: Path, metadata: Mapping[str, str]) -> dict[str, AgentSpec]
     said = parse_json(metadata.get("agents", "{}"), str(path), AGAIN)
     if not isinstance(said, dict):
         raise UserError(f"{path}: its header names no agents; {AGAIN}")
-    named = {name: value for name, value in said.items() if name not in ("sha256", HISTORY)}
+    named = {name: value for name, value in said.items() if name not in ("sha256", HISTORY, INPUTS)}
     return {name: parse_record(value, AgentSpec, f"{path}, {name}", AGAIN) for name, value in named.items()}
 
 

@@ -17,6 +17,8 @@ CAPTIONS = "captions_sha256"  # key in metrics.json and in entries of cells.json
 
 
 HISTORY = "history"  # key in the header of weights: name and SHA-256 of their training's history file
+INPUTS = "inputs"  # key in the header of weights: SHA-256 of the files of DATA_FILES that they were trained with
+DATA_FILES = ("prepared/vocabulary.json", "features/main/manifest.json")  # below the data folder; weights fit no others
 LONGEST = 1 << 26  # bytes of such a header
 NONE = "0" * 64  # placeholder of a file's own SHA-256 while it is computed
 OWN = re.compile(rb'"sha256": "([0-9a-f]{64})"\s*}\s*\Z')  # the last entry of a JSON file
@@ -88,15 +90,34 @@ def check_history(weights: Path) -> None:
 
     Weights without a history pass. Damaged weights pass, too, because their reader reports them.
     """
+    match _header_entry(weights, HISTORY):
+        case [str(name), str(digest)] if _digest(history := weights.with_name(Path(name).name)) not in (None, digest):
+            raise UserError(f"{weights}: is not of the training that {history} is of; run their stage again")
+
+
+def data_digests(root: Path) -> dict[str, str]:
+    """Return the SHA-256 of the files below the data folder `root` that identify the words and features of weights."""
+    return {name: sha256(root / name) for name in DATA_FILES}
+
+
+def changed_input(weights: Path, root: Path) -> Path | None:
+    """Return the first file below `root` that differs from the one that `weights` were trained with, else None.
+
+    Weights without digests of these files pass, and so do damaged weights, because their reader reports them.
+    """
+    said = _header_entry(weights, INPUTS)
+    named = said if isinstance(said, dict) else {}
+    return next((root / name for name in DATA_FILES if named.get(name) not in (None, _digest(root / name))), None)
+
+
+def _header_entry(weights: Path, key: str) -> Any:
+    """Return an entry of the header of weights beside its agents; None where there is none."""
     try:
         with open(weights, "rb") as file:
             head = json.loads(file.read(min(int.from_bytes(file.read(8), "little"), LONGEST)))
-        said = json.loads(head["__metadata__"]["agents"])[HISTORY]
-    except (OSError, ValueError, KeyError, TypeError):
-        return
-    match said:
-        case [str(name), str(digest)] if _digest(history := weights.with_name(Path(name).name)) not in (None, digest):
-            raise UserError(f"{weights}: is not of the training that {history} is of; run their stage again")
+        return json.loads(head["__metadata__"]["agents"])[key]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 def _is_hidden(path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,13 +25,15 @@ def run_training(
     record: RunRecord,
     seconds: float,
     roles: frozenset[str] | None = None,
+    data: Mapping[str, str] | None = None,
 ) -> None:
     """Train, and write to `out`: weights.safetensors, history.jsonl (a line per epoch) and metrics.json.
 
     metrics.json holds the history entry of the kept weights. `checkpoints` is the folder of this work's checkpoints;
     one is written every `seconds` seconds, and all are removed when the outputs are on disk.
 
-    `roles` are the roles whose weights are written; None: all. With several ranks, only rank 0 writes.
+    `roles` are the roles whose weights are written; None: all. `data` are digests of the data, which the weights keep.
+    With several ranks, only rank 0 writes.
     """
     training.record = record.metrics
     record.tags({"products": matmul_precision.current_precision()})
@@ -39,11 +42,17 @@ def run_training(
         training.run(kept, seconds)
         return
     with exclusive(checkpoints.with_name(f"{checkpoints.name}.lock"), str(out)):
-        _train_and_write(training, out, kept, record, seconds, roles)
+        _train_and_write(training, out, kept, record, seconds, roles, data)
 
 
 def _train_and_write(
-    training: Training, out: Path, kept: Checkpoints, record: RunRecord, seconds: float, roles: frozenset[str] | None
+    training: Training,
+    out: Path,
+    kept: Checkpoints,
+    record: RunRecord,
+    seconds: float,
+    roles: frozenset[str] | None,
+    data: Mapping[str, str] | None,
 ) -> None:
     history = training.run(kept, seconds)
     agents: dict[str, Agent] = {}
@@ -52,7 +61,7 @@ def _train_and_write(
             agents[role] = agent
     paths = [out / name for name in ("history.jsonl", "weights.safetensors", "metrics.json")]
     write_atomically(paths[0], "".join(json.dumps(entry) + "\n" for entry in history))
-    save_agents(paths[1], agents, paths[0])
+    save_agents(paths[1], agents, paths[0], data)
     write_atomically(paths[2], json.dumps(training.result(), indent=2) + "\n")
     record.outputs(paths)
     kept.clear()

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import random
 import socket
+import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PIL import Image
 
 import saywhich
 from pipeline.errors import UserError, one_line, reason
+from saywhich.model_files import OtherDataError
+
+if TYPE_CHECKING:
+    from saywhich.model import Model
 
 MODELS = Path("data/models")
 SAMPLES = 60  # photos to try the page with
@@ -39,7 +45,7 @@ def run(options: Namespace) -> int:
     if not folders:
         raise UserError(f"{MODELS}: no trained model; train one (make repro), or name one with --model")
     bound = bind(options.host, options.port)
-    models = {name: saywhich.load(folder) for name, folder in distinct_names(folders).items()}
+    models = load_models(folders, strict=bool(options.model))
     for model in models.values():  # numba compiles at first use, which the first request must not wait for
         model.caption([Image.new("RGB", (64, 64))], samples=2)
         model.caption([Image.new("RGB", (64, 64))])
@@ -53,6 +59,24 @@ def run(options: Namespace) -> int:
     config = uvicorn.Config(app, http="h11", ws="none", log_level="warning", timeout_graceful_shutdown=5)
     uvicorn.Server(config).run(sockets=[bound])
     return 0
+
+
+def load_models(folders: Sequence[Path], strict: bool) -> dict[str, Model]:
+    """Load models by name; unless `strict`, report those of another profile in a line on stderr and leave them out.
+
+    Raises UserError where none is left, and for any other model that cannot be loaded.
+    """
+    models = {}
+    for name, folder in distinct_names(folders).items():
+        try:
+            models[name] = saywhich.load(folder)
+        except OtherDataError as error:
+            if strict:
+                raise
+            print(one_line(f"left out: {error}"), file=sys.stderr)
+    if not models:
+        raise UserError(f"{MODELS}: no model of the present data; train one (make repro), or name one with --model")
+    return models
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -1,15 +1,18 @@
 """The command that serves the page: names of models, the port, and sample photos."""
 
 import io
+import shutil
 import socket
 from pathlib import Path
 
 import pytest
 from PIL import Image
-from saywhich_world import paint
+from saywhich_world import make_model, paint
 
+from pipeline.errors import UserError
+from pipeline.runtime.checksums import write_checksums
 from saywhich.cli import main
-from saywhich.commands.serve import bind, distinct_names
+from saywhich.commands.serve import bind, distinct_names, load_models
 from saywhich.server import sample_copies
 
 
@@ -64,3 +67,24 @@ def test_a_broken_sample_photo_is_passed_over_with_a_line(tmp_path, capsys):
     told = capsys.readouterr().err
     assert "broken.jpg: the image cannot be decoded" in told
     assert told.count("\n") == 1
+
+
+def test_models_of_another_profile_are_left_out_or_refused_in_one_line(repository, tmp_path, capsys):
+    """All models of a folder: those of the present data. A model that is named: an error that says what to do."""
+    data = tmp_path / "data"
+    shutil.copytree(repository, data)
+    old, own = make_model(data, "old", 2, known=True), data / "models/psst_multinomial"
+    assert set(load_models([old, own], strict=True)) == {"old", "psst_multinomial"}
+    words = data / "prepared/vocabulary.json"
+    words.write_text(words.read_text().replace("boat", "goat"))
+    write_checksums(data / "prepared")
+    assert set(load_models([old, own], strict=False)) == {"psst_multinomial"}
+    line = f"{old}: was trained with other data than {words.resolve()}, which another profile or start wrote; train it"
+    assert capsys.readouterr().err.startswith(f"left out: {line}")
+    for command in (["caption", str(data / "images")], ["find", "a dog", str(data / "images")], ["serve"]):
+        assert main([*command, "--model", str(old)]) == 2
+        told = capsys.readouterr().err
+        assert told.startswith(line)
+        assert told.count("\n") == 1
+    with pytest.raises(UserError, match="no model of the present data"):
+        load_models([old], strict=False)
