@@ -16,7 +16,7 @@ from tqdm import tqdm
 import saywhich
 from pipeline.errors import UserError, one_line
 from pipeline.runtime.escaping import csv_cell
-from saywhich.commands import model_option
+from saywhich.commands import chosen_model, model_option
 from saywhich.outputs import open_output
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def run(options: Namespace) -> int:
     for photo in photos if options.coco else ():
         coco_id(photo)  # before a long run
     gallery = photo_files(options.among) if options.among else []
-    model = saywhich.load(options.model)
+    model = saywhich.load(chosen_model(options))
     looking = PhotoStream(model)
     among = None
     if gallery:

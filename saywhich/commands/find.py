@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError, one_line
-from saywhich.commands import model_option
+from saywhich.commands import chosen_model, model_option
 
 if TYPE_CHECKING:
     from saywhich.vector_cache import Looked
@@ -38,10 +38,10 @@ def run(options: Namespace) -> int:
 
     if options.top < 1:
         raise UserError(f"--top {options.top}: give 1 or more")
-    places, place = photo_files(options.photos), locate_model(Path(options.model))
+    places, place = photo_files(options.photos), locate_model(chosen_model(options))
     ear, broken = TextEncoder.of(place), 0
     if unknown := ear.unknown(options.text):
-        note = f"note: words that {options.model} has never heard: {', '.join(unknown)}"
+        note = f"note: words that are not in the vocabulary of {place.folder}: {', '.join(unknown)}"
         print(one_line(note), file=sys.stderr)
 
     def look(paths: Sequence[str]) -> Iterator[Looked]:

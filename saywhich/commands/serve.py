@@ -14,19 +14,22 @@ from PIL import Image
 
 import saywhich
 from pipeline.errors import UserError, one_line, reason
+from saywhich.default_model import MODELS, ranked_models
 from saywhich.model_files import OtherDataError
 
 if TYPE_CHECKING:
     from saywhich.model import Model
 
-MODELS = Path("data/models")
 SAMPLES = 60  # photos to try the page with
 
 
 def add(parser: ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument(
-        "--model", action="append", metavar="DIR", help=f"a model; as often as need be; default: all in {MODELS}"
+        "--model",
+        action="append",
+        metavar="DIR",
+        help=f"a model; as often as need be; default: all in {MODELS}, the best first",
     )
     parser.add_argument("--photos", metavar="FOLDER", help=f"{SAMPLES} of these photos are there to try the page with")
     parser.add_argument("--host", default="127.0.0.1", help="default: %(default)s, which only this machine reaches")
@@ -41,7 +44,7 @@ def run(options: Namespace) -> int:
     from saywhich.server import make_app
 
     folders = [Path(model) for model in options.model or []]
-    folders = folders or sorted(path for path in MODELS.glob("*") if path.is_dir())
+    folders = folders or ranked_models()
     if not folders:
         raise UserError(f"{MODELS}: no trained model; train one (make repro), or name one with --model")
     bound = bind(options.host, options.port)

@@ -1,0 +1,58 @@
+"""The choice among the models that a repository trained, by their evaluations on the validation split.
+
+This module must not import PyTorch, which takes a second.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pipeline.analysis.judge_titles import HARD_RECALL, judge_title, recall_keys
+from pipeline.errors import UserError, one_line
+from pipeline.runtime.checksums import changed_input, read_checksummed_json
+
+MODELS = Path("data/models")
+SPLITS = ("val", "test")  # the first that was evaluated decides
+
+
+def default_model() -> Path:
+    """Return the best trained model (`ranked_models`), and name it in a line on stderr.
+
+    Raises UserError where there is no trained model.
+    """
+    folders = ranked_models()
+    if not folders:
+        raise UserError(f"{MODELS}: no trained model; train one (make repro), or name one with --model")
+    best = folders[0]
+    judge, recall = _judged(best)
+    why = f", the best of {len(folders)}: R@1 (hard) {recall:.1f} by {judge}" if judge and len(folders) > 1 else ""
+    print(one_line(f"model: {best}{why}"), file=sys.stderr)
+    return best
+
+
+def ranked_models(folder: Path = MODELS) -> list[Path]:
+    """Return the trained models in `folder`, in the order of their recall in hard galleries, best first.
+
+    The last judge of an evaluation, which is the most independent of the speaker, measures the recall. Models without
+    an evaluation come later in the order of their names, and models of another profile's data come last.
+    """
+    found = sorted(path.parent for path in folder.glob("*/weights.safetensors"))
+    data = folder.parent
+    stale = {path for path in found if changed_input(path / "weights.safetensors", data)}
+    return sorted(found, key=lambda path: (path in stale, -_judged(path)[1]))
+
+
+def _judged(model: Path) -> tuple[str, float]:
+    """Return the description of the last judge, and R@1 (hard) by it in %; "" and −1 where there is no evaluation."""
+    path = model.parent.parent / "evaluation" / model.name / "metrics.json"
+    with suppress(UserError, OSError, LookupError, TypeError, ValueError):
+        evaluation = read_checksummed_json(path, "run the evaluate stage again")
+        numbers: Any = next(evaluation[split] for split in SPLITS if evaluation.get(split))
+        *_, judge = numbers["judges"]
+        for key in recall_keys(judge, HARD_RECALL):
+            numbers = numbers[key]
+        return judge_title(judge).words, float(numbers)
+    return "", -1.0
