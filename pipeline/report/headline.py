@@ -9,7 +9,6 @@ from pipeline.analysis.bootstrap import Resamples, interval
 from pipeline.analysis.judge_titles import HARD_RECALL
 from pipeline.analysis.results import Results
 from pipeline.analysis.selection import Choice
-from pipeline.report.gallery import GalleryPicture, ShownCaption
 from pipeline.report.method_names import published_name
 from pipeline.report.tables import (
     Table,
@@ -64,27 +63,6 @@ def headline_sentence(results: Results, choices: Sequence[Choice], control: str,
         f"{typographic_sign(f'{mine - theirs:+.1f}')} points{sure}); "
         f"CIDEr, the similarity to human captions, is {ciders[0]} and {ciders[1]}."
     )
-
-
-def headline_example(
-    pictures: Sequence[GalleryPicture], choices: tuple[Choice | None, Choice | None], judge: str
-) -> tuple[GalleryPicture, list[ShownCaption]] | None:
-    """Return the picture whose rank gains most from the first choice's caption to the second's, and both captions.
-
-    The picture is an example, not evidence: it is selected for its difference. Returns None where no picture has both
-    captions with their ranks.
-    """
-    methods = [choice.method for choice in choices if choice]
-
-    def two(picture: GalleryPicture) -> list[ShownCaption]:
-        shown = [
-            words for words in picture.said if "chosen" in words.views and words.caption and words.ranks.get(judge)
-        ]
-        return [words for method in methods for words in shown if words.method == method]
-
-    pairs = [(picture, said) for picture in pictures if len(said := two(picture)) == 2]
-    gains = [(said[0].ranks[judge] or 1) / (said[1].ranks[judge] or 1) for _, said in pairs]
-    return pairs[gains.index(max(gains))] if pairs else None
 
 
 def headline_table(results: Results, choices: Sequence[Choice]) -> Table:

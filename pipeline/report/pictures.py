@@ -8,11 +8,11 @@ from typing import Any
 
 from pipeline.analysis.judge_titles import JudgeTitle
 from pipeline.report.drawing import SOFT, escape_math, png
-from pipeline.report.gallery import GalleryPicture, ShownCaption, picture_with_methods
+from pipeline.report.gallery import GalleryPicture, ShownCaption
 from pipeline.report.method_names import published_name
+from pipeline.report.shared_captions import SharedCaptions
 
 PICTURES = 12  # at most, on a sheet
-PAIRS = 8
 
 
 def gallery_png(pictures: Sequence[GalleryPicture], *judges: JudgeTitle) -> bytes:
@@ -20,10 +20,37 @@ def gallery_png(pictures: Sequence[GalleryPicture], *judges: JudgeTitle) -> byte
     return _sheet(pictures[:PICTURES], judges, columns=3, width=4.0, letters=62, size=7.5)
 
 
-def pair_png(pictures: Sequence[GalleryPicture], methods: Sequence[str], judge: JudgeTitle) -> bytes:
-    """Draw the first pictures, four a row, with the chosen captions of `methods` below and their ranks."""
-    shown = [picture_with_methods(picture, methods) for picture in pictures[:PAIRS]]
-    return _sheet(shown, [judge], columns=4, width=3.0, letters=38, size=9)
+def pairs_png(shared: SharedCaptions) -> bytes:
+    """Draw the pairs, two a row: the two images, the control's caption of both, and the other method's of each."""
+    from matplotlib.figure import Figure
+
+    control, other = (escape_math(published_name(name)) for name in (shared.control, shared.other))
+    texts = [
+        (
+            _wrapped(f"{control}, of both: {escape_math(pair[0].control.caption or '–')}", 84),
+            [_wrapped(f"{other} [{each.other_rank}]: {escape_math(each.other.caption or '–')}", 40) for each in pair],
+        )
+        for pair in shared.pairs
+    ]
+    rows = [texts[n : n + 2] for n in range(0, len(texts), 2)]
+    heights = [2.95 + 0.19 * max(len(both) + max(map(len, own)) for both, own in row) for row in rows]
+    rule = _wrapped(f"{shared.sentence} In brackets its rank for this image.", 165)
+    below = 0.19 * len(rule) + 0.2
+    figure = Figure(figsize=(12.4, sum(heights) + below), dpi=100)
+    grid = figure.subplots(len(rows), 4, squeeze=False, height_ratios=heights)
+    figure.subplots_adjust(left=0.005, right=0.995, top=1, bottom=below / (sum(heights) + below), wspace=0.03, hspace=0)
+    for axes in grid.flat:
+        axes.axis("off")
+    for n, (pair, (both, own)) in enumerate(zip(shared.pairs, texts, strict=True)):
+        height = heights[n // 2]
+        for k, each in enumerate(pair):
+            axes = grid[n // 2, 2 * (n % 2) + k]
+            _photo(axes.inset_axes((0, 1 - 2.7 / height, 1, 2.6 / height)), each.picture)
+            if k == 0:
+                _text(axes, 1 - 2.76 / height, both, 9)
+            _text(axes, 1 - (2.78 + 0.19 * len(both)) / height, own[k], 9)
+    figure.text(0.005, 0.1 / (sum(heights) + below), "\n".join(rule), va="bottom", fontsize=9, color=SOFT)
+    return png(figure)
 
 
 def _sheet(

@@ -15,6 +15,7 @@ from pipeline.analysis.selection import Choice, ReportSettings, choose_all, desc
 from pipeline.report import gallery
 from pipeline.report.headline import headline_pair
 from pipeline.report.reward_tables import History, training_histories
+from pipeline.report.shared_captions import SharedCaptions, find_shared_captions
 
 HISTORY = "history.jsonl"  # of all cells
 
@@ -85,6 +86,15 @@ class ReportContent:
     @cached_property
     def pair(self) -> tuple[Choice | None, Choice | None]:
         return headline_pair(self.results, self.choices, self.settings.control)
+
+    @cached_property
+    def shared(self) -> SharedCaptions | None:
+        """Return pairs of images that share a caption of the control, with the captions of the best other method."""
+        control, other = self.pair
+        if control is None or control.point is None or other is None or other.point is None:
+            return None
+        runs = control.point.runs[0], other.point.runs[0]
+        return find_shared_captions(self.results, *runs, self.settings.seed, self.pictures_of)
 
     @cached_property
     def rule(self) -> str:

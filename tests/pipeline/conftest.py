@@ -178,13 +178,14 @@ def full_cell(
         }
         ranks = {judge: np.minimum(value.astype(int), count) for judge, value in found.items()}
         words = noise.integers(5, 12, size=count)
+        together = 2 if method == "mle" else 1  # images to which the control gives one caption
         rows = [
             {
                 "split": part,
                 "image": first + n,
                 "id": str(100 + first + n),
                 "file": f"{first + n}.jpg",
-                "caption": f"{method} ({entry['cell']}) says </script> & <b>{first + n}</b> of $x$",
+                "caption": f"{method} ({entry['cell']}) says </script> & <b>{first + n - n % together}</b> of $x$",
                 **{f"rank_{judge}": int(ranks[judge][n]) for judge in HELP},
                 **{f"retrieved_{judge}": _retrieved(n, int(ranks[judge][n]), first, count) for judge in HELP},
                 "CIDEr": float(cider[n]),

@@ -9,7 +9,7 @@ from pipeline.analysis.judge_titles import judge_title
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.report.gallery import example_along, gallery_views, make_gallery
-from pipeline.report.pictures import along_png, gallery_png, pair_png
+from pipeline.report.pictures import along_png, gallery_png
 
 SETTINGS, OWN = ReportSettings(images=5), judge_title("own")
 
@@ -39,16 +39,6 @@ def test_the_gallery_shows_the_chosen_settings_of_twelve_pictures_at_most(world)
     unchosen = [replace(p, said=tuple(w for w in p.said if "chosen" in w.views)) for p in pictures]
     assert gallery_png(unchosen, OWN) == gallery_png(pictures, OWN)
     assert gallery_png(pictures * 3, OWN) == gallery_png((pictures * 3)[:12], OWN)
-
-
-def test_the_pair_shows_two_methods_alone_in_their_order_and_eight_pictures_at_most(world):
-    pictures = read(world)[2]
-    others = [replace(p, said=tuple(w for w in p.said if w.method in ("mle", "luo"))) for p in pictures]
-    pair = pair_png(pictures, ["luo", "mle"], OWN)
-    assert pair == pair_png(others, ["luo", "mle"], OWN)
-    assert pair != pair_png(pictures, ["mle", "luo"], OWN)
-    assert pair != pair_png(pictures, ["luo"], OWN)
-    assert pair_png(pictures * 3, ["luo"], OWN) == pair_png((pictures * 3)[:8], ["luo"], OWN)
 
 
 def test_one_picture_along_lambda(world):
