@@ -7,6 +7,8 @@ python -m stages.draw --dataset films → data/raw/films: the same files for fil
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage, main
@@ -14,11 +16,15 @@ from pipeline.workflow.stage import Stage, main
 
 def run(stage: Stage) -> None:
     """Draw the scenes or films that params.yaml asks for."""
-    from pipeline.worlds.films.write_films import draw_films as draw_films
-    from pipeline.worlds.scenes.write_scenes import draw_scenes as draw_scenes
+    from pipeline.dialog.drawn.write_dialogs import FILES, write_scene_dialogs
+    from pipeline.worlds.films.write_films import draw_films
+    from pipeline.worlds.scenes.write_scenes import draw_scenes
+
+    def draw_scenes_with_dialogs(out: Path, dialogs: bool = False, **numbers: Any) -> dict[str, int]:
+        return draw_scenes(out, annotate=write_scene_dialogs if dialogs else None, further=FILES, **numbers)
 
     assert stage.instance is not None
-    draw: dict[str, Callable[..., object]] = {"scenes": draw_scenes, "films": draw_films}
+    draw: dict[str, Callable[..., object]] = {"scenes": draw_scenes_with_dialogs, "films": draw_films}
     with recorder.record_run(stage.title, stage.params.plain()) as record:
         draw[stage.instance](stage.out, seed=stage.seed, **stage.params.draw[stage.instance].plain())
         record.outputs([stage.out])

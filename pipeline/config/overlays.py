@@ -164,11 +164,6 @@ class Profiles:
         return [*self._variants(file, below[0], (name, *above)), variants[name]]
 
 
-def profile_names(folder: Path = PROFILES) -> list[str]:
-    """Return the names of the profiles in `folder`."""
-    return Profiles(folder).names()
-
-
 def profile_text(name: str, folder: Path = PROFILES) -> str:
     """Return the text of the parameter file of the profile `name`. Raises UserError for an error in a profile."""
     return Profiles(folder).text(name)

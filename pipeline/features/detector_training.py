@@ -16,18 +16,6 @@ WEIGHT_DECAY = 0.5  # of convolutions and linear layers, not of biases and norms
 SHIFT = 4  # largest shift of a training image, in pixels
 
 
-class TrainableDetector(Protocol):
-    """A network whose last map and vector become features."""
-
-    def regions(self, pixels: Tensor) -> Tensor:
-        """Return the last feature map (B, D, H, W), not negative, of images (B, 3, S, S) in 0 … 255."""
-        ...
-
-    def pooled(self, regions: Tensor) -> Tensor:
-        """Return the vectors (B, P) of the map."""
-        ...
-
-
 Network = TypeVar("Network", bound=nn.Module)
 
 

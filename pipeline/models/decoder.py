@@ -105,3 +105,17 @@ class Decoder(nn.Module, ABC):
         if self.null is None:
             self.null = nn.Parameter(torch.zeros_like(self.region.bias))
             self.arguments["null_image"] = True
+
+
+class WrappedDecoder(Decoder):
+    """Decoder around the decoder `inner`, whose word embeddings and output layer it shares."""
+
+    inner: Decoder
+
+    @property
+    def word(self) -> nn.Embedding:  # type: ignore[override]
+        return self.inner.word
+
+    @property
+    def logit(self) -> nn.Linear:  # type: ignore[override]
+        return self.inner.logit

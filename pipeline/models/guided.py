@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from pipeline.models.decoder import Decoder, RolloutDropout
+from pipeline.models.decoder import Decoder, RolloutDropout, WrappedDecoder
 from pipeline.models.kernels.dispatch import fast_form
 from pipeline.types import Batch
 
@@ -21,7 +21,7 @@ class GuidedState(NamedTuple):
     nothing: Any
 
 
-class GuidedDecoder(Decoder):
+class GuidedDecoder(WrappedDecoder):
     """A trained speaker with the logits γ · logits(image) + (1 − γ) · logits(null image), without gradients.
 
     γ = 1 is the speaker itself, and γ = 0 uses the null image only. γ > 1 moves away from captions of the null image.
@@ -37,14 +37,6 @@ class GuidedDecoder(Decoder):
         assert inner.null is not None
         self.inner, self.gamma = inner, gamma
         self.eval()
-
-    @property
-    def word(self) -> nn.Embedding:  # type: ignore[override]
-        return self.inner.word
-
-    @property
-    def logit(self) -> nn.Linear:  # type: ignore[override]
-        return self.inner.logit
 
     def encode_image(self, batch: Batch) -> Tensor:
         return self.inner.encode_image(batch)

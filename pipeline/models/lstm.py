@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +31,22 @@ class LstmDecoder(Decoder):
     Dropout applies to embeddings and outputs, not to the recurrent state.
     """
 
-    lstm: nn.LSTM
+    def __init__(
+        self,
+        vocabulary: int,
+        region: tuple[int, int],
+        words: int,
+        hidden: int,
+        max_words: int,
+        dropout: float,
+        arguments: dict[str, Any],
+    ) -> None:
+        """Build the layers; `region` holds the sizes of a region and of its projection."""
+        super().__init__(vocabulary, hidden, max_words, dropout, arguments)
+        self.word = nn.Embedding(vocabulary + 2, words)
+        self.region = nn.Linear(*region)
+        self.lstm = nn.LSTM(words, hidden, batch_first=True)
+        self.logit = nn.Linear(hidden, vocabulary + 1)
 
     def step(self, heard: Tensor, state: LstmState) -> tuple[Tensor, LstmState]:
         h, c = self._step(state.drop(heard, state.rows, state.width), state.h, state.c)
@@ -92,11 +108,7 @@ class PooledLstm(LstmDecoder):
             "dropout": dropout,
             "max_words": max_words,
         }
-        super().__init__(vocabulary, hidden, max_words, dropout, arguments)
-        self.word = nn.Embedding(vocabulary + 2, words)
-        self.region = nn.Linear(region_size, hidden)
-        self.lstm = nn.LSTM(words, hidden, batch_first=True)
-        self.logit = nn.Linear(hidden, vocabulary + 1)
+        super().__init__(vocabulary, (region_size, hidden), words, hidden, max_words, dropout, arguments)
         if null_image:
             self.add_null_image()
 

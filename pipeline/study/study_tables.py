@@ -21,6 +21,8 @@ from pipeline.study.majority import (
 from pipeline.study.rater_answers import Answers, read_answers
 
 ANSWERS = "answers"  # the report reads answers from this folder of a study
+VOTES = TableColumn("votes", show=lambda each: f"{each.votes.sum():.0f}")
+ALIKE = TableColumn("votes alike", show=lambda each: typographic_sign(format_number(each.alikeness, 2)))
 
 
 def study_tables(study: Path, paths: Sequence[Path]) -> list[Table]:
@@ -71,7 +73,7 @@ def _retrieval_table(answers: Answers) -> Table | None:
     name = published_name(base.method)
     columns = [
         TableColumn("pairs", show=lambda each: str(each.images)),
-        TableColumn("votes", show=lambda each: f"{each.votes.sum():.0f}"),
+        VOTES,
         TableColumn("majority right, %", show=lambda each: _shown(each.by_majority)),
         TableColumn("p, chance", show=lambda each: _p(chance[each.method])),
         TableColumn(
@@ -79,7 +81,7 @@ def _retrieval_table(answers: Answers) -> Table | None:
         ),
         TableColumn("p", show=lambda each: _p(p_values[each.method]) if each is not base else None),
         TableColumn("single vote right, %", show=lambda each: _shown(each.by_vote)),
-        TableColumn("votes alike", show=lambda each: typographic_sign(format_number(each.alikeness, 2))),
+        ALIKE,
     ]
     caption = f"Which of two similar images is a caption of? Methods of similar {told.alike_in}, {told.at:.3f}"
     return _table("study_retrieval", caption, columns, found, answers, RETRIEVAL, "McNemar's exact test against it")
@@ -94,7 +96,7 @@ def _naturalness_table(answers: Answers) -> Table | None:
     p_values = dict(zip(scores, holm_adjust([each.p for each in found]), strict=True))
     columns = [
         TableColumn("images", show=lambda each: str(each.images)),
-        TableColumn("votes", show=lambda each: f"{each.votes.sum():.0f}"),
+        VOTES,
         TableColumn("majority prefers it, %", show=lambda each: _shown(each.by_majority)),
         TableColumn("p", show=lambda each: _p(p_values[each.method])),
         TableColumn(
@@ -103,7 +105,7 @@ def _naturalness_table(answers: Answers) -> Table | None:
         ),
         TableColumn("single vote, %", show=lambda each: _shown(each.by_vote)),
         TableColumn("Bradley–Terry score", show=lambda each: _shown(scores[each.method], 2, sign=True)),
-        TableColumn("votes alike", show=lambda each: typographic_sign(format_number(each.alikeness, 2))),
+        ALIKE,
     ]
     caption = (
         f"Which of two captions is better written, the method's or that of {published_name(reference)}? "

@@ -12,6 +12,7 @@ from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.evaluation.hard_gallery import HARD_GALLERY, HardGallery, galleries_by_key
 from pipeline.worlds.films.film_facts import FACTS as FILM_FACTS
+from pipeline.worlds.scenes.known_scenes import require_facts
 from pipeline.worlds.scenes.scene_facts import FACTS
 
 
@@ -29,13 +30,10 @@ def galleries_by_facts(prepared: Prepared) -> HardGallery:
     records = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     groups: dict[str, Hashable] = {str(record["imgid"]): _group(record) for record in records}
 
-    def near(rows: np.ndarray) -> Tensor:
-        names = prepared.ids.take(rows).to_pylist()
-        if missing := [name for name in names if name not in groups]:
-            raise UserError(f"{prepared.folder}: no facts of image {missing[0]}; run the prepare stage again")
-        return galleries_by_key([groups[name] for name in names])
+    def hard_gallery(rows: np.ndarray) -> Tensor:
+        return galleries_by_key(require_facts(prepared, groups, rows))
 
-    return near
+    return hard_gallery
 
 
 def _group(record: dict[str, Hashable]) -> Hashable:

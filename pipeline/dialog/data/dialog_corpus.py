@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
 Words = tuple[str, ...]
+T = TypeVar("T", bound=Hashable)
+
+
+class DistinctTexts(Generic[T]):
+    """Distinct texts, in the order of their first use."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[T, int] = {}
+
+    def number(self, text: T) -> int:
+        """Return the index of `text`, which is added if it is new."""
+        return self._numbers.setdefault(text, len(self._numbers))
+
+    @property
+    def texts(self) -> tuple[T, ...]:
+        return tuple(self._numbers)
 
 
 @dataclass(frozen=True, eq=False)

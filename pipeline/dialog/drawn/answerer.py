@@ -20,12 +20,12 @@ from pipeline.dialog.drawn.dialog_words import (
     be,
     doing,
     garment,
-    indefinite_article,
     is_worn,
     noun,
     plural,
     pronoun,
     side,
+    with_article,
 )
 from pipeline.worlds.scenes import scene_words as w
 from pipeline.worlds.scenes.scene_facts import Scene, Thing, atmosphere, pick, relation_holds
@@ -247,10 +247,10 @@ def _phrase(thing: Thing, digits: bool, grey: bool, coloured: bool) -> str:
     name = noun(thing)
     if coloured and is_worn(thing):
         worn = f"{_colour(thing, grey)} {garment(thing)}"
-        name = f"{name} in {indefinite_article(worn) if thing.count == 1 else worn}"
+        name = f"{name} in {with_article(worn) if thing.count == 1 else worn}"
     elif coloured:
         name = f"{_colour(thing, grey)} {name}"
-    return indefinite_article(name) if thing.count == 1 else f"{NUMBERS[not digits][thing.count]} {name}"
+    return with_article(name) if thing.count == 1 else f"{NUMBERS[not digits][thing.count]} {name}"
 
 
 def _colour(thing: Thing, grey: bool) -> str:

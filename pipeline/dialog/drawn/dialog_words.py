@@ -8,8 +8,8 @@ for the value in question.
 from __future__ import annotations
 
 from pipeline.worlds.scenes import scene_words as w
+from pipeline.worlds.scenes.scene_captions import article, verbs_of
 from pipeline.worlds.scenes.scene_facts import Thing
-from pipeline.worlds.scenes.scene_world import CATEGORIES
 
 PEOPLE, ALIVE, MOVING = ("person", "child"), ("person", "child", "animal"), ("person", "child", "animal", "vehicle")
 KINDS: dict[str, tuple[str, ...]] = {
@@ -125,14 +125,13 @@ def plural(category: str) -> str:
     return w.NOUNS[category][0].plural
 
 
-def indefinite_article(words: str) -> str:
-    return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
+def with_article(words: str) -> str:
+    return f"{article(words)} {words}"
 
 
 def doing(category: str, pose: str) -> str:
     """Return the verb of a category's pose: running."""
-    keys = (f"{category}:{pose}", f"{CATEGORIES[category].kind}:{pose}", pose)
-    return next(w.VERBS[key] for key in keys if key in w.VERBS)[0]
+    return verbs_of(category, pose)[0]
 
 
 def is_worn(thing: Thing) -> bool:

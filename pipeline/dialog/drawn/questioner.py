@@ -22,11 +22,11 @@ from pipeline.dialog.drawn.dialog_words import (
     be,
     doing,
     garment,
-    indefinite_article,
     is_worn,
     noun,
     plural,
     pronoun,
+    with_article,
 )
 from pipeline.worlds.scenes import scene_words as w
 from pipeline.worlds.scenes.scene_captions import SceneCaption
@@ -234,6 +234,6 @@ class DialogState:
             asked = pick(rng, tuple(SCENERY))
             shown = SCENERY[asked]
         category = plural(asked) if kind == "exist" else ""
-        a_asked = indefinite_article(asked) if kind == "exist" else ""
+        a_asked = with_article(asked) if kind == "exist" else ""
         text = pick(rng, OF_SCENE[kind]).format(asked=shown or asked, a_asked=a_asked, plural=category)
         return SceneQuestion(kind, text, -1, asked, "ellipsis" if kind == "else" else "none", unmentioned)

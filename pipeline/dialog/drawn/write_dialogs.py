@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline.dialog.data.dialog_corpus import DistinctTexts
 from pipeline.dialog.drawn.answerer import relevance
 from pipeline.dialog.drawn.candidate_answers import OTHERS, CandidatePool
 from pipeline.dialog.drawn.questioner import DialogRound, generate_dialog
@@ -35,7 +36,7 @@ def write_scene_dialogs(
     found, texts = {"dialogs": 0}, (set[str](), set[str]())
     for split in ("train", "val", "test"):
         numbers = [i for i, at in enumerate(splits) if at == split]
-        questions, answers = _Texts(), _Texts()
+        questions, answers = DistinctTexts[str](), DistinctTexts[str]()
         dialogs, relevant = [], []
         for i in numbers:
             scene, described = drawn[i]
@@ -64,20 +65,6 @@ def write_scene_dialogs(
         for seen, now in zip(texts, (questions, answers), strict=True):
             seen.update(now.texts)
     return found | {"questions": len(texts[0]), "answers": len(texts[1])}
-
-
-class _Texts:
-    """Distinct texts in order of first use."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-
-    def number(self, text: str) -> int:
-        return self._numbers.setdefault(text, len(self._numbers))
-
-    @property
-    def texts(self) -> list[str]:
-        return list(self._numbers)
 
 
 def _about(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pipeline.dialog.models.dialog_encoders import DialogEncoder
-from pipeline.models.decoder import Decoder, RolloutDropout, State
+from pipeline.models.decoder import Decoder, RolloutDropout, State, WrappedDecoder
 from pipeline.types import Batch
 
 
-class DialogDecoder(Decoder):
+class DialogDecoder(WrappedDecoder):
     """The decoder `inner` with the output of `encoder` in place of regions; both share word embeddings."""
 
     def __init__(self, encoder: DialogEncoder, inner: Decoder) -> None:
@@ -22,14 +22,6 @@ class DialogDecoder(Decoder):
         }
         super().__init__(inner.vocabulary, inner.hidden, inner.max_words, inner.dropout, made)
         self.encoder, self.inner = encoder, inner
-
-    @property
-    def word(self) -> nn.Embedding:  # type: ignore[override]
-        return self.inner.word
-
-    @property
-    def logit(self) -> nn.Linear:  # type: ignore[override]
-        return self.inner.logit
 
     def encode_image(self, batch: Batch) -> Tensor:
         return self.inner.encode_image(_told(batch, self.encoder(batch, self.word)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from pipeline.models.decoder import RolloutDropout
 from pipeline.models.lstm import LstmDecoder, LstmState
@@ -26,11 +26,7 @@ class DialogLstm(LstmDecoder):
             "dropout": dropout,
             "max_words": max_words,
         }
-        super().__init__(vocabulary, region_size, max_words, dropout, arguments)
-        self.word = nn.Embedding(vocabulary + 2, words)
-        self.region = nn.Linear(region_size, words)
-        self.lstm = nn.LSTM(words, region_size, batch_first=True)
-        self.logit = nn.Linear(region_size, vocabulary + 1)
+        super().__init__(vocabulary, (region_size, words), words, region_size, max_words, dropout, arguments)
 
     def encode_image(self, batch: Batch) -> Tensor:
         return batch.regions

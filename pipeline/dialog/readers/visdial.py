@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from pipeline.data.corpus import SPLITS, AnnotatedCaption, Corpus, CorpusImage, tokenise
-from pipeline.dialog.data.dialog_corpus import Dialogs, Words
+from pipeline.dialog.data.dialog_corpus import Dialogs, DistinctTexts, Words
 from pipeline.errors import UserError
 from pipeline.readers.annotation_file import FileRow, JsonFile, UniqueNames, show_json
 from pipeline.readers.checks import make_caption
@@ -75,7 +75,7 @@ class _Reader:
         self.images: list[str] = []
         self.splits: list[str] = []
         self.captions: list[Words] = []
-        self.questions, self.answers = _Different(), _Different()
+        self.questions, self.answers = DistinctTexts[Words](), DistinctTexts[Words]()
         # questions, options, truth of each dialog
         self.rounds: list[tuple[list[int], list[np.ndarray], list[int]]] = []
         self.said: list[list[tuple[str, str]]] = []  # kind and refers of each round
@@ -93,7 +93,8 @@ class _Reader:
                     f"{file}: `{name}` of `data` is to be a list, each {'a text' if kind is str else 'a dialog'}"
                 )
         questions, answers = ([tokenise(text) for text in data[name]] for name in ("questions", "answers"))
-        question_of, answer_of = self.questions.add(questions), self.answers.add(answers)
+        question_of = np.array([self.questions.number(words) for words in questions], np.int32)
+        answer_of = np.array([self.answers.number(words) for words in answers], np.int32)
         first = len(self.images)
         for number, dialog in enumerate(data["dialogs"]):
             place = _Dialog(file, number, "dialog")
@@ -172,8 +173,8 @@ class _Reader:
         every = {(i, r): self.right.get((i, r), {}) for i in range(len(options)) for r in range(options.shape[1])}
         return Dialogs(
             captions=tuple(self.captions),
-            questions=self.questions.words,
-            answers=self.answers.words,
+            questions=self.questions.texts,
+            answers=self.answers.texts,
             question=np.array([asked for asked, _, _ in self.rounds], np.int32),
             options=options,
             truth=np.array([truth for _, _, truth in self.rounds], np.int32),
@@ -197,18 +198,3 @@ class _Dialog(FileRow):
 
     def fail(self, problem: str) -> NoReturn:
         raise UserError(f"{self.file}, {self}: {problem}")
-
-
-class _Different:
-    """A list of distinct texts of several files."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Words, int] = {}
-
-    def add(self, texts: Sequence[Words]) -> np.ndarray:
-        """Return the indices (n,) int32 of these texts."""
-        return np.array([self._numbers.setdefault(words, len(self._numbers)) for words in texts], np.int32)
-
-    @property
-    def words(self) -> tuple[Words, ...]:
-        return tuple(self._numbers)

@@ -17,7 +17,7 @@ from pipeline.worlds.films import film_words as w
 from pipeline.worlds.films.film_facts import Film
 from pipeline.worlds.films.film_world import GAITS, OTHER, SIDES
 from pipeline.worlds.scenes.faithfulness import Fact
-from pipeline.worlds.scenes.parser import split_words, words_of_claims
+from pipeline.worlds.scenes.parser import longest_phrases, split_words, words_of_claims
 from pipeline.worlds.scenes.scene_claims import SceneClaims
 
 NOT_OF_FILMS = (
@@ -106,7 +106,7 @@ def parse_film_caption(text: str) -> ParsedFilm:
     )
     found: list[tuple[TokenEvent, range]] = []
     stories = set()
-    for meanings, place in _phrases(words):
+    for meanings, place in longest_phrases(words, _lexicon()):
         stories |= {meaning.what for meaning in meanings if meaning.what in w.STORIES}
         events = frozenset(meaning for meaning in meanings if meaning.what not in w.STORIES)
         if events:
@@ -128,20 +128,6 @@ def _coded(values: Sequence[T]) -> tuple[list[T], np.ndarray]:
 
 def _stories(film: Film) -> tuple[str, ...]:
     return ("follow",) if film.story == "lead" else (film.story,)
-
-
-def _phrases(words: Sequence[str]) -> Iterator[tuple[frozenset[EventMeaning], range]]:
-    """Yield the longest phrases that describe an event, from left to right, each with the indices of its words."""
-    lexicon = _lexicon()
-    longest, start = max(map(len, lexicon)), 0
-    while start < len(words):
-        for end in range(min(start + longest, len(words)), start, -1):
-            if meanings := lexicon.get(tuple(words[start:end])):
-                yield meanings, range(start, end)
-                start = end
-                break
-        else:
-            start += 1
 
 
 @cache

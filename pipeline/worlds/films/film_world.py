@@ -6,7 +6,6 @@ from pipeline.worlds.scenes.scene_world import CATEGORIES, GRASSY
 
 SIDES = ("left", "right")
 OTHER = {"left": "right", "right": "left"}
-TRAVELS = ("enter", "cross", "return", "leave")  # events that move an actor across the image
 
 _PEOPLE = ("man", "woman", "boy", "girl")
 GAITS: dict[str, tuple[str, ...]] = {  # gaits of each category

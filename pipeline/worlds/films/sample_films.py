@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,7 @@ from pipeline.worlds.films.film_world import (
     outside_plans,
     rest,
 )
-from pipeline.worlds.scenes.sample_scenes import scenery
+from pipeline.worlds.scenes.sample_scenes import VariedFact, combinations, horizon_and_shore, scenery
 from pipeline.worlds.scenes.scene_facts import DIGITS, Scene, Thing, pick, stream
 from pipeline.worlds.scenes.scene_world import CATEGORIES, CONDITIONS, NEIGHBOURS, PATTERNS, SETTINGS, SIZES
 
@@ -64,14 +63,6 @@ class Cast:
     order: str
 
 
-class VariedFilmFact(NamedTuple):
-    """Fact in which the films of a neighbourhood differ, and its values there."""
-
-    what: str  # plan, side, gait or colour of actor `of`; story or order of the film
-    of: int
-    values: tuple[Any, ...]
-
-
 def sample_film(seed: int, index: int) -> Film:
     """Return the facts of film `index` of the world `seed`."""
     return sample_film_neighbourhood(seed, index // NEIGHBOURS)[index % NEIGHBOURS]
@@ -89,17 +80,14 @@ def sample_film_neighbourhood(seed: int, number: int) -> tuple[Film, ...]:
     kind = pick(rng, tuple(STORIES), tuple(STORIES.values()))
     for _ in range(1000):  # resample if the films cannot differ enough
         names = _names(rng, setting, 1 if kind == "solo" else 2, joint=kind == "joint")
-        horizon = round(float(rng.uniform(0.42, 0.48)), DIGITS)
-        depth = rng.uniform(0.24, 0.30) if "boat" in names else rng.uniform(0.09, 0.13)
-        shore = round(horizon + float(depth), DIGITS) if setting in ("beach", "lake") else horizon
+        horizon, shore = horizon_and_shore(rng, setting, "boat" in names)
         parts = _parts(rng, names, setting, horizon, shore, joint=kind == "joint")
         story = pick(rng, JOINT) if kind == "joint" else kind
         cast = Cast(parts, story, pick(rng, ORDERS) if story == "both" else "")
         varied = _varied(rng, cast, setting)
         if not varied:
             continue
-        every = list(product(*(fact.values for fact in varied)))
-        casts = [_changed(cast, varied, every[i]) for i in rng.permutation(len(every))[:NEIGHBOURS]]
+        casts = [_changed(cast, varied, values) for values in combinations(rng, varied)]
         landmarks = scenery(rng, setting, [])
         scene = Scene(setting, weather, light, horizon, shore, landmarks, (), number)
         return tuple(_film(rng, scene, each) for each in casts)
@@ -153,27 +141,27 @@ def _parts(
     return tuple(parts)
 
 
-def _varied(rng: np.random.Generator, cast: Cast, setting: str) -> list[VariedFilmFact]:
+def _varied(rng: np.random.Generator, cast: Cast, setting: str) -> list[VariedFact]:
     """Return two facts, one of them about events, with eight combinations or more; [] if there are none."""
     options = []
     for i, part in enumerate(cast.parts):
         name = part.thing.category
-        options += [VariedFilmFact("colour", i, CATEGORIES[name].colours)]
+        options += [VariedFact("colour", i, CATEGORIES[name].colours)]
         if cast.story in JOINT:
             continue
         plans = inside_plans(name, setting) if part.track.inside else outside_plans(name, setting)
         options += [
-            VariedFilmFact("plan", i, plans),
-            VariedFilmFact("gait", i, GAITS[name]),
-            VariedFilmFact("side", i, SIDES),
+            VariedFact("plan", i, plans),
+            VariedFact("gait", i, GAITS[name]),
+            VariedFact("side", i, SIDES),
         ]
     if cast.story == "both":
-        options += [VariedFilmFact("order", -1, ORDERS)]
+        options += [VariedFact("order", -1, ORDERS)]
     if cast.story in JOINT:
         options += [
-            VariedFilmFact("story", -1, JOINT),
-            VariedFilmFact("side", 0, SIDES),
-            VariedFilmFact("gait", 0, GAITS[cast.parts[0].thing.category]),
+            VariedFact("story", -1, JOINT),
+            VariedFact("side", 0, SIDES),
+            VariedFact("gait", 0, GAITS[cast.parts[0].thing.category]),
         ]
     weights = [LIKELY[option.what] * (0.7 if option.of == 1 else 1.0) for option in options]
     first, second = pick(rng, options, weights), pick(rng, options, weights)
@@ -199,14 +187,14 @@ def _varied(rng: np.random.Generator, cast: Cast, setting: str) -> list[VariedFi
     if not numbers:
         return []
     chosen = zip(facts, pick(rng, numbers), strict=True)
-    return [f._replace(values=tuple(f.values[i] for i in rng.permutation(len(f.values))[:n])) for f, n in chosen]
+    return [fact.some(rng, number) for fact, number in chosen]
 
 
 def _travels(plan: Plan) -> bool:
     return any(what in LENGTH and what not in ("stop", "turn") for what in plan)
 
 
-def _changed(cast: Cast, varied: Sequence[VariedFilmFact], values: Sequence[Any]) -> Cast:
+def _changed(cast: Cast, varied: Sequence[VariedFact], values: Sequence[Any]) -> Cast:
     """Return the cast with the given values of the varied facts."""
     parts = list(cast.parts)
     for fact, value in zip(varied, values, strict=True):

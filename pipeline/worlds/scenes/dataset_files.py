@@ -7,9 +7,10 @@ import multiprocessing
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
@@ -26,6 +27,29 @@ from pipeline.worlds.scenes.scene_world import NEIGHBOURS
 
 CHUNK = 6 * NEIGHBOURS  # images per task of a worker
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class DrawnDataset:
+    """Kind of drawn data set: its name, the file of its facts, and the suffix of its images."""
+
+    name: str
+    facts: str
+    suffix: str
+
+    @property
+    def karpathy(self) -> str:
+        """The name of the split file."""
+        return f"dataset_{self.name}.json"
+
+    @property
+    def coco(self) -> str:
+        """The name of the annotation file."""
+        return f"captions_{self.name}.json"
+
+    def image_file(self, index: int) -> str:
+        """Return the name of an image's file below `images/`."""
+        return f"{index:06d}{self.suffix}"
 
 
 def check_sizes(images: int, size: int, val: int, test: int, seed: int) -> None:
@@ -48,12 +72,13 @@ def check_sizes(images: int, size: int, val: int, test: int, seed: int) -> None:
 
 
 @contextmanager
-def replace_folder(root: Path, ours: set[str]) -> Iterator[Path]:
+def replace_folder(root: Path, dataset: DrawnDataset, further: Collection[str] = ()) -> Iterator[Path]:
     """Yield a folder with an empty folder `images`; at the end, add checksums and move it to `root`.
 
-    `ours` are the files of such a data set. Raises UserError if `root` has others.
+    Raises UserError if `root` has other files than those of the data set and `further`.
     """
-    if root.exists() and not (root.is_dir() and {path.name for path in root.iterdir()} <= ours | {".gitignore", SEAL}):
+    own = {"images", dataset.karpathy, dataset.coco, dataset.facts, *further, ".gitignore", SEAL}
+    if root.exists() and not (root.is_dir() and {path.name for path in root.iterdir()} <= own):
         raise UserError(f"{root}: holds something else than a drawn data set and would be replaced; move it away first")
     root.parent.mkdir(parents=True, exist_ok=True)
     with exclusive(root.with_name(f".{root.name}.lock"), f"draw {root}"):
@@ -85,31 +110,28 @@ def draw_all(work: Callable[[int], T], images: int, workers: int | None) -> list
         return list(bar(pool.map(work, numbers, chunksize=CHUNK)))
 
 
-def write_captions(
+def write_annotations(
     part: Path,
-    dataset: str,
-    files: Sequence[str],
+    dataset: DrawnDataset,
     captions: Sequence[Sequence[SceneCaption]],
+    facts: Iterable[Mapping[str, Any]],
     splits: list[str],
     size: int,
 ) -> dict[str, int]:
-    """Write both formats and return counts: images, train, val, test, captions, words."""
-    write_atomically(part / karpathy_file(dataset), json.dumps(karpathy_form(dataset, files, captions, splits)) + "\n")
-    write_atomically(part / coco_file(dataset), json.dumps(coco_form(dataset, files, captions, size)) + "\n")
+    """Write the captions in both formats, and the facts of each image.
+
+    Returns counts: images, train, val, test, captions, words.
+    """
+    files = [dataset.image_file(i) for i in range(len(captions))]
+    karpathy = karpathy_form(dataset.name, files, captions, splits)
+    write_atomically(part / dataset.karpathy, json.dumps(karpathy) + "\n")
+    write_atomically(part / dataset.coco, json.dumps(coco_form(dataset.name, files, captions, size)) + "\n")
+    rows = ({"imgid": i, "filename": file, **own} for i, (file, own) in enumerate(zip(files, facts, strict=True)))
+    write_atomically(part / dataset.facts, "".join(json.dumps(row) + "\n" for row in rows))
     every = [caption for described in captions for caption in described]
     words = {token for caption in every for token in caption.tokens}
     counts = {split: splits.count(split) for split in ("train", "val", "test")}
     return {"images": len(files), **counts, "captions": len(every), "words": len(words)}
-
-
-def karpathy_file(dataset: str) -> str:
-    """Return the name of the split file."""
-    return f"dataset_{dataset}.json"
-
-
-def coco_file(dataset: str) -> str:
-    """Return the name of the annotation file."""
-    return f"captions_{dataset}.json"
 
 
 def splits_of(images: int, val: int, test: int) -> list[str]:

@@ -19,7 +19,7 @@ wins ("hot air balloon", "under a gray sky", "lying down"). Attachment:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -113,7 +113,7 @@ def split_words(text: str) -> list[str]:
 
 def _parsed(words: list[str]) -> _Parser:
     parser = _Parser()
-    for token, place in _tokens(words):
+    for token, place in longest_phrases(words, _lexicon()):
         parser.take(token, place)
     parser.settle()
     return parser
@@ -238,15 +238,16 @@ def _add(to: dict[T, set[int]], said: Iterable[tuple[T, range]]) -> None:
         to.setdefault(claim, set()).update(words)
 
 
-def _tokens(words: list[str]) -> Iterator[tuple[LexiconEntry, range]]:
-    """Yield the longest phrases from left to right, each with the indices of its words; unknown words are skipped."""
-    lexicon = _lexicon()
-    longest = max(map(len, lexicon))
-    start = 0
+def longest_phrases(words: Sequence[str], lexicon: Mapping[tuple[str, ...], T]) -> Iterator[tuple[T, range]]:
+    """Yield the entries of the longest phrases, from left to right, each with the indices of its words.
+
+    Words outside the lexicon are skipped.
+    """
+    longest, start = max(map(len, lexicon)), 0
     while start < len(words):
         for end in range(min(start + longest, len(words)), start, -1):
-            if token := lexicon.get(tuple(words[start:end])):
-                yield token, range(start, end)
+            if entry := lexicon.get(tuple(words[start:end])):
+                yield entry, range(start, end)
                 start = end
                 break
         else:

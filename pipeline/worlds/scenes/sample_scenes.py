@@ -22,17 +22,22 @@ PATIENCE = 30  # attempts with the same categories
 LAYOUTS = (1.0, 1.0, 0.92, 0.92, 0.85, 0.85, 0.78, 0.78)  # scales to try before resampling
 
 
-class VariedSceneFact(NamedTuple):
-    """Fact in which the scenes of a neighbourhood differ, and its values there.
+class VariedFact(NamedTuple):
+    """Fact in which the scenes or films of a neighbourhood differ, and its values there.
 
-    It is the colour, count, pose or pattern of thing `of`, or `arrangement`, the relation from the first thing to the
-    second. `colours` and `poses` say whether these two have exchanged theirs, so that scenes differ in the binding of
-    attributes to things.
+    Of scenes, it is the colour, count, pose or pattern of thing `of`, or `arrangement`, the relation from the first
+    thing to the second. `colours` and `poses` tell whether these two have exchanged theirs, so that scenes differ in
+    the binding of attributes to things. Of films, it is the plan, side, gait or colour of actor `of`, or story, or
+    order.
     """
 
     what: str
-    of: int  # -1: the first two things
+    of: int  # -1: the first two things of a scene, or the film
     values: tuple[Any, ...]
+
+    def some(self, rng: np.random.Generator, number: int) -> VariedFact:
+        """Return the fact with `number` of its values, drawn at random."""
+        return self._replace(values=tuple(self.values[i] for i in rng.permutation(len(self.values))[:number]))
 
 
 def sample_scene(seed: int, index: int) -> Scene:
@@ -57,7 +62,7 @@ def sample_scene_neighbourhood(seed: int, number: int) -> tuple[Scene, ...]:
         arrangement = pick(rng, _arrangements(things)) if len(things) > 1 else ""
         varied = _varied(rng, things)
         scenes: list[Scene] = []
-        for values in _combinations(rng, varied):
+        for values in combinations(rng, varied):
             changed = _changed(things, arrangement, varied, values)
             scene = _laid_out(rng, setting, weather, light, *changed)
             if scene is None:
@@ -100,7 +105,7 @@ def _arrangements(things: Sequence[Thing]) -> tuple[str, ...]:
     return ("left_of", "right_of", "in_front_of", "behind")
 
 
-def _varied(rng: np.random.Generator, things: Sequence[Thing]) -> list[VariedSceneFact]:
+def _varied(rng: np.random.Generator, things: Sequence[Thing]) -> list[VariedFact]:
     """Return two facts in which the neighbourhood's scenes will differ; [] if no two have enough values."""
     possible = list(_possible(things))
     weights = [LIKELY[fact.what] * (LESS_SALIENT if fact.of == 1 else 1.0) for fact in possible]
@@ -110,28 +115,26 @@ def _varied(rng: np.random.Generator, things: Sequence[Thing]) -> list[VariedSce
     if not numbers or (first.what, first.of) == (second.what, second.of) or exchanged:
         return []
     chosen = zip((first, second), pick(rng, numbers), strict=True)
-    return [
-        fact._replace(values=tuple(fact.values[i] for i in rng.permutation(len(fact.values))[:n])) for fact, n in chosen
-    ]
+    return [fact.some(rng, number) for fact, number in chosen]
 
 
-def _possible(things: Sequence[Thing]) -> Iterator[VariedSceneFact]:
+def _possible(things: Sequence[Thing]) -> Iterator[VariedFact]:
     """Yield every fact of the first two things in which scenes can differ, with all its values."""
     for i, thing in enumerate(things[:2]):
         category = CATEGORIES[thing.category]
-        yield VariedSceneFact("colour", i, category.colours)
-        yield VariedSceneFact("count", i, tuple(range(1, category.most + 1)))
-        yield VariedSceneFact("pose", i, tuple(pose for pose in category.poses if _stays(thing, pose)))
-        yield VariedSceneFact("pattern", i, PATTERNS if category.patterned else ("plain",))
+        yield VariedFact("colour", i, category.colours)
+        yield VariedFact("count", i, tuple(range(1, category.most + 1)))
+        yield VariedFact("pose", i, tuple(pose for pose in category.poses if _stays(thing, pose)))
+        yield VariedFact("pattern", i, PATTERNS if category.patterned else ("plain",))
     if len(things) > 1:
         a, b = things[:2]
-        yield VariedSceneFact("arrangement", -1, _arrangements(things))
+        yield VariedFact("arrangement", -1, _arrangements(things))
         coloured = a.colour in CATEGORIES[b.category].colours and b.colour in CATEGORIES[a.category].colours
         if a.colour != b.colour and coloured:
-            yield VariedSceneFact("colours", -1, (False, True))
+            yield VariedFact("colours", -1, (False, True))
         posed = b.pose in CATEGORIES[a.category].poses and a.pose in CATEGORIES[b.category].poses
         if a.pose != b.pose and posed and a.place == b.place:
-            yield VariedSceneFact("poses", -1, (False, True))
+            yield VariedFact("poses", -1, (False, True))
 
 
 def _stays(thing: Thing, pose: str) -> bool:
@@ -139,13 +142,14 @@ def _stays(thing: Thing, pose: str) -> bool:
     return (pose == "flying") == (thing.place == "air") and (pose != "grazing" or thing.pose == "grazing")
 
 
-def _combinations(rng: np.random.Generator, varied: Sequence[VariedSceneFact]) -> list[tuple[Any, ...]]:
+def combinations(rng: np.random.Generator, varied: Sequence[VariedFact]) -> list[tuple[Any, ...]]:
+    """Return the values of the varied facts in each scene or film of a neighbourhood; [] without varied facts."""
     every = list(product(*(fact.values for fact in varied))) if varied else []
     return [every[i] for i in rng.permutation(len(every))[:NEIGHBOURS]]
 
 
 def _changed(
-    things: Sequence[Thing], arrangement: str, varied: Sequence[VariedSceneFact], values: Sequence[Any]
+    things: Sequence[Thing], arrangement: str, varied: Sequence[VariedFact], values: Sequence[Any]
 ) -> tuple[list[Thing], str]:
     """Return the things and their arrangement with the given values of the varied facts."""
     changed = list(things)
@@ -167,9 +171,7 @@ def _laid_out(
     """Return a scene of these things in this arrangement; None if they do not fit."""
     boat = any(thing.place == "water" for thing in things)
     for scale in LAYOUTS:
-        horizon = round(float(rng.uniform(0.42, 0.48)), DIGITS)
-        depth = rng.uniform(0.24, 0.30) if boat else rng.uniform(0.09, 0.13)
-        shore = round(horizon + float(depth), DIGITS) if setting in ("beach", "lake") else horizon
+        horizon, shore = horizon_and_shore(rng, setting, boat)
         facing = [replace(thing, facing=pick(rng, ("left", "right"))) for thing in things]
         placed = place(rng, facing, arrangement, horizon, shore, scale)
         if placed:
@@ -180,6 +182,13 @@ def _laid_out(
     # simulated annotators name people and animals before things, and large before small
     placed.sort(key=lambda t: CATEGORIES[t.category].salience * (0.08 + sum(map(area, t.boxes))), reverse=True)
     return Scene(setting, weather, light, horizon, shore, landmarks, tuple(placed))
+
+
+def horizon_and_shore(rng: np.random.Generator, setting: str, boat: bool) -> tuple[float, float]:
+    """Return y of a random horizon and shore; with a boat, the water is deeper."""
+    horizon = round(float(rng.uniform(0.42, 0.48)), DIGITS)
+    depth = rng.uniform(0.24, 0.30) if boat else rng.uniform(0.09, 0.13)
+    return horizon, round(horizon + float(depth), DIGITS) if setting in ("beach", "lake") else horizon
 
 
 def scenery(rng: np.random.Generator, setting: str, things: list[Thing]) -> dict[str, float]:

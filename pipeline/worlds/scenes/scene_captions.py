@@ -254,14 +254,16 @@ def _verb(scene: Scene, actors: Sequence[int], rng: np.random.Generator) -> Phra
     """Return the action of all `actors`, if one verb is true of all; else an empty phrase."""
     if len({CATEGORIES[scene.things[i].category].kind in ALIVE for i in actors}) > 1:
         return Phrase()  # avoids "a man and a house are standing"
-    verbs = []
-    for thing in (scene.things[i] for i in actors):
-        kind = CATEGORIES[thing.category].kind.replace("child", "person")
-        keys = (f"{thing.category}:{thing.pose}", f"{kind}:{thing.pose}", thing.pose)
-        verbs.append(next(w.VERBS[key] for key in keys if key in w.VERBS))
+    verbs = [verbs_of(scene.things[i].category, scene.things[i].pose) for i in actors]
     options = [verb for verb in verbs[0] if all(verb in others for others in verbs)]
     claims = tuple(SceneClaim("pose", scene.things[i].pose, i) for i in actors)
     return Phrase(pick(rng, options), claims) if options else Phrase()
+
+
+def verbs_of(category: str, pose: str) -> tuple[str, ...]:
+    """Return the verbs for a category's pose, the plainest first: running, galloping."""
+    kind = CATEGORIES[category].kind.replace("child", "person")
+    return next(w.VERBS[key] for key in (f"{category}:{pose}", f"{kind}:{pose}", pose) if key in w.VERBS)
 
 
 def _neighbour(scene: Scene, plan: CaptionPlan, rng: np.random.Generator) -> list[Phrase]:

@@ -184,7 +184,7 @@ def test_a_profile_of_a_comment_alone_is_the_base_with_that_comment(folder):
 
 
 def test_files_variants_and_named_compositions_are_profiles(folder):
-    assert overlays.profile_names(folder) == ["large", "large_both", "large_other", "large_short", "larger", "plain"]
+    assert overlays.Profiles(folder).names() == ["large", "large_both", "large_other", "large_short", "larger", "plain"]
 
 
 def test_a_method_set_of_all_data_lies_below_that_of_the_data_file(folder):

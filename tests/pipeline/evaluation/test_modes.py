@@ -11,15 +11,12 @@ import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from pipeline.channels.hard import Greedy, Multinomial
-from pipeline.dialog.evaluation.answer_question import answer_question
 from pipeline.dialog.evaluation.answer_ranking import candidate_likelihoods, discriminator_scores
 from pipeline.evaluation.generate import generate_captions
 from pipeline.evaluation.human_likelihood import human_log_likelihood
 from pipeline.evaluation.judges import JudgedCaptions, ListenerJudge, TextJudge
-from pipeline.vocabulary import Vocabulary
 
 CPU = torch.device("cpu")
-VOCABULARY = Vocabulary((*(f"w{n}" for n in range(1, small_dialogs.VOCABULARY)), "UNK"))
 
 
 class Prepared:
@@ -60,11 +57,6 @@ def _listener(toy):
     return ListenerJudge(toy.agents().listener.train(), lambda rows: toy.pooled[rows], CPU)
 
 
-def _answer(toy):
-    given, speaker = small_dialogs.batch(dialogs=1), small_dialogs.generator(dropout=0.5).train()
-    answer_question(speaker, VOCABULARY, given.regions[0], ["w1"], [(["w2"], ["w3"])], ["w4"], beam=2)
-
-
 EVALUATIONS = {
     "captions": lambda toy: generate_captions(_speaker(toy, "transformer"), [toy.batch()], Greedy(), CPU, 12),
     "drawn captions": lambda toy: generate_captions(
@@ -75,7 +67,6 @@ EVALUATIONS = {
     "text encoder": lambda toy: TextJudge(TextEncoder().train(), lambda rows: rows, CPU).encode_text(
         JudgedCaptions(None, ["a"])
     ),
-    "answer": _answer,
     "candidates": lambda toy: candidate_likelihoods(
         small_dialogs.generator(dropout=0.5).train(), small_dialogs.batch()
     ),

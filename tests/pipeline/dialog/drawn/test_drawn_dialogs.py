@@ -195,7 +195,8 @@ def test_the_files_have_the_form_of_visdial(tmp_path, monkeypatch):
 def test_dialogs_move_nothing_of_the_images_and_captions(tmp_path, monkeypatch):
     monkeypatch.setattr("pipeline.dialog.drawn.write_dialogs.OTHERS", 150)
     for name in ("with", "without"):
-        draw_scenes(tmp_path / name, images=24, size=32, val=8, test=8, seed=3, workers=1, dialogs=name == "with")
+        annotate = write_scene_dialogs if name == "with" else None
+        draw_scenes(tmp_path / name, images=24, size=32, val=8, test=8, seed=3, workers=1, annotate=annotate)
     files = {path.relative_to(tmp_path / "without") for path in (tmp_path / "without").rglob("*") if path.is_file()}
     assert len(files) > 24
     for file in (file for file in files if file.name != SEAL):
