@@ -10,15 +10,20 @@ two boats on a calm sea
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.runtime.extras import naming_extras
 
 if TYPE_CHECKING:
+    from saywhich.judging.judgement import Judgement
     from saywhich.model import Caption, Model, SearchHit
 
-__all__ = ["Caption", "Model", "SearchHit", "load"]
+__all__ = ["Caption", "Model", "SearchHit", "judge", "load"]
+
+Captions = str | Path | Mapping[str, "str | Sequence[str]"]
+"""A caption file of any form that `saywhich judge` reads, or captions by file."""
 
 
 def load(folder: str | Path) -> Model:
@@ -32,6 +37,36 @@ def load(folder: str | Path) -> Model:
 
     with naming_extras():
         return opened(Path(folder))
+
+
+def judge(
+    captions: Captions,
+    images: str | Path,
+    *,
+    references: Captions | None = None,
+    judges: Sequence[str] = ("open_clip/ViT-B-32.openai",),
+    hard: int = 10,
+    neighbours: str = "thumbnail",
+    galleries: str | Path | Mapping[str, Sequence[str]] | None = None,
+    near_duplicates: bool = False,
+    instances: Sequence[str | Path] = (),
+    ids: str | Path | None = None,
+    metrics: Sequence[str] | None = None,
+) -> Judgement:
+    """Judge the captions of the photos in and below `images`: recalls, CLIPScore, language metrics, what a reader sees.
+
+    The arguments are the options of the command `saywhich judge`; docs/judge.md describes them. Scores have 95 %
+    intervals over images. Raises UserError in one line for inputs that cannot be judged.
+
+    >>> found = saywhich.judge("captions.json", "photos", judges=["my-model"])  # doctest: +SKIP
+    >>> found.rows[0].value("my-model", "R@1")  # doctest: +SKIP
+    31.2
+    """
+    with naming_extras():
+        from saywhich.judging.judgement import JudgeOptions, judge_captions
+
+        options = JudgeOptions(judges, hard, neighbours, galleries, near_duplicates, instances, ids, metrics)
+        return judge_captions([captions], images, references, options)
 
 
 def __getattr__(name: str) -> object:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RESAMPLES = 1000
+AT_ONCE = 2**24  # counts of images in one block of resamples
 RECALLS = {"R@1": 1, "R@5": 5, "R@10": 10}
 
 Place = tuple[Path, str | None, str | None]  # as Run.place
@@ -66,10 +67,27 @@ def draw_resamples(images: int, resamples: int = RESAMPLES, seed: int = 0) -> np
 
     A counter-based generator gives the same counts on every machine and with every number of threads.
     """
+    return np.concatenate([*draw_in_blocks(images, resamples, seed)] or [np.empty((0, images))])
+
+
+def draw_in_blocks(images: int, resamples: int = RESAMPLES, seed: int = 0) -> Iterator[np.ndarray]:
+    """Yield the rows of `draw_resamples` in blocks, of bounded memory for any number of images."""
     generator = np.random.Generator(np.random.Philox(key=[seed, images]))
-    picked = generator.integers(images, size=(resamples, images), dtype=np.int64)
-    picked += np.arange(resamples)[:, None] * images
-    return np.bincount(picked.ravel(), minlength=resamples * images).reshape(resamples, images).astype(np.float64)
+    rows = max(1, AT_ONCE // max(images, 1))
+    for first in range(0, resamples, rows):
+        count = min(rows, resamples - first)
+        picked = generator.integers(images, size=(count, images), dtype=np.int64)
+        picked += np.arange(count)[:, None] * images
+        yield np.bincount(picked.ravel(), minlength=count * images).reshape(count, images).astype(np.float64)
+
+
+def resampled_means(sums: np.ndarray, counts: np.ndarray, drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return means of C columns in each resample (resamples, C), and over all images (C,).
+
+    `sums` (images, C) are an image's sums over its `counts` (images, C) values; `drawn` are counts of images as
+    `draw_resamples` returns them. A resample without any value has the mean 0.
+    """
+    return drawn @ sums / np.maximum(drawn @ counts, 1), sums.sum(0) / np.maximum(counts.sum(0), 1)
 
 
 def bleu_from_counts(counts: np.ndarray) -> np.ndarray:
@@ -143,30 +161,28 @@ def _again(path: Path, frame: pd.DataFrame, drawn: np.ndarray) -> dict[Keys, tup
     An image that is alone in its hard gallery has rank 0 there and is left out.
     """
     columns: dict[Keys, np.ndarray] = {}
-    near: dict[Keys, tuple[np.ndarray, float]] = {}
+    there: dict[Keys, np.ndarray] = {}  # images that count, where not all do
     for name in frame:
         if name in MEANS:
             columns["language", name] = frame[name].to_numpy(np.float64, na_value=np.nan)
         elif name.startswith("rank_") and frame[name].notna().all():
             columns |= {(name, TEXT, recall): 100.0 * (frame[name] <= k).to_numpy() for recall, k in RECALLS.items()}
         elif HARD_GALLERY in name:
-            there = (frame[name].fillna(0) > 0).to_numpy(dtype=bool)
-            found = 100.0 * (frame[name][there] == 1).to_numpy(dtype=bool)
-            if there.any():
-                again = drawn[:, there] @ found / np.maximum(drawn[:, there].sum(1), 1)
-                near[name, "galleries", HARD_GALLERY, "R@1"] = again, float(found.mean())
-    table = np.stack(list(columns.values()), axis=1)
-    again, measured = drawn @ table / len(frame), table.mean(0)
+            ranks = frame[name].fillna(0).to_numpy(np.int64)
+            if (ranks > 0).any():
+                columns[keys := (name, "galleries", HARD_GALLERY, "R@1")] = 100.0 * (ranks == 1)
+                there[keys] = ranks > 0
+    table, ones = np.stack(list(columns.values()), axis=1), np.ones(len(frame))
+    counts = np.stack([there.get(keys, ones) for keys in columns], axis=1)
+    again, measured = resampled_means(table, counts, drawn)
     if "bleu" in frame:
-        counts = _counts(path, frame["bleu"])
-        columns |= {("language", name): counts for name in COUNTED}
+        bleu = _counts(path, frame["bleu"])
+        columns |= {("language", name): bleu for name in COUNTED}
         again, measured = (
-            np.hstack([again, bleu_from_counts(drawn @ counts)]),
-            np.hstack([measured, bleu_from_counts(counts.sum(0))]),
+            np.hstack([again, bleu_from_counts(drawn @ bleu)]),
+            np.hstack([measured, bleu_from_counts(bleu.sum(0))]),
         )
-    return near | {
-        keys: (again[:, n], float(measured[n])) for n, keys in enumerate(columns) if np.isfinite(measured[n])
-    }
+    return {keys: (again[:, n], float(measured[n])) for n, keys in enumerate(columns) if np.isfinite(measured[n])}
 
 
 def _counts(path: Path, column: pd.Series) -> np.ndarray:

@@ -197,7 +197,7 @@ def _differences(
                 if (bound := bound_of(value, reading.above, base.above)) is not None:
                     drawn = reading.resampled[keys] - base.resampled[keys]
                     found.append((reading.curve.label, judge, value, drawn, bound))
-    adjusted = holm_adjust([_two_sided(value, drawn) for _, _, value, drawn, _ in found])
+    adjusted = holm_adjust([two_sided(value, drawn) for _, _, value, drawn, _ in found])
     differences: dict[str, dict[str, CurveDifference]] = {}
     for (label, judge, value, drawn, bound), p in zip(found, adjusted, strict=True):
         differences.setdefault(label, {})[judge] = CurveDifference(value, interval(drawn), p, bound)
@@ -217,7 +217,7 @@ def bound_of(value: float, above: bool, base_above: bool) -> str | None:
     return "≤" if base_above and not above and value < 0 else None
 
 
-def _two_sided(value: float, drawn: np.ndarray) -> float:
+def two_sided(value: float, drawn: np.ndarray) -> float:
     """Return the p-value of a normal distribution with the resamples' standard deviation.
 
     A proportion of a thousand resamples would be too coarse for Holm's adjustment.

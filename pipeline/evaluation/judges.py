@@ -35,11 +35,13 @@ DISTRACTORS_SEED = 0  # the same galleries for all models
 class RetrievalResult:
     """Ranks of a judge for N captions of M images: `by_caption` (N,), 1 is best, and recalls in both directions.
 
-    `retrieved` (N, 5): the gallery rows ranked first. `galleries`: text-to-image recalls in smaller galleries. `among`
-    (N,): the ranks in those galleries, 0 where a gallery holds no other image.
+    `by_image` (M,): the rank of an image's best caption among the captions of other images. `retrieved` (N, 5): the
+    gallery rows ranked first. `galleries`: text-to-image recalls in smaller galleries. `among` (N,): the ranks in those
+    galleries, 0 where a gallery holds no other image.
     """
 
     by_caption: Tensor
+    by_image: Tensor
     retrieved: Tensor
     text_to_image: dict[str, float]
     image_to_text: dict[str, float]
@@ -181,13 +183,20 @@ def judge_retrieval(
     PSST and VSE++ for human captions). `distractors`: smaller galleries, (M, K) the other images for each image, padded
     with −1.
     """
-    heard, seen = judge.embed(said, gallery)
+    return rank_embeddings(*judge.embed(said, gallery), images, distractors)
+
+
+def rank_embeddings(
+    heard: Tensor, seen: Tensor, images: Tensor, distractors: Mapping[str, Tensor] | None = None
+) -> RetrievalResult:
+    """Rank captions with embeddings (N, D) against images with embeddings (M, D), as `judge_retrieval` does."""
     among = {name: rows.to(heard.device) for name, rows in (distractors or {}).items()}
     found = rank_gallery(heard, seen, images.to(heard.device), among=among, shown=SHOWN)
     sizes = {name: 1 + (rows >= 0).sum(1)[images] for name, rows in (distractors or {}).items()}
     ranks = {name: each.cpu() for name, each in found.among.items()}
     return RetrievalResult(
         found.by_caption.cpu(),
+        found.by_image.cpu(),
         found.first.cpu(),
         recall(found.by_caption),
         recall(found.by_image),

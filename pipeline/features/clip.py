@@ -114,3 +114,7 @@ class ClipNetwork(GridNetwork):
     def text(self, captions: Sequence[str]) -> Tensor:
         """Return embeddings (N, P) of N captions, not normalised; open_clip's tokeniser truncates long captions."""
         return self.model.encode_text(self._tokens(list(captions)).to(self.device))
+
+    def tokenise(self, captions: Sequence[str], length: int) -> Tensor:
+        """Return tokens (N, length) of N captions, whatever length the model reads."""
+        return self._tokens(list(captions), context_length=length)

@@ -29,19 +29,29 @@ def chair(
     share of captions with such a mention. objects: mentions per caption. Raises UserError if there are no captions or
     if captions and references differ in number.
     """
+    wrong, each = zip(*object_counts(captions, references, annotated), strict=True)
+    mentions = sum(each)
+    return {
+        **({"CHAIR_i": sum(wrong) / mentions} if mentions else {}),
+        "CHAIR_s": sum(map(bool, wrong)) / len(captions),
+        "objects": mentions / len(captions),
+    }
+
+
+def object_counts(
+    captions: Sequence[Words], references: Sequence[Sequence[Words]], annotated: Sequence[Iterable[str]] = ()
+) -> list[tuple[int, int]]:
+    """Return the number of mentions of absent objects, and of all objects, in each caption.
+
+    Raises UserError as `chair` does.
+    """
     if len(captions) != len(references) or not len(captions):
         raise UserError(f"CHAIR: {len(captions)} captions and references of {len(references)}; give both, and some")
     said = [mentioned_objects(caption) for caption in captions]
     known = [set(chain.from_iterable(map(mentioned_objects, each))) for each in references]
     for there, names in zip(known, annotated, strict=bool(annotated)):
         there.update(chain.from_iterable(mentioned_objects(name.split()) for name in names))
-    wrong = [sum(name not in there for name in names) for names, there in zip(said, known, strict=True)]
-    mentions = sum(map(len, said))
-    return {
-        **({"CHAIR_i": sum(wrong) / mentions} if mentions else {}),
-        "CHAIR_s": sum(map(bool, wrong)) / len(captions),
-        "objects": mentions / len(captions),
-    }
+    return [(sum(name not in there for name in names), len(names)) for names, there in zip(said, known, strict=True)]
 
 
 def mentioned_objects(words: Words) -> list[str]:

@@ -9,7 +9,7 @@ from itertools import chain, pairwise
 from statistics import fmean
 
 from pipeline.errors import UserError
-from pipeline.metrics.word_lists import FUNCTION_WORDS
+from pipeline.metrics.word_lists import BAD_ENDINGS, FUNCTION_WORDS
 from pipeline.vocabulary import EOS
 
 MBLEU_CORPUS, MBLEU_PER_CAPTION = "mBLEU-4 corpus", "mBLEU-4 per caption"
@@ -54,6 +54,14 @@ def has_repetition(words: Sequence[str]) -> bool:
         return True
     content = [bigram for bigram in bigrams if not FUNCTION_WORDS.issuperset(bigram)]
     return len(set(content)) < len(content)
+
+
+def has_bad_ending(words: Sequence[str]) -> bool:
+    """Return whether a caption's last word needs another one after it, or there is no word.
+
+    The words are those of self-critical.pytorch's `bad_endings`.
+    """
+    return not words or words[-1] in BAD_ENDINGS
 
 
 def set_diversity(sets: Sequence[Sequence[str]]) -> dict[str, float]:

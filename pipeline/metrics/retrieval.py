@@ -79,6 +79,27 @@ def rank_gallery(
     return RetrievalRanks(by_caption, by_image, by_gallery, first)
 
 
+def rank_captions_among(captions: Tensor, images: Tensor, owners: Tensor, among: Tensor) -> Tensor:
+    """Rank each image's best caption among the captions of its distractors, by inner product; return ranks (M,) int64.
+
+    `captions` (N, d), `images` (M, d), `owners` (N,) as for `rank_gallery`; `among` (M, K) int64: distractors of each
+    image, padded with −1. Scores and ties count as there. Raises UserError for an image without a caption.
+    """
+    counts = torch.bincount(owners, minlength=len(images))
+    if not bool(counts.all()):
+        raise UserError(f"ranking: image {int(counts.argmin())} of {len(images)} has no caption; every image needs one")
+    order, ends = owners.argsort(stable=True), counts.cumsum(0)
+    place = torch.arange(int(counts.max()), device=owners.device)
+    there = place < counts[:, None]  # (M, C)
+    of = order[((ends - counts)[:, None] + place).clamp(max=len(owners) - 1)]  # (M, C): the captions of each image
+    ranks = torch.empty_like(counts)
+    for image, (seen, others) in enumerate(zip(images.double(), among, strict=True)):
+        members = torch.cat([others.new_tensor([image]), others[others >= 0]])
+        scores = (captions[of[members]].double() @ seen).float().masked_fill_(~there[members], -torch.inf)
+        ranks[image] = 1 + (scores[1:] >= scores[0].max()).sum()
+    return ranks
+
+
 def random_distractors(images: int, count: int, seed: int) -> Tensor:
     """Return (M, count) int64 on the CPU: `count` distinct other images for each of `images`, from a Philox generator.
 

@@ -1,4 +1,4 @@
-"""English function words, which describe no image content, and colour words."""
+"""English function words, which describe no image content, words that end no caption, and colour words."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ _FUNCTION_WORDS = """
     also just only too very
 """
 FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
+
+_BAD_ENDINGS = """
+    a an the in for at of with before after on upon near to is are am
+"""
+BAD_ENDINGS = frozenset(_BAD_ENDINGS.split())
+"""Words that no caption ends in (self-critical.pytorch, captioning/utils/eval_utils.py)."""
 
 _COLOURS = """
     beige black blond blue bronze brown burgundy crimson cyan gold green grey indigo ivory khaki lavender lilac magenta

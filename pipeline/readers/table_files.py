@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,19 @@ def read_rows(table: Path) -> Iterator[tuple[FileRow, dict[str, str]]]:
 
     A CSV's separator is a comma, semicolon or tab, by its first row. Raises UserError with file and row.
     """
+    for row, values in read_texts(table, COLUMNS, COLUMNS[:2]):
+        for name, text in values.items():
+            if not text:
+                row.fail(f"the {name} is empty" + (f", of {show_json(values['file'])}" if name != "file" else ""))
+        yield row, values
+
+
+def read_texts(table: Path, wanted: Sequence[str], required: Sequence[str]) -> Iterator[tuple[FileRow, dict[str, str]]]:
+    """Yield each row's position and its stripped texts by column, those of `wanted` that the table has.
+
+    Numbers are read as texts. Raises UserError as `read_rows` does, but not for an empty text; `required` are the
+    columns that must be there.
+    """
     import pyarrow as pa
 
     if table.suffix.lower() in SPREADSHEETS:
@@ -36,9 +49,9 @@ def read_rows(table: Path) -> Iterator[tuple[FileRow, dict[str, str]]]:
             save = f", which a spreadsheet writes as “CSV UTF-8”, {table.name}"
             hint = f"; there is {others[0].name}{save if others[0].suffix.lower() in SPREADSHEETS else ''}"
         raise UserError(f"{table}: the table of captions is missing{hint}")
-    content = read(table)
+    content = read(table, wanted)
     names, columns = content.column_names, {}
-    for name in COLUMNS:
+    for name in wanted:
         if names.count(name) > 1:
             raise UserError(f"{table}, row 1: there are two columns {name}")
         if name in names:
@@ -51,20 +64,15 @@ def read_rows(table: Path) -> Iterator[tuple[FileRow, dict[str, str]]]:
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                 kind = content[name].type
                 raise UserError(f"{table}: the column {name} is to hold texts, not {kind}") from None
-        elif name != "split":
+        elif name in required:
             raise UserError(f"{table}, row 1: a column {name} is needed; there are {', '.join(map(show_json, names))}")
     if not content.num_rows:
         raise UserError(f"{table}: the table has no rows")
     for number, texts in enumerate(zip(*columns.values(), strict=True), 2 if read is _read_csv else 1):
-        row, values = FileRow(table, number), {}
-        for name, text in zip(columns, texts, strict=True):
-            values[name] = (text or "").strip()
-            if not values[name]:
-                row.fail(f"the {name} is empty" + (f", of {show_json(values['file'])}" if name != "file" else ""))
-        yield row, values
+        yield FileRow(table, number), {name: (text or "").strip() for name, text in zip(columns, texts, strict=True)}
 
 
-def _read_csv(table: Path) -> pa.Table:
+def _read_csv(table: Path, wanted: Sequence[str]) -> pa.Table:
     import pyarrow as pa
     from pyarrow import csv
 
@@ -75,7 +83,7 @@ def _read_csv(table: Path) -> pa.Table:
         wrong.append(row)
         return "skip"
 
-    texts = {name: pa.string() for name in COLUMNS}
+    texts = {name: pa.string() for name in wanted}
     header = text.partition("\n")[0]
     separator = max(SEPARATORS, key=header.count)  # a comma if there is none of the three
     try:
@@ -100,12 +108,12 @@ def _read_csv(table: Path) -> pa.Table:
     return content
 
 
-def _read_json_lines(table: Path) -> pa.Table:
+def _read_json_lines(table: Path, wanted: Sequence[str]) -> pa.Table:
     import pyarrow as pa
     from pyarrow import json
 
     content = read_annotation_text(table).encode()
-    schema = pa.schema({name: pa.string() for name in COLUMNS})
+    schema = pa.schema({name: pa.string() for name in wanted})
     try:
         rows = json.read_json(
             io.BytesIO(content),
@@ -124,18 +132,18 @@ def _read_json_lines(table: Path) -> pa.Table:
     return rows.drop_columns([name for name in schema.names if rows[name].null_count == len(rows)])
 
 
-def _read_parquet(table: Path) -> pa.Table:
+def _read_parquet(table: Path, wanted: Sequence[str]) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         names = pq.read_schema(table).names
-        return pq.read_table(table, columns=[name for name in COLUMNS if name in names])
+        return pq.read_table(table, columns=[name for name in wanted if name in names])
     except (pa.ArrowInvalid, OSError) as error:
         raise UserError(f"{table}: not a Parquet file ({' '.join(str(error).split())})") from None
 
 
-READERS: Mapping[str, Callable[[Path], pa.Table]] = {
+READERS: Mapping[str, Callable[[Path, Sequence[str]], pa.Table]] = {
     ".csv": _read_csv,
     ".tsv": _read_csv,
     ".jsonl": _read_json_lines,

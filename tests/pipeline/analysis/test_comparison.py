@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from pipeline.analysis.bootstrap import Resamples, resample
-from pipeline.analysis.comparison import _two_sided, compare_methods, holm_adjust, read_curve
+from pipeline.analysis.comparison import compare_methods, holm_adjust, read_curve, two_sided
 from pipeline.analysis.judge_titles import recall_keys
 from pipeline.analysis.results import CIDER, read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings
@@ -290,4 +290,4 @@ def test_a_setting_without_numbers_of_the_test_split_is_left_out(world, make_cel
 
 def test_a_difference_without_deviation_is_certain_and_none_is_no_difference():
     same = np.zeros(10)
-    assert [_two_sided(value, same) for value in (0.0, 1e-12, 0.5)] == [1.0, 1.0, 0.0]
+    assert [two_sided(value, same) for value in (0.0, 1e-12, 0.5)] == [1.0, 1.0, 0.0]

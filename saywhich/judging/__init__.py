@@ -1,0 +1,1 @@
+"""Judging of anybody's captions: readers of caption files, judges, scores with intervals, and comparisons."""

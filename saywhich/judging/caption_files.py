@@ -1,0 +1,213 @@
+"""Caption files of other people's captioners and their references, read into one form; nothing in them is executed.
+
+Forms: COCO's results and annotations, Karpathy's files, {file: caption} or {file: [captions]}, and tables in CSV, JSON
+Lines or Parquet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import UserError
+from pipeline.readers.annotation_file import show_json
+from pipeline.readers.table_files import SPREADSHEETS, read_texts
+from pipeline.runtime.records import parse_json, read_bytes
+from saywhich.judging.notes import Notes
+
+LARGEST = 2 * 2**30  # bytes of a caption file
+FORMS = (
+    "COCO's results [{image_id, caption}], COCO's or Karpathy's annotations, {file: caption}, {file: [captions]}, "
+    "or a table with the columns file (or image_id) and caption in .csv, .tsv, .jsonl or .parquet"
+)
+FILE_KEYS = ("file", "image", "filename", "file_name", "filepath")  # names of an image's file, in this order
+ID_KEYS = ("image_id", "id", "cocoid")
+
+ImageKey = str | int  # the name of an image's file with or without its folder and ending, or COCO's id
+Source = str | Path | Mapping[str, "str | Sequence[str]"]
+
+
+@dataclass
+class CaptionSet:
+    """Captions by image, in the order of the file, and the files that the file itself names for COCO's ids."""
+
+    name: str
+    captions: dict[ImageKey, list[str]] = field(default_factory=dict)
+    files: dict[int, str] = field(default_factory=dict)
+
+    def add(self, image: ImageKey, text: str, notes: Notes) -> None:
+        """Add a caption, and note an empty one. One that the image has already is left out with a note."""
+        text = " ".join(text.split())
+        known = self.captions.setdefault(image, [])
+        if text in known:
+            notes.add(f"captions that {self.name} has twice of one image, and that count once", image)
+            return
+        if not text:
+            notes.add(f"empty captions in {self.name}, which count like others", image)
+        known.append(text)
+
+
+def read_caption_set(source: Source, notes: Notes) -> CaptionSet:
+    """Read captions or references of any form, from a file or a mapping {file: caption}.
+
+    Raises UserError where the form is unknown, or the file is missing, damaged or larger than 2 GiB.
+    """
+    if isinstance(source, Mapping):
+        found = CaptionSet("captions")
+        _add_mapping(found, source, "captions", notes)
+    else:
+        path = Path(source)
+        found = CaptionSet(path.name)
+        for image, text in _entries(path, found, notes):
+            found.add(image, text, notes)
+    if not any(found.captions.values()):
+        raise UserError(f"{found.name}: holds no captions; the forms are {FORMS}")
+    return found
+
+
+def read_ids(path: Path) -> dict[int, str]:
+    """Read a table of image_id and file, in CSV or Parquet, or a JSON mapping {image_id: file}."""
+    if path.suffix.lower() == ".json":
+        given = parse_json(read_bytes(path, "give a mapping {image_id: file}", LARGEST), str(path), "write it again")
+        pairs = given.items() if isinstance(given, dict) else ()
+    else:
+        pairs = [
+            (values["image_id"], values["file"])
+            for _, values in read_texts(path, ("image_id", "file"), ("image_id", "file"))
+        ]
+    found = {int(key): name for key, name in pairs if isinstance(name, str) and str(key).isdecimal()}
+    if not found:
+        raise UserError(f"{path}: holds no pairs of image_id and file; give a table with these two columns")
+    return found
+
+
+def _entries(path: Path, found: CaptionSet, notes: Notes) -> Iterator[tuple[ImageKey, str]]:
+    """Yield each image and caption of a file."""
+    ending = path.suffix.lower()
+    if ending == ".jsonl":
+        yield from _rows(_json_lines(path), path)
+    elif ending != ".json":
+        if ending in SPREADSHEETS:
+            raise UserError(f"{path}: a spreadsheet; save it as “CSV UTF-8” and give that file")
+        for row, values in read_texts(path, (*FILE_KEYS, "image_id", "caption"), ("caption",)):
+            yield _image(values, f"{path}, {row}"), values["caption"]
+    else:
+        content = parse_json(read_bytes(path, "give another file", LARGEST), str(path), f"the forms are {FORMS}")
+        if isinstance(content, list):
+            yield from _coco_results(content, path)
+        elif isinstance(content, dict) and isinstance(content.get("images"), list):
+            yield from _annotations(content, path, found, notes)
+        elif isinstance(content, dict) and not isinstance(content.get("annotations"), list):
+            for key in _repeated_keys(read_bytes(path, "give another file", LARGEST)):
+                notes.add(f"images that {found.name} has twice, of which the last captions count", key)
+            _add_mapping(found, content, str(path), notes)
+        elif isinstance(content, dict):
+            yield from _rows(enumerate(content["annotations"]), path)
+        else:
+            raise UserError(f"{path}: holds {show_json(content)}; the forms are {FORMS}")
+
+
+def _json_lines(path: Path) -> Iterator[tuple[int, Any]]:
+    for number, line in enumerate(read_bytes(path, "give another file", LARGEST).split(b"\n"), 1):
+        if line.strip():
+            yield number, parse_json(line, f"{path}, line {number}", "a line is one JSON object, file and caption")
+
+
+def _coco_results(content: list[Any], path: Path) -> Iterator[tuple[ImageKey, str]]:
+    """Yield a list's entries; entries of COCO's results form pass through pycocotools, as COCO's own evaluation does.
+
+    A list of other entries, with names of files, is read as a table.
+    """
+    rows = list(_rows(enumerate(content), path))
+    if rows and all(isinstance(image, int) for image, _ in rows):
+        from pycocotools.coco import COCO
+
+        annotations = COCO()
+        annotations.dataset = {"images": [{"id": image} for image in dict.fromkeys(image for image, _ in rows)]}
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints its progress
+            annotations.createIndex()
+            results = annotations.loadRes([{"image_id": image, "caption": text} for image, text in rows])
+        rows = [(each["image_id"], each["caption"]) for each in results.loadAnns(results.getAnnIds())]
+    yield from rows
+
+
+def _rows(entries: Iterable[tuple[int, Any]], path: Path) -> Iterator[tuple[ImageKey, str]]:
+    """Yield image and caption of JSON objects with a file or image_id, and a caption or several."""
+    for number, entry in entries:
+        where = f"{path}, entry {number}"
+        if not isinstance(entry, dict) or not isinstance(entry.get("caption", entry.get("captions")), str | list):
+            raise UserError(f"{where}: is {show_json(entry)}, and an object with a file and a caption is expected")
+        image = _image(entry, where)
+        for text in _texts(entry.get("caption", entry.get("captions")), where):
+            yield image, text
+
+
+def _annotations(
+    content: Mapping[str, Any], path: Path, found: CaptionSet, notes: Notes
+) -> Iterator[tuple[ImageKey, str]]:
+    """Yield the captions of COCO's form (`images` and `annotations`) or of Karpathy's (`images` with `sentences`)."""
+    seen: set[ImageKey] = set()
+    for number, image in enumerate(content["images"]):
+        where = f"{path}, images[{number}]"
+        if not isinstance(image, dict):
+            raise UserError(f"{where}: is {show_json(image)}, and an object is expected")
+        key = _image(image, where)
+        if key in seen:
+            notes.add(f"images that {found.name} lists twice", key)
+        seen.add(key)
+        name, number_of = _file(image), next((image[k] for k in ID_KEYS if isinstance(image.get(k), int)), None)
+        if name is not None and number_of is not None:
+            found.files[number_of] = name
+        for sentence in image.get("sentences") or ():
+            raw = sentence.get("raw") if isinstance(sentence, dict) else None
+            for text in _texts(raw, f"{where}.sentences"):
+                yield key, text
+    yield from _rows(enumerate(content.get("annotations") or ()), path)
+
+
+def _add_mapping(found: CaptionSet, content: Mapping[Any, Any], where: str, notes: Notes) -> None:
+    for image, texts in content.items():
+        for text in _texts(texts, f"{where}, {show_json(image)}"):
+            found.add(image, text, notes)
+
+
+def _texts(given: Any, where: str) -> list[str]:
+    """Return one or several captions as a list; raises UserError for anything else."""
+    texts = [given] if isinstance(given, str) else given
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        raise UserError(f"{where}: is {show_json(given)}, and a caption or a list of captions is expected; {FORMS}")
+    return list(texts)
+
+
+def _image(entry: Mapping[str, Any], where: str) -> ImageKey:
+    """Return the name of an entry's file, or else its id; an id of digits is a number."""
+    if (name := _file(entry)) is not None:
+        return name
+    given = next((entry[key] for key in ID_KEYS if isinstance(entry.get(key), int | str)), None)
+    if given is None or given == "" or isinstance(given, bool):
+        raise UserError(f"{where}: names no image; one of {', '.join((*FILE_KEYS[:3], ID_KEYS[0]))} is needed")
+    return int(given) if isinstance(given, str) and given.isdecimal() else given
+
+
+def _file(entry: Mapping[str, Any]) -> str | None:
+    """Return the file that an entry names; Karpathy's entries have its folder in `filepath`."""
+    if isinstance(entry.get("filename"), str) and isinstance(entry.get("filepath"), str):
+        return (Path(entry["filepath"]) / entry["filename"]).as_posix()
+    return next((entry[key] for key in FILE_KEYS if isinstance(entry.get(key), str) and entry[key]), None)
+
+
+def _repeated_keys(content: bytes) -> list[str]:
+    """Return the keys of the file's object that stand in it twice; Python keeps the last of them."""
+    repeated: list[str] = []
+
+    def note(pairs: list[tuple[str, Any]]) -> None:
+        seen: set[str] = set()
+        repeated.extend(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+
+    json.loads(content, object_pairs_hook=note)
+    return repeated

@@ -1,0 +1,137 @@
+"""Scores of captions: how each is named and shown, its values per image, and its bootstrap over images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from pipeline.analysis.bootstrap import RESAMPLES, bleu_from_counts, draw_in_blocks, interval, resampled_means
+from pipeline.metrics.registry import METRICS
+
+
+class ScoreKey(NamedTuple):
+    """A score: the judge's name, or "" where no judge gives it, and the score's name."""
+
+    judge: str
+    name: str
+
+
+@dataclass(frozen=True)
+class ScoreKind:
+    """Display of a score: its name, its decimals, and whether more is better (1), worse (−1) or neither (0)."""
+
+    name: str
+    digits: int
+    better: int = 1
+    shown: bool = True  # in tables; files have all scores
+
+
+RECALLS = {"R@1": 1, "R@5": 5, "R@10": 10}
+BACK = "image → text"  # the direction; without it a recall is from text to image
+HARD, HARD_BACK = "R@1 (hard)", f"R@1 (hard) {BACK}"
+CLIP_SCORE, REF_CLIP_SCORE = "CLIPScore", "RefCLIPScore"
+BY_JUDGE = (
+    *(ScoreKind(name, 1) for name in RECALLS),
+    *(ScoreKind(f"{name} {BACK}", 1) for name in RECALLS),
+    ScoreKind(HARD, 1),
+    ScoreKind(HARD_BACK, 1),
+    ScoreKind(CLIP_SCORE, 3),
+    ScoreKind(REF_CLIP_SCORE, 3),
+)
+BY_REFERENCES = tuple(
+    ScoreKind(name, metric.digits, 1 if metric.higher_is_better else -1, name == metric.names[-1])
+    for metric in METRICS
+    for name in metric.names
+)
+WORDS, BAD_END, REPETITION, SHARED = (
+    "words per caption",
+    "without an end, %",
+    "with a repetition, %",
+    "equal to another image's, %",
+)
+DISTINCT, VOCABULARY, SELF_BLEU = "distinct captions, %", "distinct words", "Self-BLEU"
+CHAIR_I, CHAIR_S = "absent objects, % (CHAIR_i)", "with an absent object, % (CHAIR_s)"
+OF_TEXT = (
+    ScoreKind(WORDS, 1, 0),
+    ScoreKind(BAD_END, 1, -1),
+    ScoreKind(REPETITION, 1, -1),
+    ScoreKind(SHARED, 1, -1),
+    ScoreKind(DISTINCT, 1, 1),
+    ScoreKind(VOCABULARY, 0, 0),
+    ScoreKind(SELF_BLEU, 3, -1),
+    ScoreKind(CHAIR_I, 1, -1),
+    ScoreKind(CHAIR_S, 1, -1),
+)
+KINDS = {kind.name: kind for kind in (*BY_JUDGE, *BY_REFERENCES, *OF_TEXT)}
+
+
+@dataclass(frozen=True)
+class ScoreValues:
+    """One score of M images: its value over all, and the parts of which a resample's value is computed.
+
+    `sums` (M,) are an image's sums over its `counts` (M,) values, and the score is their ratio. `bleu` (M, 10) are
+    BLEU's counts in place of them, and `order` is BLEU's n. A score with neither belongs to the set of captions, and
+    has no interval.
+    """
+
+    value: float
+    sums: np.ndarray | None = None
+    counts: np.ndarray | None = None
+    bleu: np.ndarray | None = None
+    order: int = 0
+
+
+Scores = Mapping[ScoreKey, ScoreValues]
+
+
+def mean_over(owners: np.ndarray, values: np.ndarray, images: int, counted: np.ndarray | None = None) -> ScoreValues:
+    """Return the mean of `values` (N,) of captions of the images `owners` (N,), over those that are `counted`."""
+    weights = np.ones(len(values)) if counted is None else counted.astype(np.float64)
+    sums = np.bincount(owners, values * weights, images)
+    counts = np.bincount(owners, weights, images)
+    return ratio(sums, counts)
+
+
+def ratio(sums: np.ndarray, counts: np.ndarray) -> ScoreValues:
+    """Return the score Σ sums / Σ counts over images."""
+    value = resampled_means(sums[:, None], counts[:, None], np.empty((0, len(sums))))[1]
+    return ScoreValues(float(value[0]), sums, counts)
+
+
+def resample_scores(
+    rows: Sequence[Scores], images: int, resamples: int = RESAMPLES
+) -> list[dict[ScoreKey, np.ndarray]]:
+    """Return each score in every resample of the images, (resamples,) each; all scores share the resamples.
+
+    A score that is not a mean of its parts, such as METEOR of a corpus, is shifted by the difference.
+    """
+    means = [(row, key, values) for row, each in enumerate(rows) for key, values in each.items() if _is_mean(values)]
+    bleus = [
+        (row, key, values) for row, each in enumerate(rows) for key, values in each.items() if values.bleu is not None
+    ]
+    found: list[dict[ScoreKey, list[np.ndarray]]] = [{} for _ in rows]
+    sums = np.stack([values.sums for *_, values in means], 1) if means else np.empty((images, 0))
+    counts = np.stack([values.counts for *_, values in means], 1) if means else np.empty((images, 0))
+    for drawn in draw_in_blocks(images, resamples):
+        again, measured = resampled_means(sums, counts, drawn)
+        for column, (row, key, values) in enumerate(means):
+            shift = values.value - measured[column]
+            found[row].setdefault(key, []).append(again[:, column] + shift)
+        counted: dict[int, np.ndarray] = {}  # BLEU-1 … 4 of one row share their counts
+        for row, key, values in bleus:
+            if row not in counted:
+                counted[row] = bleu_from_counts(drawn @ values.bleu)
+            found[row].setdefault(key, []).append(counted[row][:, values.order - 1])
+    return [{key: np.concatenate(parts) for key, parts in each.items()} for each in found]
+
+
+def score_interval(drawn: np.ndarray | None) -> tuple[float, float] | None:
+    """Return the central 95 % interval of a score's resamples, or None without them."""
+    return None if drawn is None else interval(drawn)
+
+
+def _is_mean(values: ScoreValues) -> bool:
+    return values.sums is not None and values.counts is not None

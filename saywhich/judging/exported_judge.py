@@ -1,0 +1,52 @@
+"""The listener of an exported model, or of one in its repository, as a judge of captions; it works offline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+from pipeline.data.corpus import tokenise
+from saywhich.judging.photo_vectors import PreparedPhoto
+from saywhich.loading import load_model
+
+
+class ExportedJudge:
+    """The listener of the model in a folder; a `CaptionJudge`."""
+
+    gives_clip_score = False
+
+    def __init__(self, folder: Path) -> None:
+        """Load the model. Raises UserError as `saywhich.load` does."""
+        self.name = folder.resolve().name
+        self.model = load_model(folder)
+        self.digest = self.model.place.digest
+        self.size = self.model.listener.image.out_features
+
+    def prepare(self, photo: Path) -> PreparedPhoto:
+        return {"pixels": self.model.prepare(photo)}
+
+    def encode_photos(self, prepared: Sequence[PreparedPhoto]) -> np.ndarray:
+        return self.model.features_of([each["pixels"] for each in prepared]).vectors.numpy()
+
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        return self.model.encode_text(texts)
+
+    def cut(self, texts: Sequence[str]) -> list[str]:
+        longest = self.model.speaker.max_words
+        return [text for text in texts if len(self.model.vocabulary.encode(self._words(text))) > longest]
+
+    def unknown(self, texts: Sequence[str]) -> list[str]:
+        if self.model.vocabulary.reads_text:
+            return []
+        known, found = self.model.vocabulary.ids, []
+        for text in texts:
+            words = tokenise(text)
+            if 2 * sum(word not in known for word in words) > len(words):
+                found.append(text)
+        return found
+
+    def _words(self, text: str) -> Sequence[str]:
+        return text.split() if self.model.vocabulary.reads_text else tokenise(text)

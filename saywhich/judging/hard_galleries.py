@@ -1,0 +1,63 @@
+"""Hard galleries of photos: each among its nearest neighbours by an encoder that is no judge, or from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from pipeline.errors import UserError
+from pipeline.metrics.retrieval import similar_distractors
+from pipeline.runtime.records import parse_json, read_bytes
+from saywhich.judging.caption_files import LARGEST, ImageKey
+from saywhich.judging.photo_index import PhotoIndex
+from saywhich.judging.thumbnails import near_duplicates
+
+SPARE = 16  # neighbours beyond the gallery's size, which take the place of near-duplicates
+
+Galleries = Mapping[str, Sequence[str]]  # a photo's file → the files of the others in its gallery
+
+
+def neighbour_galleries(vectors: Tensor, thumbnails: Tensor, images: int, keep_duplicates: bool) -> Tensor:
+    """Return (M, images − 1) int64: the nearest other photos of each of M, by `vectors` (M, H), padded with −1.
+
+    Near-duplicates by `thumbnails` are left out, unless `keep_duplicates`.
+    """
+    count = min(images, len(vectors)) - 1
+    found = similar_distractors(vectors, min(count + (0 if keep_duplicates else SPARE), len(vectors) - 1))
+    if keep_duplicates:
+        return found[:, :count]
+    left = near_duplicates(thumbnails, found)
+    order = left.long().argsort(dim=1, stable=True)[:, :count]
+    return found.gather(1, order).masked_fill_(left.gather(1, order), -1)
+
+
+def read_galleries(file: Path) -> Galleries:
+    """Read a JSON file {photo: [other photos]}. Raises UserError for another form."""
+    content = parse_json(read_bytes(file, "give another file", LARGEST), str(file), "give {photo: [other photos]}")
+    if not isinstance(content, dict) or not all(
+        isinstance(others, list) and all(isinstance(name, str) for name in others) for others in content.values()
+    ):
+        raise UserError(f"{file}: is no mapping of photos to lists of other photos, {{photo: [other photos]}}")
+    return content
+
+
+def given_galleries(galleries: Galleries, index: PhotoIndex, files: Sequence[Path]) -> Tensor:
+    """Return the galleries of `files` (M,) as rows (M, K) int64, padded with −1; other photos are left out."""
+    place = {path: row for row, path in enumerate(files)}
+
+    def row_of(name: ImageKey) -> int | None:
+        path = index.find(name)
+        return None if path is None else place.get(path)
+
+    rows: list[list[int]] = [[] for _ in files]
+    for name, others in galleries.items():
+        if (row := row_of(name)) is not None:
+            members = dict.fromkeys(other for each in others if (other := row_of(each)) is not None and other != row)
+            rows[row] = list(members)
+    found = torch.full((len(files), max(map(len, rows), default=0)), -1)
+    for row, members in enumerate(rows):
+        found[row, : len(members)] = torch.tensor(members, dtype=torch.int64)
+    return found

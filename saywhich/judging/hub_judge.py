@@ -1,0 +1,91 @@
+"""CLIP, SigLIP and SigLIP 2 of transformers as judges of captions, with the preprocessing that their weights ask for.
+
+No code of a model's folder or repository is executed (pipeline/runtime/hub_loading.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from pipeline.errors import UserError
+from pipeline.features.hub_tower import PREFIX, weights_digest
+from pipeline.runtime.hub_loading import load_pretrained
+from saywhich.judging.open_clip_judge import OFFLINE
+from saywhich.judging.photo_vectors import PreparedPhoto
+from saywhich.photos import open_photo
+
+FAMILIES = {"clip": "CLIPModel", "siglip": "SiglipModel", "siglip2": "Siglip2Model"}
+
+
+class HubJudge:
+    """A dual encoder of transformers, by its name on the Hugging Face hub or from a folder; a `CaptionJudge`."""
+
+    def __init__(self, name: str) -> None:
+        """Load the model `hub/NAME` or the folder `name`.
+
+        Raises UserError for another kind of model, and where it is neither here nor can be fetched.
+        """
+        source = name.removeprefix(PREFIX)
+        self.name = Path(source).resolve().name if Path(source).is_dir() else name
+        try:
+            kind = load_pretrained("AutoConfig", source).model_type
+            if kind not in FAMILIES:
+                raise UserError(f"is of the kind {kind}; judges are {', '.join(FAMILIES)}")
+            self._model, report = load_pretrained(
+                FAMILIES[kind], source, dtype="float32", output_loading_info=True, use_safetensors=True
+            )
+            self._processor = load_pretrained("AutoProcessor", source)
+        except UserError as error:
+            offline = "" if Path(source).is_dir() else f"; {OFFLINE}"
+            raise UserError(f"--judge {name}: {error}{offline}") from None
+        if lacking := sorted(report["missing_keys"]):
+            raise UserError(f"--judge {name}: its weights lack {lacking[0]}; they are not those of a whole model")
+        self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self._model.eval().to(self._device)
+        self.gives_clip_score = kind == "clip"
+        text = self._model.config.text_config
+        self._limit = int(text.max_position_embeddings)
+        self._pads = True if kind == "clip" else "max_length"  # SigLIP was trained on texts of full length
+        self.size = int(getattr(self._model.config, "projection_dim", 0) or text.projection_size)
+        made = json.dumps(self._processor.image_processor.to_dict(), sort_keys=True, default=str)
+        self.digest = hashlib.sha256(f"judge {weights_digest(self._model.cpu())} {made}".encode()).hexdigest()
+        self._model.to(self._device)
+
+    def prepare(self, photo: Path) -> PreparedPhoto:
+        with open_photo(photo, 28) as image:
+            inputs: Any = self._processor.image_processor(images=image, return_tensors="pt")
+        return {key: value[0] for key, value in inputs.items()}
+
+    @torch.inference_mode()
+    def encode_photos(self, prepared: Sequence[PreparedPhoto]) -> np.ndarray:
+        inputs = {key: torch.stack([each[key] for each in prepared]).to(self._device) for key in prepared[0]}
+        return normalize(_pooled(self._model.get_image_features(**inputs)).float(), dim=1).cpu().numpy()
+
+    @torch.inference_mode()
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        inputs = self._processor(
+            text=list(texts), padding=self._pads, truncation=True, max_length=self._limit, return_tensors="pt"
+        )
+        found = self._model.get_text_features(**inputs.to(self._device))
+        return normalize(_pooled(found).float(), dim=1).cpu()
+
+    def cut(self, texts: Sequence[str]) -> list[str]:
+        ids = self._processor.tokenizer(list(texts), truncation=False, padding=False, verbose=False)["input_ids"]
+        return [text for text, each in zip(texts, ids, strict=True) if len(each) > self._limit]
+
+    def unknown(self, texts: Sequence[str]) -> list[str]:
+        return []
+
+
+def _pooled(found: Any) -> Tensor:
+    """Return the embeddings of either form that transformers returns."""
+    return found if isinstance(found, Tensor) else found.pooler_output

@@ -1,0 +1,109 @@
+"""Judges and encoders of photos by name. `JUDGES` lists the kinds of judges that `--judge` may name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.errors import UserError
+from pipeline.features.network_weights import HUB
+from saywhich.judging.photo_vectors import CaptionJudge, PhotoEncoder, PreparedPhoto
+from saywhich.judging.thumbnails import Thumbnails
+from saywhich.model_files import EXPORTED
+from saywhich.photos import open_photo
+
+DEFAULT = "open_clip/ViT-B-32.openai"  # the model of the published CLIPScore
+FORMS = (
+    "a folder that saywhich export wrote, open_clip/NAME.TAG, open_clip/NAME=FILE.safetensors, hub/NAME, or a folder "
+    "of a CLIP or SigLIP model of transformers"
+)
+
+
+@dataclass(frozen=True)
+class JudgeSource:
+    """A kind of judge: which names are its own, and its constructor."""
+
+    fits: Callable[[str], bool]
+    open: Callable[[str], CaptionJudge]
+
+
+def _exported(name: str) -> CaptionJudge:
+    from saywhich.judging.exported_judge import ExportedJudge
+
+    return ExportedJudge(Path(name))
+
+
+def _open_clip(name: str) -> CaptionJudge:
+    from saywhich.judging.open_clip_judge import OpenClipJudge
+
+    model, _, file = name.partition("=")
+    return OpenClipJudge(model, file or HUB)
+
+
+def _hub(name: str) -> CaptionJudge:
+    from saywhich.judging.hub_judge import HubJudge
+
+    return HubJudge(name)
+
+
+def _is_exported(name: str) -> bool:
+    return any((Path(name) / file).is_file() for file in (EXPORTED, "weights.safetensors"))
+
+
+JUDGES = (
+    JudgeSource(_is_exported, _exported),
+    JudgeSource(lambda name: name.startswith("open_clip/"), _open_clip),
+    JudgeSource(lambda name: name.startswith("hub/") or (Path(name) / "config.json").is_file(), _hub),
+)
+
+
+def open_judge(name: str) -> CaptionJudge:
+    """Open the judge of that name. Raises UserError where no kind fits, or its weights are not there."""
+    for source in JUDGES:
+        if source.fits(name):
+            return source.open(name)
+    raise UserError(f"--judge {name}: no such judge; give {FORMS}")
+
+
+def open_encoder(name: str) -> PhotoEncoder:
+    """Open an encoder of photos: `thumbnail`, a judge, or a network of timm, NAME or NAME=FILE.safetensors.
+
+    Raises UserError as `open_judge` does.
+    """
+    if name == Thumbnails.name:
+        return Thumbnails()
+    if any(source.fits(name) for source in JUDGES):
+        return open_judge(name)
+    return NetworkEncoder(name)
+
+
+class NetworkEncoder:
+    """An image network of timm or torchvision as a `PhotoEncoder`."""
+
+    def __init__(self, name: str) -> None:
+        import torch
+
+        from pipeline.features.extract import open_network
+        from pipeline.features.extractor import NetworkSettings
+
+        network, _, file = name.partition("=")
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        try:
+            self._network = open_network(NetworkSettings(network, 224, file or HUB), device)
+        except UserError as error:
+            raise UserError(f"--neighbours {name}: {error}") from None
+        self.name, self.size = network, self._network.pooled_size
+        made = json.dumps(self._network.description, sort_keys=True, default=str)
+        self.digest = hashlib.sha256(f"encoder {made}".encode()).hexdigest()
+
+    def prepare(self, photo: Path) -> PreparedPhoto:
+        with open_photo(photo, 28) as image:
+            return {"pixels": self._network.prepare(image)}
+
+    def encode_photos(self, prepared: Sequence[PreparedPhoto]) -> np.ndarray:
+        return self._network([each["pixels"] for each in prepared]).pooled.float().cpu().numpy()

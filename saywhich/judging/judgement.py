@@ -1,0 +1,261 @@
+"""Judging of caption files: photos, references and judges in, scores with 95 % intervals over images out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline.analysis.bootstrap import RESAMPLES
+from pipeline.errors import UserError
+from pipeline.metrics.language import LanguageScorer
+from pipeline.readers.coco_instances import read_instances
+from saywhich.judging.baseline_rows import HUMAN, RULE, human_row, rule_row
+from saywhich.judging.caption_files import CaptionSet, Source, read_caption_set, read_ids
+from saywhich.judging.caption_scores import KINDS, ScoreKey, ScoreValues, resample_scores, score_interval
+from saywhich.judging.hard_galleries import Galleries, given_galleries, neighbour_galleries, read_galleries
+from saywhich.judging.judge_sources import DEFAULT, open_encoder, open_judge
+from saywhich.judging.notes import Notes
+from saywhich.judging.photo_index import PhotoIndex
+from saywhich.judging.photo_vectors import encode_gallery
+from saywhich.judging.retrieval_scores import CaptionRanks, judge_row
+from saywhich.judging.text_scores import computable, reader_scores, reference_scores
+from saywhich.judging.thumbnails import Thumbnails
+
+HARD = 10  # images in a hard gallery
+FEWEST = 2  # images
+
+
+@dataclass(frozen=True)
+class JudgeOptions:
+    """Settings of a judgement.
+
+    `judges` and `neighbours` are names (saywhich/judging/judge_sources.py). `hard` is the number of images in a hard
+    gallery, or `galleries` are the galleries themselves. `instances` are COCO's instance files. `metrics` are names of
+    the metrics against references; None: all that can run. `ids` is a table of image_id and file.
+    """
+
+    judges: Sequence[str] = (DEFAULT,)
+    hard: int = HARD
+    neighbours: str = Thumbnails.name
+    galleries: str | Path | Galleries | None = None
+    near_duplicates: bool = False
+    instances: Sequence[str | Path] = ()
+    ids: str | Path | None = None
+    metrics: Sequence[str] | None = None
+    resamples: int = RESAMPLES
+
+
+@dataclass(frozen=True)
+class JudgedRow:
+    """Captions of M images with their scores; `drawn` are the scores in every resample of the images."""
+
+    name: str
+    captions: Sequence[Sequence[str]]
+    references: Sequence[Sequence[str]]
+    scores: Mapping[ScoreKey, ScoreValues] = field(default_factory=dict)
+    ranks: Mapping[str, CaptionRanks] = field(default_factory=dict)  # by judge
+    drawn: Mapping[ScoreKey, np.ndarray] = field(default_factory=dict)
+
+    def value(self, judge: str, name: str) -> float:
+        """Return a score; `judge` is "" for scores that no judge gives."""
+        return self.scores[ScoreKey(judge, name)].value
+
+    def interval(self, key: ScoreKey) -> tuple[float, float] | None:
+        """Return a score's 95 % interval over images; None for scores of the whole set of captions."""
+        return score_interval(self.drawn.get(key))
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Scores of caption files, in `rows`, and of the rows beside them; all have the same images and resamples."""
+
+    files: Sequence[Path]
+    rows: Sequence[JudgedRow]
+    beside: Sequence[JudgedRow]  # people's captions and the trivial rule
+    judges: Sequence[str]
+    galleries: Tensor  # (M, K): the other images of each hard gallery, padded with −1
+    gallery_rule: str  # how the hard galleries were made
+    notes: Sequence[str]
+    resamples: int
+
+    @property
+    def keys(self) -> list[ScoreKey]:
+        """Return all scores, by judge and then by text, in the order in which tables show them."""
+        order = {name: place for place, name in enumerate(KINDS)}
+        found = dict.fromkeys(key for row in (*self.rows, *self.beside) for key in row.scores)
+        return sorted(found, key=lambda key: ([*self.judges, ""].index(key.judge), order[key.name]))
+
+
+def judge_captions(
+    captions: Sequence[Source], images: str | Path, references: Source | None, options: JudgeOptions
+) -> Judgement:
+    """Judge one or several caption files of the same images.
+
+    Only images with a caption in every file are judged, and they are each other's gallery. Raises UserError where fewer
+    than two remain, and for an unknown form, judge or metric.
+    """
+    if options.hard < 2:
+        raise UserError(f"--hard {options.hard}: a gallery holds 2 images or more")
+    notes = Notes()
+    sets = [read_caption_set(source, notes) for source in captions]
+    human = read_caption_set(references, notes) if references is not None else None
+    named = {number: name for each in (*sets, human) if each is not None for number, name in each.files.items()}
+    index = PhotoIndex(Path(images), named | (read_ids(Path(options.ids)) if options.ids else {}))
+    found = [_by_photo(each, index, images, notes) for each in sets]
+    files = _judged_files(found, sets, index, images, notes)
+    thumbnails = encode_gallery(Thumbnails(), files)
+    if len(thumbnails.files) < FEWEST:
+        raise UserError(f"{images}: {len(thumbnails.files)} photos with captions; two or more are needed")
+    files = list(thumbnails.files)  # without those that cannot be read
+    small = torch.from_numpy(thumbnails.vectors)
+    galleries, rule = _galleries(options, index, files, small)
+    people = [[] for _ in files] if human is None else _references(human, index, files, notes)
+    rows = [JudgedRow(each.name, [by[path] for path in files], people) for each, by in zip(sets, found, strict=True)]
+    beside = _rows_beside(rows[0].captions, people, notes, human)
+    every = [*rows, *beside]
+    scores: list[dict[ScoreKey, ScoreValues]] = [{} for _ in every]
+    ranks: list[dict[str, CaptionRanks]] = [{} for _ in every]
+    names: list[str] = []
+    for spec in options.judges:
+        _judge_rows(spec, names, files, every, galleries, scores, ranks, notes)
+    annotated = _annotated(options.instances, index, files)
+    with LanguageScorer(computable(options.metrics) if human else ()) as language:
+        for row, own in zip(every, scores, strict=True):
+            if any(row.references):
+                own |= reference_scores(language, row.captions, row.references, notes)
+            own |= reader_scores(row.captions, row.references, annotated)
+    drawn = resample_scores(scores, len(files), options.resamples)
+    done = [
+        replace(row, scores=own, ranks=places, drawn=again)
+        for row, own, places, again in zip(every, scores, ranks, drawn, strict=True)
+    ]
+    return Judgement(
+        files, done[: len(rows)], done[len(rows) :], names, galleries, rule, list(notes.lines()), options.resamples
+    )
+
+
+def _by_photo(captions: CaptionSet, index: PhotoIndex, images: str | Path, notes: Notes) -> dict[Path, list[str]]:
+    """Return the captions by photo; captions of photos that are not there are left out with a note."""
+    found: dict[Path, list[str]] = {}
+    for image, texts in captions.captions.items():
+        path = index.find(image)
+        if path is None:
+            notes.add(
+                f"images of {captions.name} that are not in {images}, or have a name that several photos have", image
+            )
+        elif texts:
+            found.setdefault(path, []).extend(texts)
+    return found
+
+
+def _judged_files(
+    found: Sequence[Mapping[Path, list[str]]],
+    sets: Sequence[CaptionSet],
+    index: PhotoIndex,
+    images: str | Path,
+    notes: Notes,
+) -> list[Path]:
+    """Return the photos with captions in every file, in the folder's order, and note the others."""
+    for captions, by in zip(sets, found, strict=True):
+        for path in index.files:
+            if path not in by:
+                notes.add(f"photos without a caption in {captions.name}, which are left out", path.name)
+    files = [path for path in index.files if all(path in by for by in found)]
+    if len(files) < FEWEST:
+        example = next(iter(sets[0].captions))
+        raise UserError(
+            f"{sets[0].name}: {len(files)} of its {len(sets[0].captions):,} images ({example!r} the first) are photos "
+            f"in {images}, such as {index.files[0].name}; two or more are needed: name files, or give --ids TABLE"
+        )
+    return files
+
+
+def _references(human: CaptionSet, index: PhotoIndex, files: Sequence[Path], notes: Notes) -> list[list[str]]:
+    by: dict[Path, list[str]] = {}
+    for image, texts in human.captions.items():
+        if (path := index.find(image)) is not None:
+            by.setdefault(path, []).extend(text for text in texts if text)
+    for path in files:
+        if not by.get(path):
+            notes.add(f"judged photos without a reference in {human.name}", path.name)
+    return [by.get(path, []) for path in files]
+
+
+def _rows_beside(
+    captions: Sequence[Sequence[str]], people: Sequence[Sequence[str]], notes: Notes, human: CaptionSet | None
+) -> list[JudgedRow]:
+    rows = []
+    if human is not None:
+        if (row := human_row(people)) is not None:
+            rows.append(JudgedRow(HUMAN, *row))
+        else:
+            notes.add("no row of human captions, since an image has no reference in", human.name)
+    return [*rows, JudgedRow(RULE, rule_row(captions, people), people)]
+
+
+def _galleries(
+    options: JudgeOptions, index: PhotoIndex, files: Sequence[Path], thumbnails: Tensor
+) -> tuple[Tensor, str]:
+    """Return the hard galleries, and how they were made."""
+    if options.galleries is not None:
+        given = options.galleries
+        read = given if isinstance(given, Mapping) else read_galleries(Path(given))
+        return given_galleries(read, index, files), "given" if isinstance(given, Mapping) else f"from {given}"
+    if options.neighbours in options.judges:
+        raise UserError(
+            f"--neighbours {options.neighbours}: is also a judge, and would choose its own galleries; give another"
+        )
+    if options.neighbours == Thumbnails.name:
+        vectors = thumbnails
+    else:
+        found = encode_gallery(open_encoder(options.neighbours), files)
+        if list(found.files) != list(files):
+            raise UserError(
+                f"--neighbours {options.neighbours}: cannot read {len(files) - len(found.files)} of the photos"
+            )
+        vectors = torch.from_numpy(found.vectors)
+    rule = f"{min(options.hard, len(files))} neighbours by {options.neighbours}"
+    rule += ", near-duplicates kept" if options.near_duplicates else ""
+    return neighbour_galleries(vectors, thumbnails, options.hard, options.near_duplicates), rule
+
+
+def _judge_rows(
+    spec: str,
+    names: list[str],
+    files: Sequence[Path],
+    rows: Sequence[JudgedRow],
+    galleries: Tensor,
+    scores: Sequence[dict[ScoreKey, ScoreValues]],
+    ranks: Sequence[dict[str, CaptionRanks]],
+    notes: Notes,
+) -> None:
+    """Open one judge, and add its scores and ranks of every row; its memory is free afterwards."""
+    judge = open_judge(spec)
+    name = judge.name if judge.name not in names else spec
+    names.append(name)
+    photos = encode_gallery(judge, files)
+    if list(photos.files) != list(files):
+        raise UserError(f"--judge {spec}: cannot read {len(files) - len(photos.files)} of the photos")
+    images = torch.from_numpy(photos.vectors)
+    for row, own, places in zip(rows, scores, ranks, strict=True):
+        texts = [text for each in row.captions for text in each]
+        for text in judge.cut(texts):
+            notes.add(f"captions of {row.name} that are cut, since {name} reads no more of them", text)
+        for text in judge.unknown(texts):
+            notes.add(f"captions of {row.name} mostly of words that {name} does not know", text)
+        found, places[name] = judge_row(judge, name, row.captions, row.references, images, galleries)
+        own |= found
+
+
+def _annotated(instances: Sequence[str | Path], index: PhotoIndex, files: Sequence[Path]) -> list[list[str]]:
+    """Return the names of the objects annotated in each photo; empty lists without COCO's instance files."""
+    by = {
+        index.find(int(image) if image.isdecimal() else image): names
+        for image, names in (read_instances([Path(file) for file in instances]).items() if instances else ())
+    }
+    return [by.get(path, []) for path in files]

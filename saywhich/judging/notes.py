@@ -1,0 +1,29 @@
+"""Notes about inputs: each kind of problem is one line with its count and its first three examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pipeline.errors import one_line
+
+SHOWN = 3
+LONGEST = 40  # characters of one example
+
+
+@dataclass
+class Notes:
+    """Problems of the inputs that do not stop the judging, by kind, each with its examples."""
+
+    found: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, problem: str, example: object) -> None:
+        """Add one example of `problem`."""
+        self.found.setdefault(problem, []).append(str(example))
+
+    def lines(self) -> Iterator[str]:
+        """Yield one line per problem: its count, the problem, and the first three examples."""
+        for problem, examples in self.found.items():
+            shown = [text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…" for text in examples[:SHOWN]]
+            more = ", …" if len(examples) > SHOWN else ""
+            yield one_line(f"{problem}: {len(examples):,} ({', '.join(shown)}{more})")

@@ -1,0 +1,91 @@
+"""CLIP models of open_clip as judges of captions: weights from their hub, or a safetensors file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from pipeline.errors import UserError
+from pipeline.features.clip import OPEN_CLIP, ClipNetwork
+from pipeline.features.extractor import NetworkSettings
+from pipeline.features.network_weights import HUB, UnreachableWeightsError
+from pipeline.runtime.torchvision_cpu import declare_operators
+from saywhich.judging.photo_vectors import PreparedPhoto
+from saywhich.photos import open_photo
+
+OFFLINE = "an exported model works offline: --judge DIR"
+TIMES = 8  # a caption of up to so many times the limit is recognised as too long
+
+
+class OpenClipJudge:
+    """A model of open_clip; a `CaptionJudge`."""
+
+    def __init__(self, name: str, weights: str = HUB, options: Mapping[str, Any] | None = None, image_size: int = 0):
+        """Build `name`, as in open_clip/ViT-B-32.openai, with weights of its hub or of a safetensors file.
+
+        Raises UserError for an unknown model, and where the weights are neither here nor can be fetched.
+        """
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        settings = NetworkSettings(name, image_size or _image_size(name), weights, options=options or {})
+        try:
+            self._network = ClipNetwork(settings, device)
+        except UnreachableWeightsError:
+            raise UserError(_unreachable(name)) from None
+        except UserError as error:
+            text = str(error).replace("features.network: ", "").replace("features.weights: ", "")
+            raise UserError(f"--judge {name}: {text}") from None
+        self.name = name
+        self.size = self._network.pooled_size
+        self.gives_clip_score = "siglip" not in name.lower()
+        made = json.dumps(self._network.description, sort_keys=True, default=str)
+        self.digest = hashlib.sha256(f"judge {made}".encode()).hexdigest()
+
+    def prepare(self, photo: Path) -> PreparedPhoto:
+        with open_photo(photo, 28) as image:
+            return {"pixels": self._network.prepare(image)}
+
+    def encode_photos(self, prepared: Sequence[PreparedPhoto]) -> np.ndarray:
+        seen = self._network([each["pixels"] for each in prepared]).pooled
+        return normalize(seen.float(), dim=1).cpu().numpy()
+
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        return normalize(self._network.text(texts).float(), dim=1).cpu()
+
+    def cut(self, texts: Sequence[str]) -> list[str]:
+        limit = self._network.model.context_length
+        tokens = self._network.tokenise(["", *texts], TIMES * limit)
+        blank, rest = tokens[0, -1], tokens[1:, limit]
+        return [text for text, over in zip(texts, (rest != blank).tolist(), strict=True) if over]
+
+    def unknown(self, texts: Sequence[str]) -> list[str]:
+        return []
+
+
+def _image_size(name: str) -> int:
+    """Return the side of the square that the architecture takes, in pixels."""
+    declare_operators()
+    import open_clip
+
+    config = open_clip.get_model_config(name.removeprefix(OPEN_CLIP).partition(".")[0]) or {}
+    size = config.get("vision_cfg", {}).get("image_size", 224)
+    return int(size[0] if isinstance(size, list | tuple) else size)
+
+
+def _unreachable(name: str) -> str:
+    import open_clip
+
+    architecture, _, tag = name.removeprefix(OPEN_CLIP).partition(".")
+    repository, _, file = (open_clip.get_pretrained_cfg(architecture, tag) or {}).get("hf_hub", "").rpartition("/")
+    file = (file or "open_clip_model.safetensors").replace("pytorch_model.bin", "model.safetensors")
+    return (
+        f"--judge {name}: its weights are not on this machine and cannot be fetched; where there is a network run "
+        f"`hf download {repository} {file} --local-dir FOLDER` and give --judge {name}=FOLDER/{file}; {OFFLINE}"
+    )

@@ -1,0 +1,46 @@
+"""Photos of a folder by the names and ids that caption files give them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from saywhich.judging.caption_files import ImageKey
+from saywhich.photos import photo_files
+
+DIGITS = re.compile(r"[0-9]{1,18}$", re.ASCII)  # COCO's id at the end of a file's name
+
+
+class PhotoIndex:
+    """The photos in and below a folder. A name is a path below it, a file's name, or that without its ending.
+
+    COCO's ids are looked up in `files`, the table of ids, and else at the end of the files' names.
+    """
+
+    def __init__(self, folder: Path, files: Mapping[int, str] | None = None) -> None:
+        self._ids = dict(files or {})
+        self.files = photo_files([folder])
+        below = [path.relative_to(folder).as_posix() if folder in path.parents else path.name for path in self.files]
+        self._names: dict[str, Path | None] = {}
+        for names in (below, [path.name for path in self.files], [path.stem for path in self.files]):
+            found: dict[str, Path | None] = {}
+            for name, path in zip(names, self.files, strict=True):
+                found[name] = None if name in found else path  # None: the name is ambiguous
+            self._names = found | self._names
+        self._digits: dict[int, Path | None] = {}
+        for path in self.files:
+            if match := DIGITS.search(path.stem):
+                number = int(match[0])
+                self._digits[number] = None if number in self._digits else path
+
+    def find(self, image: ImageKey) -> Path | None:
+        """Return the photo that a caption file means, or None where there is none or several."""
+        if isinstance(image, int):
+            name = self._ids.get(image)
+            return self._digits.get(image) if name is None else self.find(name)
+        path = PurePosixPath(image.replace("\\", "/"))
+        for name in (path.as_posix(), path.name, path.stem):
+            if name in self._names:
+                return self._names[name]
+        return self.find(int(image)) if image.isascii() and image.isdecimal() and len(image) <= 18 else None

@@ -1,0 +1,131 @@
+"""Scores of captions by one judge: recalls in both directions, in all images and in hard galleries, and CLIPScore."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline.evaluation.hard_gallery import HARD_GALLERY
+from pipeline.evaluation.judges import rank_embeddings
+from pipeline.metrics.retrieval import rank_captions_among
+from saywhich.judging.caption_scores import (
+    BACK,
+    CLIP_SCORE,
+    HARD,
+    HARD_BACK,
+    RECALLS,
+    REF_CLIP_SCORE,
+    ScoreKey,
+    ScoreValues,
+    mean_over,
+)
+from saywhich.judging.photo_vectors import CaptionJudge, encode_captions
+
+PROMPT = "A photo depicts "  # before captions and references, as in the published CLIPScore
+WEIGHT = 2.5  # w of CLIPScore (Hessel et al. 2021)
+PAIRS_AT_ONCE = 2**16
+
+
+@dataclass(frozen=True)
+class CaptionRanks:
+    """Ranks by one judge of N captions, 1 is best."""
+
+    among_all: np.ndarray  # (N,)
+    among_hard: np.ndarray  # (N,): 0 where the gallery holds no other image
+    retrieved: np.ndarray  # (N, 5): the images ranked first
+
+
+def flatten(captions: Sequence[Sequence[str]]) -> tuple[list[str], np.ndarray]:
+    """Return the captions of M images one after another, N texts, and the image of each, (N,)."""
+    texts = [text for each in captions for text in each]
+    return texts, np.repeat(np.arange(len(captions)), [len(each) for each in captions])
+
+
+def judge_row(
+    judge: CaptionJudge,
+    name: str,
+    captions: Sequence[Sequence[str]],
+    references: Sequence[Sequence[str]],
+    images: Tensor,
+    galleries: Tensor,
+) -> tuple[dict[ScoreKey, ScoreValues], CaptionRanks]:
+    """Return the scores by one judge, called `name`, of the captions of M images, and the captions' ranks.
+
+    `images` (M, H) are the judge's embeddings; `galleries` (M, K) are the other images of each hard gallery, padded
+    with −1. `references` of an image may be empty.
+    """
+    texts, owners = flatten(captions)
+    of = torch.from_numpy(owners)
+    heard = encode_captions(judge, texts)
+    found = rank_embeddings(heard, images, of, {HARD_GALLERY: galleries} if galleries.shape[1] else {})
+    back = rank_captions_among(heard, images, of, galleries).numpy()
+    ranks, best = found.by_caption.numpy(), found.by_image.numpy()
+    hard = found.among[HARD_GALLERY].numpy() if galleries.shape[1] else np.zeros_like(ranks)
+    every, several = np.arange(len(images)), (galleries >= 0).any(1).numpy()
+    scores = {ScoreKey(name, recall): _share(owners, ranks <= k, len(images)) for recall, k in RECALLS.items()}
+    scores |= {
+        ScoreKey(name, f"{recall} {BACK}"): _share(every, best <= k, len(images)) for recall, k in RECALLS.items()
+    }
+    if several.any():
+        scores[ScoreKey(name, HARD)] = _share(owners, hard == 1, len(images), hard > 0)
+        scores[ScoreKey(name, HARD_BACK)] = _share(every, back == 1, len(images), several)
+    if judge.gives_clip_score:
+        scores |= _clip_scores(judge, name, texts, owners, references, images)
+    return scores, CaptionRanks(ranks, hard, found.retrieved.numpy())
+
+
+def clip_score(captions: Tensor, images: Tensor) -> Tensor:
+    """Return CLIPScore (N,), 2.5 · max(cos, 0), of embeddings (N, H) of N captions and their images, of length 1."""
+    return WEIGHT * (captions.double() * images.double()).sum(1).clamp(min=0)
+
+
+def ref_clip_score(clip: Tensor, nearest: Tensor) -> Tensor:
+    """Return RefCLIPScore (N,), the harmonic mean of CLIPScore and max(cosine to the nearest reference, 0)."""
+    nearest = nearest.clamp(min=0)
+    total = clip + nearest
+    return torch.where(total > 0, 2 * clip * nearest / total, 0)
+
+
+def _share(owners: np.ndarray, hits: np.ndarray, images: int, counted: np.ndarray | None = None) -> ScoreValues:
+    return mean_over(owners, 100.0 * hits, images, counted)
+
+
+def _clip_scores(
+    judge: CaptionJudge,
+    name: str,
+    texts: Sequence[str],
+    owners: np.ndarray,
+    references: Sequence[Sequence[str]],
+    images: Tensor,
+) -> dict[ScoreKey, ScoreValues]:
+    heard = encode_captions(judge, [PROMPT + text for text in texts])
+    clip = clip_score(heard, images[torch.from_numpy(owners)])
+    found = {ScoreKey(name, CLIP_SCORE): mean_over(owners, clip.numpy(), len(images))}
+    said, of = flatten(references)
+    if said:
+        human = encode_captions(judge, [PROMPT + text for text in said])
+        nearest, has = _nearest_reference(heard, owners, human, of)
+        each = ref_clip_score(clip, nearest).numpy()
+        found[ScoreKey(name, REF_CLIP_SCORE)] = mean_over(owners, each, len(images), has)
+    return found
+
+
+def _nearest_reference(
+    captions: Tensor, owners: np.ndarray, references: Tensor, of: np.ndarray
+) -> tuple[Tensor, np.ndarray]:
+    """Return the cosine (N,) of each caption and its image's nearest reference, and whether there is one."""
+    first = np.searchsorted(of, owners, "left")
+    counts = np.searchsorted(of, owners, "right") - first
+    which = np.repeat(np.arange(len(owners)), counts)
+    partner = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)
+    nearest = torch.full((len(owners),), -torch.inf, dtype=torch.float64)
+    for part in range(0, len(which), PAIRS_AT_ONCE):
+        rows = torch.from_numpy(which[part : part + PAIRS_AT_ONCE])
+        others = torch.from_numpy(partner[part : part + PAIRS_AT_ONCE])
+        cosines = (captions[rows].double() * references[others].double()).sum(1)
+        nearest.scatter_reduce_(0, rows, cosines, "amax")
+    return nearest, counts > 0

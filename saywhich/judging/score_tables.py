@@ -1,0 +1,81 @@
+"""Tables of scores for a terminal of 100 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pipeline.errors import one_line
+from saywhich.judging.caption_scores import KINDS, ScoreKey
+from saywhich.judging.judgement import JudgedRow, Judgement
+
+WIDTH = 100
+LABEL, CELL = 34, 22  # columns of a score's name, and of a number with its interval
+MISSING = "–"
+
+
+def show_number(value: float, name: str) -> str:
+    """Return a score's value with the decimals of its kind."""
+    return f"{value:,.{KINDS[name].digits}f}"
+
+
+def show_interval(interval: tuple[float, float] | None, name: str, signed: bool = False) -> str:
+    """Return an interval as [low, high], or nothing."""
+    if interval is None:
+        return ""
+    sign = "+" if signed else ""
+    return "[{}]".format(", ".join(f"{end:{sign},.{KINDS[name].digits}f}" for end in interval))
+
+
+def judgement_lines(found: Judgement) -> Iterator[str]:
+    """Yield the lines of a judgement: what was judged, and a table with a column per row of captions."""
+    yield from heading_lines(found)
+    rows = [*found.rows, *found.beside]
+    for first in range(0, len(rows), 3):
+        part = rows[first : first + 3]
+        yield ""
+        yield " " * LABEL + "".join(_short(row.name, CELL - 2).rjust(CELL) for row in part)
+        for title, keys in score_groups(found):
+            yield _short(title, WIDTH)
+            for key in keys:
+                cells = [_cell(row, key).rjust(CELL) for row in part]
+                yield f"  {key.name}".ljust(LABEL) + "".join(cells)
+
+
+def heading_lines(found: Judgement) -> Iterator[str]:
+    """Yield the number of images and captions, how hard galleries were made, and what the numbers are."""
+    counts = sorted({sum(map(len, row.captions)) for row in found.rows})
+    captions = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1])))
+    yield f"{len(found.files):,} images, {captions} captions; 95 % intervals over images, in brackets"
+    if found.galleries.shape[1]:
+        yield one_line(
+            f"R@1 (hard): among {found.gallery_rule}; recalls in %, from text to image where nothing is said"
+        )
+
+
+def score_groups(found: Judgement) -> Iterator[tuple[str, list[ScoreKey]]]:
+    """Yield the shown scores in groups, each with a title: by each judge, by references, and of the text."""
+    keys = [key for key in found.keys if KINDS[key.name].shown]
+    for judge in found.judges:
+        yield f"by {judge}, among {len(found.files):,} images", [key for key in keys if key.judge == judge]
+    language = [key for key in keys if not key.judge and key.name in _language()]
+    if language:
+        yield "by references", language
+    yield "of the text", [key for key in keys if not key.judge and key.name not in _language()]
+
+
+def _language() -> Sequence[str]:
+    from saywhich.judging.caption_scores import BY_REFERENCES
+
+    return [kind.name for kind in BY_REFERENCES]
+
+
+def _cell(row: JudgedRow, key: ScoreKey) -> str:
+    if key not in row.scores:
+        return MISSING
+    number = show_number(row.scores[key].value, key.name)
+    return f"{number} {show_interval(row.interval(key), key.name)}".rstrip()
+
+
+def _short(text: str, width: int) -> str:
+    text = one_line(text)
+    return text if len(text) <= width else f"{text[: width - 1]}…"

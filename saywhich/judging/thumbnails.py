@@ -1,0 +1,65 @@
+"""Thumbnails as an encoder without weights: colours by place and directions of edges.
+
+It works offline, is no judge, and finds near-duplicates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from saywhich.judging.photo_vectors import PreparedPhoto
+from saywhich.photos import open_photo
+
+SIDE, CELLS, EDGE_CELLS, DIRECTIONS = 32, 8, 4, 8
+COLOURS = CELLS * CELLS * 3  # the first numbers of a vector: mean colours, 0 … 1
+SAME = 0.03  # two photos are near-duplicates where no cell's mean colour differs by more
+BLOCK = 2**22  # numbers compared at once
+
+
+class Thumbnails:
+    """Mean colours of 8 × 8 cells, and histograms of edge directions in 4 × 4 cells; a `PhotoEncoder`."""
+
+    name = "thumbnail"
+    digest = "thumbnail 1"
+    size = COLOURS + EDGE_CELLS * EDGE_CELLS * DIRECTIONS
+
+    def prepare(self, photo: Path) -> PreparedPhoto:
+        with open_photo(photo, 4) as image:
+            small = np.asarray(image.resize((SIDE, SIDE)))
+        return {"pixels": torch.from_numpy(small.copy())}
+
+    def encode_photos(self, prepared: Sequence[PreparedPhoto]) -> np.ndarray:
+        pixels = torch.stack([each["pixels"] for each in prepared]).double().permute(0, 3, 1, 2) / 255
+        colours = torch.nn.functional.avg_pool2d(pixels, SIDE // CELLS).flatten(1)
+        return torch.cat([colours, _edges(pixels.mean(1))], 1).float().numpy()
+
+
+def near_duplicates(vectors: Tensor, candidates: Tensor) -> Tensor:
+    """Return (M, K) bool: whether photo `candidates[i, k]` looks the same as photo i, by vectors (M, H) of thumbnails.
+
+    No mean colour of the 8 × 8 cells then differs by more than 3 % of the range.
+    """
+    colours = vectors[:, :COLOURS]
+    found = torch.zeros_like(candidates, dtype=torch.bool)
+    rows = max(1, BLOCK // (COLOURS * max(1, candidates.shape[1])))
+    for first in range(0, len(colours), rows):
+        part = slice(first, first + rows)
+        others = colours[candidates[part].clamp(min=0)]
+        found[part] = (others - colours[part, None]).abs().amax(2) <= SAME
+    return found & (candidates >= 0)
+
+
+def _edges(grey: Tensor) -> Tensor:
+    """Return edge histograms (n, 128) of grey images (n, 32, 32), each of length 1."""
+    across, down = torch.zeros_like(grey), torch.zeros_like(grey)
+    across[:, :, 1:-1] = grey[:, :, 2:] - grey[:, :, :-2]
+    down[:, 1:-1] = grey[:, 2:] - grey[:, :-2]
+    strength = (across.square() + down.square()).sqrt()
+    direction = (torch.atan2(down, across) % torch.pi / torch.pi * DIRECTIONS).long().clamp(max=DIRECTIONS - 1)
+    each = strength[:, None] * (direction[:, None] == torch.arange(DIRECTIONS)[:, None, None])
+    return torch.nn.functional.normalize(torch.nn.functional.avg_pool2d(each, SIDE // EDGE_CELLS).flatten(1))

@@ -1,0 +1,51 @@
+"""A judge whose numbers can be computed by hand: a photo is its mean colour, a caption its colour words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.nn.functional import normalize
+
+from saywhich.photos import open_photo
+
+COLOURS = ("red", "green", "blue")
+
+
+class ColourJudge:
+    """Embeds photos by their mean colour and captions by their colour words; knows only short captions."""
+
+    digest, size, gives_clip_score = "colours", 3, True
+
+    def __init__(self, name: str = "colours") -> None:
+        self.name = name
+
+    def prepare(self, photo: Path):
+        with open_photo(photo, 4) as image:
+            return {"pixels": torch.from_numpy(np.asarray(image).copy())}
+
+    def encode_photos(self, prepared):
+        means = torch.stack([each["pixels"].double().mean((0, 1)) for each in prepared])
+        return normalize(means, dim=1).float().numpy()
+
+    def encode_texts(self, texts):
+        counts = [[text.split().count(colour) for colour in COLOURS] for text in texts]
+        return normalize(torch.tensor(counts, dtype=torch.float64), dim=1).float()
+
+    def cut(self, texts):
+        return [text for text in texts if len(text.split()) > 20]
+
+    def unknown(self, texts):
+        return [text for text in texts if not set(COLOURS) & set(text.split())]
+
+
+def paint_colours(folder: Path) -> None:
+    """Three photos: a is red, b is green, and c is half red and half green."""
+    folder.mkdir()
+    pixels = np.zeros((3, 8, 8, 3), np.uint8)
+    pixels[0, ..., 0] = pixels[1, ..., 1] = 255
+    pixels[2, :4, :, 0] = pixels[2, 4:, :, 1] = 255
+    for name, each in zip("abc", pixels, strict=True):
+        Image.fromarray(each).save(folder / f"{name}.png")

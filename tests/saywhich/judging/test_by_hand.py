@@ -1,0 +1,139 @@
+"""Every number of three judged images, computed by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from colour_judge import ColourJudge, paint_colours
+
+import saywhich
+from pipeline.analysis.bootstrap import draw_resamples
+from saywhich.cli import main
+from saywhich.judging import judge_sources
+from saywhich.judging.caption_scores import ScoreKey
+from saywhich.judging.judge_sources import JudgeSource
+
+SAID = {"a.png": "a red square", "b.png": "a red cat", "c.png": "red and green with a"}
+PEOPLE = {"a.png": ["a red wall"], "b.png": ["a green dog", "grass"], "c.png": ["red"]}
+GALLERIES = {"a.png": ["c.png"], "b.png": ["c.png"], "c.png": ["a.png"]}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    paint_colours(tmp_path / "photos")
+    for name, content in {"said": SAID, "people": PEOPLE, "galleries": GALLERIES}.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    colours = JudgeSource(lambda name: name == "colours", lambda name: ColourJudge())
+    monkeypatch.setattr(judge_sources, "JUDGES", (colours, *judge_sources.JUDGES))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def judged(folder):
+    return saywhich.judge(
+        "said.json",
+        "photos",
+        references="people.json",
+        judges=["colours"],
+        galleries="galleries.json",
+        metrics=["BLEU", "ROUGE-L", "CIDEr"],
+    )
+
+
+def test_recalls_and_clip_scores(judged):
+    # cosines of the captions (rows) with the photos a, b, c: [1 0 h], [1 0 h], [h h 1] with h = 1/√2
+    (row,) = judged.rows
+    assert row.ranks["colours"].among_all.tolist() == [1, 3, 1]
+    assert row.ranks["colours"].among_hard.tolist() == [1, 2, 1]
+    third, half = 100 / 3, 1 / math.sqrt(2)
+    expected = {
+        "R@1": 2 * third,
+        "R@5": 100,
+        "R@10": 100,
+        # a's caption ties with b's, so it ranks second; b's own scores least; c's is first
+        "R@1 image → text": third,
+        "R@5 image → text": 100,
+        "R@10 image → text": 100,
+        "R@1 (hard)": 2 * third,
+        "R@1 (hard) image → text": 2 * third,
+        "CLIPScore": (2.5 + 0 + 2.5) / 3,
+        "RefCLIPScore": (2 * 2.5 * 1 / 3.5 + 0 + 2 * 2.5 * half / (2.5 + half)) / 3,
+    }
+    assert {key.name: values.value for key, values in row.scores.items() if key.judge} == pytest.approx(expected)
+
+
+def test_metrics_against_references(judged):
+    (row,) = judged.rows
+    # 4 of 11 words match, and 1 of 8 bigrams; captions are longer than references
+    assert row.value("", "BLEU-1") == pytest.approx(4 / 11)
+    assert row.value("", "BLEU-2") == pytest.approx(math.sqrt(4 / 11 / 8))
+    assert row.value("", "BLEU-4") == pytest.approx(0, abs=1e-4)
+    # longest common subsequences of 2, 1 and 1 words; F with β = 1.2
+    assert row.value("", "ROUGE-L") == pytest.approx((2 / 3 + 1 / 3 + 2.44 * 0.2 / (1 + 1.44 * 0.2)) / 3)
+    # unigrams: a and red have idf log 1.5, others log 3; bigrams: log 3. Only a has a common bigram, "a red".
+    near, far = math.log(1.5), math.log(3)
+    square = 2 * near**2 / (2 * near**2 + far**2) + far**2 / (2 * far**2)
+    cat = near**2 / (math.sqrt(2 * near**2 + far**2) * math.sqrt(near**2 + 2 * far**2)) / 2
+    plain = near / math.sqrt(2 * near**2 + 3 * far**2) * math.exp(-(4**2) / 72)
+    assert row.value("", "CIDEr") == pytest.approx(10 / 4 * (square + cat + plain) / 3)
+
+
+def test_what_a_reader_sees(judged):
+    (row,) = judged.rows
+    third = 100 / 3
+    first = (2 / 3 * 1 / 2 * 0.1 * 0.1 * 0.1) ** 0.2  # of a's caption against the two others; b's is the same
+    last = (2 / 5 * 0.1 / 4 * 0.1 / 3 * 0.1 / 2 * 0.1 / 1) ** 0.2
+    expected = {
+        "words per caption": 11 / 3,
+        "without an end, %": third,  # "… with a"
+        "with a repetition, %": 0,
+        "equal to another image's, %": 0,
+        "distinct captions, %": 100,
+        "distinct words": 7,
+        "Self-BLEU": (2 * first + last) / 3,
+        "absent objects, % (CHAIR_i)": 100,  # the cat is the only object that is named
+        "with an absent object, % (CHAIR_s)": third,
+    }
+    assert {name: row.value("", name) for name in expected} == pytest.approx(expected)
+
+
+def test_people_and_the_trivial_rule_stand_beside(judged):
+    human, rule = judged.beside
+    assert human.captions == [["a red wall"], ["a green dog"], ["red"]]
+    assert human.ranks["colours"].among_all.tolist() == [1, 1, 2]
+    assert human.value("", "BLEU-1") == pytest.approx(0, abs=1e-4)  # b alone has another reference, "grass"
+    assert rule.captions == [["a photo of something"], ["a photo of a dog"], ["a photo of something"]]
+    assert rule.value("colours", "R@1") == 0  # all scores tie at 0, and ties count against
+    assert rule.value("", "equal to another image's, %") == pytest.approx(200 / 3)
+
+
+def test_intervals_are_those_of_the_images_drawn(judged):
+    drawn = draw_resamples(3)
+    hits = drawn @ np.array([100.0, 0.0, 100.0]) / 3
+    low, high = np.percentile(hits, (2.5, 97.5))
+    (row,) = judged.rows
+    assert row.interval(ScoreKey("colours", "R@1")) == (low, high)
+    counts = np.stack([drawn @ [3, 3, 5], drawn @ [2, 1, 1]])  # words, and those that match
+    closest = drawn @ [3, 3, 1]
+    bleu = counts[1] / counts[0] * np.exp(np.minimum(0, 1 - closest / counts[0]))
+    assert row.interval(ScoreKey("", "BLEU-1")) == pytest.approx(tuple(np.percentile(bleu, (2.5, 97.5))))
+    assert row.interval(ScoreKey("", "Self-BLEU")) is None
+
+
+def test_the_command_prints_and_writes_the_same_numbers(folder, capsys):
+    command = ["judge", "said.json", "--images", "photos", "--judge", "colours", "--galleries", "galleries.json"]
+    assert main([*command, "--json", "out.json", "--csv", "out.csv"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "3 images, 3 captions; 95 % intervals over images, in brackets"
+    assert next(line.split() for line in printed if line.startswith("  R@1 "))[1:4] == ["66.7", "[0.0,", "100.0]"]
+    assert max(map(len, printed)) <= 100
+    found = json.loads((folder / "out.json").read_text())["captions"]["said.json"]["scores"]
+    assert found["colours"]["R@1"] == {"value": pytest.approx(200 / 3), "low": 0.0, "high": 100.0}
+    rows = (folder / "out.csv").read_text().splitlines()
+    assert rows[0] == "captions,judge,score,value,low,high"
+    assert rows[1].startswith("said.json,colours,R@1,66.6")
