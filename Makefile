@@ -156,4 +156,5 @@ $(INSTALLED): pyproject.toml constraints-hashed.txt requirements-uv.txt
 		.venv/bin/uv pip install --python .venv/bin/python --compile-bytecode $${backend:-} \
 			-c constraints-hashed.txt -b constraints-hashed.txt -e '.[dev]'
 	@mkdir -p .dvc/tmp && chmod 700 .dvc/tmp
+	@.venv/bin/python -m pipeline.workflow.dvc_settings
 	@touch $@

@@ -33,7 +33,9 @@ class BuildInside(build_py):
 
 
 if "editable_wheel" in sys.argv:
-    setup(packages=find_packages(include=["pipeline*", "saywhich*", "stages*"]))
+    # with package_dir setuptools writes the clone's path to a .pth file; otherwise it registers a finder, before which
+    # Python takes the clone's own folder, seen from its parent folder, for an empty namespace package
+    setup(packages=find_packages(include=["pipeline*", "saywhich*", "stages*"]), package_dir={"": "."})
 else:
     inside = [f"saywhich._{name}" for name in find_packages(include=["pipeline*"])]
     setup(

@@ -17,6 +17,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 PIP = '#!/bin/sh\ntest "$1" = config && { test -n "$LINKS" && echo "$LINKS" || exit 1; }; exit 0\n'
+PYTHON = '#!/bin/sh\necho "$*" > configured.txt\n'
 UV = '#!/bin/sh\necho "$UV_FIND_LINKS $*" > asked.txt\n'
 
 
@@ -31,7 +32,7 @@ UV = '#!/bin/sh\necho "$UV_FIND_LINKS $*" > asked.txt\n'
 )
 def test_pytorch_is_for_the_hardware_that_is_there_or_that_is_named(tmp_path, words, links, asked):
     (tmp_path / ".venv/bin").mkdir(parents=True)
-    for name, text in (("pip", PIP), ("uv", UV)):
+    for name, text in (("pip", PIP), ("uv", UV), ("python", PYTHON)):
         program = tmp_path / ".venv/bin" / name
         program.write_text(text)
         program.chmod(0o755)
@@ -41,6 +42,7 @@ def test_pytorch_is_for_the_hardware_that_is_there_or_that_is_named(tmp_path, wo
     subprocess.run(["make", "setup", *words], cwd=tmp_path, env=environment | {"LINKS": links}, check=True)
     said = (tmp_path / "asked.txt").read_text()
     assert "-c constraints-hashed.txt -b constraints-hashed.txt" in said
+    assert (tmp_path / "configured.txt").read_text() == "-m pipeline.workflow.dvc_settings\n"
     assert (tmp_path / ".dvc/tmp").stat().st_mode & 0o777 == 0o700
     assert asked in said
     assert ("--torch-backend" in said) == (not links)

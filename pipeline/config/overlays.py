@@ -28,6 +28,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from pipeline.config.dvc_rewriting import without_layout
 from pipeline.config.reading import compose, did_you_mean, parse_yaml, read_yaml_text
 from pipeline.config.renamed_keys import RENAMED
 from pipeline.errors import UserError
@@ -170,17 +171,20 @@ def profile_text(name: str, folder: Path = PROFILES) -> str:
 
 
 def profile_of(text: str, folder: Path = PROFILES) -> str | None:
-    """Return the name of the profile whose parameter file is `text`, with any start; None where there is none."""
-    profiles, given = Profiles(folder), with_start(text, 0)
-    return next((name for name in profiles.names() if with_start(profiles.text(name), 0) == given), None)
+    """Return the name of the profile whose parameter file is `text`, with any start; None where there is none.
+
+    A file that DVC has rewritten with equal values counts as the profile's.
+    """
+    profiles, given = Profiles(folder), without_layout(with_start(text, 0))
+    return next((n for n in profiles.names() if without_layout(with_start(profiles.text(n), 0)) == given), None)
 
 
 def nearest_profile(text: str, names: Collection[str], profiles: Profiles) -> tuple[str, list[str]]:
     """Return the profile of `names` with the fewest other lines than `text`, and these lines, as they are in `text`."""
-    given = with_start(text, 0).splitlines()
+    given = without_layout(with_start(text, 0))
     differing = {}
     for name in names:
-        own = with_start(profiles.text(name), 0).splitlines()
+        own = without_layout(with_start(profiles.text(name), 0))
         lines = list(difflib.unified_diff(own, given, n=0, lineterm=""))[2:]
         differing[name] = [line[1:].strip() for line in lines if line[0] == "+" and line[1:].strip()]
     nearest = min(differing, key=lambda name: len(differing[name]))

@@ -69,6 +69,14 @@ def test_no_common_name_is_installed(unpacked):
     assert not (unpacked / "saywhich/_stages").exists()
 
 
+def test_a_clone_named_saywhich_is_imported_from_the_folder_above_it(tmp_path):
+    (tmp_path / "saywhich").symlink_to(ROOT)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-c", "import saywhich; print(saywhich.load.__name__)"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.stdout == "load\n", done.stderr
+
+
 def test_every_file_of_both_packages_is_installed(unpacked):
     wanted = {
         path.relative_to(ROOT if package == "saywhich" else ROOT / "pipeline")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from dvc.utils.serialize import modify_yaml
 from whole_profiles import FOLDER, NAMES, profile_text
 
 from pipeline.config import overlays
@@ -293,6 +294,30 @@ def test_params_are_written_and_what_was_changed_by_hand_is_kept(folder, capsys)
         assert main(["plain"]) == 0
         assert (folder.parent / kept).read_text() == f"seed: 2 # {kept}\n"
         assert f"it is kept as {kept}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["scenes", "visdial"])
+def test_a_file_that_dvc_rewrote_is_still_its_profile(tmp_path, name):
+    path, profiles = tmp_path / "params.yaml", overlays.Profiles()
+    text = profiles.text(name)
+    path.write_text(text)
+    with modify_yaml(path) as values:
+        values["seed"] = 7
+    rewritten = path.read_text()
+    assert rewritten.count("null") < text.count("null")
+    assert len(rewritten.splitlines()) > len(text.splitlines())
+    assert yaml.safe_load(rewritten) == yaml.safe_load(text) | {"seed": 7}
+    assert overlays.nearest_profile(rewritten, [name], profiles) == (name, [])
+    with modify_yaml(path) as values:
+        values["train"]["optimisation"]["epochs"] = 12345
+    nearest, lines = overlays.nearest_profile(path.read_text(), [name], profiles)
+    assert (nearest, [line.partition(" #")[0] for line in lines]) == (name, ["epochs: 12345"])
+
+
+def test_a_changed_comment_is_a_change_by_hand(folder):
+    text = overlays.profile_text("large", folder)
+    assert overlays.profile_of(text, folder) == "large"
+    assert overlays.profile_of(text + "# mine\n", folder) is None
 
 
 def test_a_start_is_the_seed_of_a_profile_and_no_change_by_hand(folder, capsys):
