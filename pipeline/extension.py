@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from pipeline.composition.method import Method
-    from pipeline.config.views import ParameterNode
+    from pipeline.config.schema import EvaluateSettings, PretrainSettings
     from pipeline.data.feature_store import FeatureStore
     from pipeline.data.prepared import Prepared
     from pipeline.models.decoder import Decoder
@@ -44,7 +44,7 @@ class Slice(ABC):
     @abstractmethod
     def build_evaluation(
         self,
-        section: ParameterNode,
+        settings: EvaluateSettings,
         prepared: Prepared,
         store: FeatureStore,
         judges: Mapping[str, Path],
@@ -65,12 +65,12 @@ class SliceTraining(ABC):
     owned: tuple[type[nn.Module], ...]
 
     @abstractmethod
-    def trains(self, section: Mapping[str, Any]) -> bool:
-        """Return whether a section of `pretrain` describes an agent of this slice."""
+    def trains(self, settings: PretrainSettings) -> bool:
+        """Return whether a block of `pretrain` describes an agent of this slice."""
 
     @abstractmethod
-    def build_pretraining(self, section: ParameterNode, prepared: Prepared, store: FeatureStore) -> Method:
-        """Build the method that pretrains the agent of the section."""
+    def build_pretraining(self, settings: PretrainSettings, prepared: Prepared, store: FeatureStore) -> Method:
+        """Build the method that pretrains the agent that the settings describe."""
 
     @abstractmethod
     def pair_agents(self, speaker: nn.Module, listener: nn.Module) -> object:

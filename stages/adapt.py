@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 from pipeline.tracking import recorder
-from pipeline.training.optimisation import Optimisation
 from pipeline.workflow.reuse import TRAINED, reuse_finished
 from pipeline.workflow.stage import Stage, main
 
@@ -25,11 +24,10 @@ def run(stage: Stage) -> None:
     from pipeline.workflow.build_pretraining import build_adaptation
     from pipeline.workflow.build_training import build_training
 
-    section = stage.params.adapt
+    settings = stage.settings.adapt
     prepared, store = load_data(stage.root)
-    method, cider = build_adaptation(section, stage.model, stage.root, prepared, stage.device)
-    settled = Optimisation(**section.optimisation.plain())
-    training = build_training(method, cider, settled, prepared, store, stage.seed, stage.device)
+    method, cider = build_adaptation(settings, stage.model, stage.root, prepared, stage.device)
+    training = build_training(method, cider, settings.optimisation, prepared, store, stage.seed, stage.device)
     checkpoints = stage.root / "checkpoints" / stage.key(inputs(stage))
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record:
         run_training(training, stage.out, checkpoints, record, stage.checkpoint_seconds, frozenset({"listener"}))

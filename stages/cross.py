@@ -20,19 +20,19 @@ def run(stage: Stage) -> None:
     from pipeline.data.prepared import Prepared
     from pipeline.workflow.build_crossing import crossing
 
-    p = stage.params
-    folders = [stage.root / "evaluation" / method for method in p.methods.plain()]
+    settings = stage.settings
+    folders = [stage.root / "evaluation" / method for method in settings.methods]
     evaluations = [folder for folder in folders if (folder / "metrics.json").exists()]
-    results = read_results(stage.root / "sweep", evaluations, score=p.report.score)
-    settings = ReportSettings(control=p.report.control, min_cider_share=p.report.min_cider_share)
+    results = read_results(stage.root / "sweep", evaluations, score=settings.report.score)
+    chosen_by = ReportSettings(control=settings.report.control, min_cider_share=settings.report.min_cider_share)
     # a slice's results have no captions to exchange
     captions = not results.runs or any(results.has(*recall_keys(judge)) for judge in results.judges)
-    choices = choose_all(results, settings) if captions else []
+    choices = choose_all(results, chosen_by) if captions else []
     chosen = {choice.method: choice.point for choice in choices if choice.point}
     prepared = Prepared.load(stage.root / "prepared")
     inputs = [stage.root / name for name in ("prepared", "features", "sweep")]
-    with recorder.record_run(stage.title, p.plain(), inputs=stage.digests(inputs)) as record:
-        judges = p.evaluate.judges.plain() if captions else {}
+    with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
+        judges = settings.evaluate.judges if captions else {}
         matrix = crossing(chosen, judges, prepared, stage.root, stage.device)
         write_atomically(stage.out / "crossed.json", json.dumps(matrix, indent=1) + "\n")
         write_checksums(stage.out)

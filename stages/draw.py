@@ -26,7 +26,7 @@ def run(stage: Stage) -> None:
     assert stage.instance is not None
     draw: dict[str, Callable[..., object]] = {"scenes": draw_scenes_with_dialogs, "films": draw_films}
     with recorder.record_run(stage.title, stage.params.plain()) as record:
-        draw[stage.instance](stage.out, seed=stage.seed, **stage.params.draw[stage.instance].plain())
+        draw[stage.instance](stage.out, seed=stage.seed, **getattr(stage.settings.draw, stage.instance).model_dump())
         record.outputs([stage.out])
 
 

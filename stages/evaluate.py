@@ -7,6 +7,7 @@ the last of its splits, and captions.
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from pipeline.config.load import method_settings
 from pipeline.runtime.checksums import CAPTIONS, checksummed_json
@@ -36,8 +37,8 @@ def run(stage: Stage) -> None:
     from pipeline.workflow.build_evaluation import build_evaluation, flat_numbers, load_speaker
 
     assert stage.instance is not None
-    p = stage.params.evaluate
-    settings = method_settings(stage.params, stage.instance)
+    p = stage.settings.evaluate
+    settings = method_settings(stage.settings, stage.instance)
     prepared, store = load_data(stage.root)
     speaker = load_speaker(stage.model)
     matmul_precision.choose_precision([speaker], stage.device)
@@ -46,7 +47,8 @@ def run(stage: Stage) -> None:
         build_evaluation(p, stage, speaker, prepared, store, settings.rerank) as evaluation,
     ):
         record.tags({"products": matmul_precision.current_precision()})
-        results, tables = {}, []
+        results: dict[str, dict[str, Any]] = {}
+        tables = []
         for split in p.splits:
             results[split], columns = evaluation.split(speaker, split)
             tables.append(pa.table(columns))

@@ -20,7 +20,7 @@ from pipeline.workflow.stage import Stage, main
 def inputs(stage: Stage) -> list[Path]:
     """Return the inputs besides images: the prepared data, and a file of weights or a captioner's folder."""
     assert stage.instance is not None
-    p = stage.params.features[stage.instance]
+    p = stage.settings.features[stage.instance]
     brought = [Path(p.weights)] if p.weights and Path(p.weights).is_file() else []
     captioner = Path(p.network.removeprefix("hub/"))
     if p.network.startswith("hub/") and captioner.is_dir():
@@ -41,22 +41,24 @@ def run(stage: Stage) -> None:
     from pipeline.worlds.annotated_objects import annotated_objects
 
     assert stage.instance is not None
-    p, section = stage.params, stage.params.features[stage.instance]
-    if stage.root / "raw" in Path(p.prepare.root).parents:
-        check_checksums(Path(p.prepare.root), "run the draw stage again")
+    section = stage.settings.features[stage.instance]
+    corpus, images = Path(stage.settings.prepare.root), stage.settings.prepare.images
+    if stage.root / "raw" in corpus.parents:
+        check_checksums(corpus, "run the draw stage again")
     prepared = Prepared.load(stage.root / "prepared")
-    read, settings = inputs(stage), section.plain()
+    read, settings = inputs(stage), section.model_dump(mode="json")
     imported = settings.pop("imported")
     if imported is not None and stage.shard is not None:
         raise UserError("--shard: imported features are not extracted; run the stage without it")
-    with recorder.record_run(stage.title, p.plain(), inputs=stage.digests(read)) as record:
+    with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(read)) as record:
         if imported is not None:
             import_features(prepared.ids.to_pylist(), stage.out, FeatureWriter, **imported)
         else:
+            assert images is not None  # only imported features do without them
             network = {field.name: settings.pop(field.name) for field in fields(NetworkSettings)}
             extract(
                 prepared,
-                Path(p.prepare.root) / p.prepare.images,
+                corpus / images,
                 stage.out,
                 FeatureWriter,
                 stage.root / "checkpoints" / "features" / stage.key(read),

@@ -31,9 +31,9 @@ def run(stage: Stage) -> None:
     from pipeline.worlds.films.film_facts import FACTS as FILM_FACTS
     from pipeline.worlds.scenes.scene_facts import FACTS
 
-    p = stage.params.prepare
+    p = stage.settings.prepare
     root = Path(p.root)
-    plain = p.plain()
+    plain = p.model_dump(mode="json")
     expected = {key: count for key, count in (plain["expected_counts"] or {}).items() if count is not None}
     words = expected.pop("words", None)
     images = None if p.images is None else root / p.images

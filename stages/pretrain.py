@@ -7,19 +7,18 @@ import json
 import sys
 from pathlib import Path
 
-from pipeline.config.views import ParameterNode
+from pipeline.config.schema import PretrainedJudgeSettings, SpeakerSettings
 from pipeline.runtime.files import write_atomically
 from pipeline.tracking import recorder
-from pipeline.training.optimisation import Optimisation
 from pipeline.workflow.stage import Stage, main
 
 
 def run(stage: Stage) -> None:
     """Train and write the model of one role."""
     assert stage.instance is not None
-    section = stage.params.pretrain[stage.instance]
-    if "network" in section:
-        return take_in(stage, section)
+    settings = stage.settings.pretrain[stage.instance]
+    if isinstance(settings, PretrainedJudgeSettings):
+        return take_in(stage, settings)
     import torch
 
     from pipeline.training.fit import run_training
@@ -27,31 +26,30 @@ def run(stage: Stage) -> None:
     from pipeline.workflow.build_pretraining import build_pretraining
     from pipeline.workflow.build_training import build_training
 
-    seed = stage.seed + (section.seed if "seed" in section else 0)
-    prepared, store = load_data(stage.root, section.features)
+    seed = stage.seed + getattr(settings, "seed", 0)  # a speaker has none of its own
+    prepared, store = load_data(stage.root, settings.features)
     torch.manual_seed(seed)
-    method, cider = build_pretraining(section, prepared, store, stage.device)
-    settled = Optimisation(**section.optimisation.plain())
-    training = build_training(method, cider, settled, prepared, store, seed, stage.device)
-    inputs = [stage.root / "prepared", stage.root / "features" / section.features]
-    if "model" in section and section.model and Path(section.model).is_dir():
-        inputs.append(Path(section.model))
+    method, cider = build_pretraining(settings, prepared, store, stage.device)
+    training = build_training(method, cider, settings.optimisation, prepared, store, seed, stage.device)
+    inputs = [stage.root / "prepared", stage.root / "features" / settings.features]
+    if isinstance(settings, SpeakerSettings) and settings.model and Path(settings.model).is_dir():
+        inputs.append(Path(settings.model))
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
         run_training(
             training, stage.out, stage.root / "checkpoints" / stage.key(inputs), record, stage.checkpoint_seconds
         )
 
 
-def take_in(stage: Stage, section: ParameterNode) -> None:
+def take_in(stage: Stage, settings: PretrainedJudgeSettings) -> None:
     """Write a judge that was trained elsewhere, without any training."""
     from pipeline.models.agent_files import save_agents
     from pipeline.workflow.build_data import load_data
     from pipeline.workflow.build_dual_encoder import dual_encoder
 
-    _, store = load_data(stage.root, section.features)
-    inputs = [stage.root / "features" / section.features]
+    _, store = load_data(stage.root, settings.features)
+    inputs = [stage.root / "features" / settings.features]
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
-        encoder = dual_encoder(section, store, stage.device)
+        encoder = dual_encoder(settings, store, stage.device)
         save_agents(stage.out / "weights.safetensors", {"listener": encoder})
         write_atomically(stage.out / "history.jsonl", "")
         write_atomically(stage.out / "metrics.json", json.dumps({"images": len(store)}) + "\n")

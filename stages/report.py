@@ -6,7 +6,6 @@ python -m stages.report → data/report: report.html; table.md, tables.md; the f
 import sys
 from pathlib import Path
 
-from pipeline.analysis.selection import ReportSettings
 from pipeline.runtime.checksums import check_checksums, write_checksums
 from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage, main
@@ -17,8 +16,8 @@ def run(stage: Stage) -> None:
     from pipeline.report.report_page import write_report
     from pipeline.workflow.slice_reports import REPORT
 
-    p = stage.params
-    folders = [stage.root / "evaluation" / method for method in p.methods.plain()]
+    settings = stage.settings
+    folders = [stage.root / "evaluation" / method for method in settings.methods]
     evaluations = [folder for folder in folders if (folder / "metrics.json").exists()]
     sweep, prepared = stage.root / "sweep", stage.root / "prepared"
     crossed = stage.root / "crossed" / "crossed.json"
@@ -30,19 +29,19 @@ def run(stage: Stage) -> None:
     check_checksums(prepared, "run the prepare stage again")
     check_checksums(crossed.parent, "run the cross stage again")
     check_checksums(observatory.parent, "run make gradients again")
-    with recorder.record_run(stage.title, p.plain(), inputs=stage.digests(inputs)) as record:
-        images = None if p.prepare.images is None else Path(p.prepare.root) / p.prepare.images
-        settings = ReportSettings(**p.report)
+    with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
+        prepare = settings.prepare
+        images = None if prepare.images is None else Path(prepare.root) / prepare.images
         write_report(
             sweep,
             evaluations,
             prepared,
             images,
             stage.out,
-            settings,
+            settings.report,
             inputs={"crossed": crossed, "observatory": observatory, "study": study if answered else None},
-            retriever=p.retriever and p.retriever.model,
-            models=[stage.root / "models" / method for method in p.methods.plain()],
+            retriever=settings.retriever.model if settings.retriever else None,
+            models=[stage.root / "models" / method for method in settings.methods],
             drawn_with=stage.seed,
             parts=REPORT,
         )

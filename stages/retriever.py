@@ -5,27 +5,27 @@ each file. Without a section `retriever` in params.yaml the stage writes a note 
 """
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from pipeline.runtime.checksums import SEAL, write_checksums
 from pipeline.runtime.files import write_atomically
 from pipeline.tracking import recorder
-from pipeline.training.optimisation import Optimisation
 from pipeline.workflow.stage import Stage, main
 
 
 def inputs(stage: Stage) -> list[Path]:
     """Return the inputs: the data, the retriever, the judge, and the speaker whose captions train the discriminator."""
-    section = stage.params.retriever
-    named = (section.model, section.speaker, section.judge)
+    settings = stage.settings.retriever
+    named = (settings.model, settings.speaker, settings.judge) if settings else ()
     models = (f"pretrained/{name}/weights.safetensors" for name in named if name)
     return [stage.root / name for name in ("prepared", "features", *models)]
 
 
 def run(stage: Stage) -> None:
     """Mine hard negatives, and train and write the heads."""
-    section = stage.params.retriever
-    if section is None:
+    settings = stage.settings.retriever
+    if settings is None:
         write_atomically(stage.out / "settings.json", "null\n")
         return write_checksums(stage.out)
     import torch
@@ -38,14 +38,14 @@ def run(stage: Stage) -> None:
 
     prepared, store = load_data(stage.root)
     torch.manual_seed(stage.seed)
-    method, rewards, settings = make_rewards(section, stage.root, prepared, stage.device)
-    settled = Optimisation(**{**section.optimisation.plain(), "validate_every": 0})
+    method, rewards, inputs_ = make_rewards(settings, stage.root, prepared, stage.device)
+    settled = replace(settings.optimisation, validate_every=0)
     training = build_training(method, None, settled, prepared, store, stage.seed, stage.device)
     checkpoints, roles = stage.root / "checkpoints" / stage.key(inputs(stage)), frozenset({"discriminator", "grammar"})
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record:
         if not ranks.rank():
             (stage.out / SEAL).unlink(missing_ok=True)
-            save_rewards(stage.out, rewards, settings)
+            save_rewards(stage.out, rewards, inputs_)
         run_training(training, stage.out, checkpoints, record, stage.checkpoint_seconds, roles)
         if not ranks.rank():
             write_checksums(stage.out)

@@ -17,7 +17,7 @@ def inputs(stage: Stage) -> list[Path]:
     """Return the inputs: the data, the pretrained agents, and for methods with reward models the retriever's files."""
     from pipeline.workflow.build_retriever import retriever_files
 
-    settings = method_settings(stage.params, stage.instance or "")
+    settings = method_settings(stage.settings, stage.instance or "")
     names = (f"pretrained/{settings.speaker}/weights.safetensors", "pretrained/listener/weights.safetensors")
     read = [stage.root / name for name in ("prepared", "features/main", *names)]
     return read + (retriever_files(stage.root) if settings.rewarded else [])
@@ -33,7 +33,7 @@ def run(stage: Stage) -> None:
     from pipeline.workflow.build_training import build_training
 
     assert stage.instance is not None
-    settings = method_settings(stage.params, stage.instance)
+    settings = method_settings(stage.settings, stage.instance)
     prepared, store = load_data(stage.root)
     torch.manual_seed(stage.seed)  # a critic's weights are drawn at random
     method, cider = build_method(settings, stage.root, prepared, stage.device)

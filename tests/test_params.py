@@ -384,12 +384,9 @@ def test_a_file_of_ones_own_needs_neither_images_nor_a_network(params):
     ]
     loaded = load(params, overrides)
     assert (loaded.prepare.images, loaded.prepare.min_count, loaded.prepare.document_frequencies) == (None,) * 3
-    assert loaded.for_stage("features", "main", dvc_yaml=ROOT / "dvc.yaml").features.main.plain()["imported"][
-        "regions"
-    ] == [
-        "d",
-        "e",
-    ]
+    imported = loaded.features["main"].imported
+    assert imported is not None
+    assert imported.regions == ("d", "e")
     line = refused(params, overrides[0], "prepare.min_count=5", *overrides[1:])
     assert "format cocotalk and a tokenizer bring their own: min_count: null" in line
 
@@ -430,7 +427,7 @@ def test_an_option_of_a_new_method_is_what_its_annotation_says_whatever_its_name
 def test_a_new_method_is_a_file(params, user_methods):
     (user_methods / "mine.py").write_text("def mine(agents: object, objective: object, tau: float = 0.5) -> str: ...\n")
     loaded = load(params, ["methods.mine={from: mine}", "sweep.grid={mine: {tau: [1, 2]}}"])
-    settings = method_settings(loaded.for_stage("train", "mine", dvc_yaml=ROOT / "dvc.yaml"), "mine")
+    settings = method_settings(loaded, "mine")
     assert settings.composition.__module__ == "pipeline.methods.mine"
     assert settings.arguments == {"tau": 0.5}
 
@@ -438,11 +435,10 @@ def test_a_new_method_is_a_file(params, user_methods):
 def test_a_speaker_is_guided_where_a_null_image_is_learned(params):
     given = ["pretrain.speaker.image_dropout=0.1", "methods.luo.gamma=2"]
     loaded = load(params, given)
-    assert loaded.pretrain["speaker"]["image_dropout"] == 0.1
-    view = loaded.for_stage("evaluate", "luo", dvc_yaml=ROOT / "dvc.yaml")
-    assert method_settings(view, "luo").gamma == 2
-    assert method_settings(view, "luo").arguments == {"lam": loaded.methods["luo"]["lambda"]}
-    assert load(params).pretrain["speaker"]["image_dropout"] == 0
+    assert loaded.pretrain["speaker"].image_dropout == 0.1
+    assert method_settings(loaded, "luo").gamma == 2
+    assert method_settings(loaded, "luo").arguments == {"lam": loaded.methods["luo"]["lambda"]}
+    assert load(params).pretrain["speaker"].image_dropout == 0
     assert load(params, ["methods.guidance={from: guidance, gamma: 1.5}"]).methods["guidance"]["image_dropout"] == 0.1
     with pytest.raises(UserError, match=r"guidance\.gamma = 1\.5 needs a null image"):
         load(params, ["methods.guidance={from: guidance, gamma: 1.5, image_dropout: 0.0}"])
@@ -451,11 +447,11 @@ def test_a_speaker_is_guided_where_a_null_image_is_learned(params):
 def test_captions_are_chosen_among_several_at_evaluation(params):
     given = ["methods.luo.rerank={samples: 20}", "sweep.grid={luo: {rerank: [{samples: 1}, {samples: 5}]}}"]
     loaded = load(params, given)
-    settings = method_settings(loaded.for_stage("evaluate", "luo", dvc_yaml=ROOT / "dvc.yaml"), "luo")
+    settings = method_settings(loaded, "luo")
     assert settings.rerank == 20
     assert settings.shown["rerank"] == {"samples": 20}
     assert "rerank" not in settings.arguments
-    plain = method_settings(load(params).for_stage("evaluate", "luo", dvc_yaml=ROOT / "dvc.yaml"), "luo")
+    plain = method_settings(load(params), "luo")
     assert plain.rerank is None
     assert "rerank" not in plain.shown
 
@@ -470,7 +466,7 @@ REWARDS = [
 def test_a_reward_is_a_name_or_a_mapping_of_weights(params, option, value):
     loaded = load(params, [f"methods.mine={{from: spider, method: pg_spider, {option}}}"])
     assert loaded.methods["mine"]["reward"] == value
-    settings = method_settings(loaded.for_stage("train", "mine", dvc_yaml=ROOT / "dvc.yaml"), "mine")
+    settings = method_settings(loaded, "mine")
     assert settings.arguments["reward"] == value
     assert settings.arguments["rollouts"] == 3
 
@@ -505,9 +501,9 @@ def test_settings_come_as_what_takes_them(params):
     loaded = load(params, [*given, "train.optimisation={epochs: 3}", "train.objective={}"])
     assert loaded.train.optimisation == Optimisation(epochs=3)
     assert loaded.train.objective == Objective()
-    assert loaded.pretrain["speaker"]["scheduled_sampling"]["start"] == 2
+    assert loaded.pretrain["speaker"].scheduled_sampling.start == 2
     assert loaded.evaluate.multi_sample == SetSizes(samples=3, beams=2)
-    settings = method_settings(loaded.for_stage("train", "luo", dvc_yaml=ROOT / "dvc.yaml"), "luo")
+    settings = method_settings(loaded, "luo")
     assert (settings.optimisation, settings.objective) == (Optimisation(epochs=3), Objective())
 
 

@@ -48,7 +48,7 @@ def test_every_profile_loads_with_the_real_methods_and_serves_every_stage(name, 
             view = loaded.for_stage(stage, instance, dvc_yaml=ROOT / "dvc.yaml")
             assert view.flat() or stage == "validate"  # which reads the file as it is
     for name in loaded.methods:
-        assert method_settings(loaded.for_stage("train", name, dvc_yaml=ROOT / "dvc.yaml"), name).arguments is not None
+        assert method_settings(loaded, name).arguments is not None
 
 
 @pytest.mark.parametrize("data", ["scenes", "flickr8k"])
@@ -103,8 +103,7 @@ def test_the_methods_that_need_a_parser_can_be_taken_over_from_the_comment(tmp_p
     added += [f"sweep.grid.{name}={{}}" for name in offered]
     loaded = load(tmp_path / "params.yaml", [*added, "evaluate.metrics=[BLEU, METEOR, ROUGE-L, CIDEr, SPICE]"])
     for name, reward in {"pg_spice": "spice", "pg_spider": "spider"}.items():
-        view = loaded.for_stage("train", name, dvc_yaml=ROOT / "dvc.yaml")
-        assert method_settings(view, name).arguments["reward"] == reward
+        assert method_settings(loaded, name).arguments["reward"] == reward
 
 
 def test_every_method_is_in_a_comparison_of_dialogs():
@@ -124,7 +123,7 @@ def test_coco_learns_at_the_published_rates(tmp_path):
     """The counter goes on from 200: joint training begins at 5e-3 · .75^13, Luo at 5e-4 · .8^13."""
     (tmp_path / "params.yaml").write_text(profile_text("coco"), encoding="utf-8")
     loaded = load(tmp_path / "params.yaml")
-    of_luo = method_settings(loaded.for_stage("train", "luo", dvc_yaml=ROOT / "dvc.yaml"), "luo").optimisation
+    of_luo = method_settings(loaded, "luo").optimisation
     for settings in (loaded.train.optimisation, loaded.adapt.optimisation):
         rates = [settings.rate(epoch, 1) for epoch in (0, 10, 149)]
         assert rates == pytest.approx([1.187863e-4, 8.908974e-5, 6.689275e-6], rel=1e-5)

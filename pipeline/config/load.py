@@ -28,10 +28,8 @@ from pipeline.config.schema import (
     Seeds,
     SpeakerSettings,
     TrainSettings,
-    parse_pretrained,
 )
 from pipeline.config.section import Name, Section
-from pipeline.config.views import StageParameters
 from pipeline.errors import UserError
 from pipeline.ranges import Each, NonNegative
 from pipeline.training.optimisation import Optimisation
@@ -70,10 +68,10 @@ class MethodSettings:
         return own if self.rerank is None else own | {"rerank": {"samples": self.rerank}}
 
 
-def method_settings(view: StageParameters, name: str) -> MethodSettings:
+def method_settings(params: Params, name: str) -> MethodSettings:
     """Return the settings of `methods.<name>`. The block's `train:` overrides the train section."""
-    block = view.methods[name].plain()
-    train = TrainSettings.model_validate(_laid_over(view.train.plain(), block["train"]))
+    block = params.methods[name]
+    train = TrainSettings.model_validate(_laid_over(params.train.model_dump(), block["train"]))
     arguments = {"lam" if key == "lambda" else key: value for key, value in block.items() if key not in OWN}
     composition = _composition(name, block)
     rerank, rewarded = block["rerank"], REWARDS in inspect.signature(composition).parameters
@@ -108,9 +106,7 @@ class _MistakeError(UserError):
 
 def _params(raw: dict[str, Any]) -> Params:
     params = _checked(Params, raw)
-    kinds = {name: parse_pretrained(block) for name, block in params.pretrain.items()}
-    learned = {name: _checked(kinds[name], block, "pretrain", name) for name, block in params.pretrain.items()}
-    params = params.model_copy(update={"pretrain": {name: section.model_dump() for name, section in learned.items()}})
+    kinds: dict[str, type[Section]] = {name: type(block) for name, block in params.pretrain.items()}
     _check_pretrained(params, kinds)
     speakers = [name for name, kind in kinds.items() if kind is SPEAKS[kinds["listener"]]]
     schemas = {name: _schema(name, block) for name, block in params.methods.items()}
@@ -168,11 +164,11 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Non
         raise _MistakeError(("pretrain",), line)
     for name, block in params.pretrain.items():
         sees = ("pretrain", name, "features")
-        _check_known(block["features"], params.features, "set of features", *sees)
-        if block["features"] != MAIN and (name == "listener" or kinds[name] not in LISTENS):
+        _check_known(block.features, params.features, "set of features", *sees)
+        if block.features != MAIN and (name == "listener" or kinds[name] not in LISTENS):
             who = "speakers and the listener see" if kinds["listener"] is ListenerSettings else "in dialogs all see"
-            raise _MistakeError(sees, f"{'.'.join(sees)} = {block['features']}: {who} {MAIN}")
-        model, before = block.get("model"), (params.prepare.tokenizer, params.features[MAIN].network)
+            raise _MistakeError(sees, f"{'.'.join(sees)} = {block.features}: {who} {MAIN}")
+        model, before = getattr(block, "model", None), (params.prepare.tokenizer, params.features[MAIN].network)
         if model and before != (model, f"hub/{model}"):
             needed = f"goes with prepare.tokenizer: {model} and features.{MAIN}.network: hub/{model}"
             raise _MistakeError(("pretrain", name, "model"), f"pretrain.{name}.model {model} {needed}")
@@ -220,7 +216,7 @@ def _check_baselines(params: Params, blocks: Mapping[str, Any]) -> None:
 def _check_null_image(params: Params, blocks: Mapping[str, Any]) -> None:
     """Refuse guidance of a speaker that was trained without a null image."""
     for name, block in blocks.items():
-        if params.pretrain[block["speaker"]].get("image_dropout") or block.get("image_dropout"):
+        if getattr(params.pretrain[block["speaker"]], "image_dropout", 0) or block.get("image_dropout"):
             continue
         swept = [gamma for grid in params.sweep.grid.get(name, ()) for gamma in grid.get("gamma", ())]
         for keys, gammas in (("methods", name, "gamma"), [block["gamma"]]), (("sweep", "grid", name, "gamma"), swept):

@@ -12,7 +12,7 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Tag, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import AliasEvent
@@ -151,8 +151,8 @@ def describe_error(error: ValidationError, model: type[BaseModel], below: Path_ 
     """
     unknown = ("extra_forbidden", "unexpected_keyword_argument")  # in a model, in a dataclass
     problem = min(error.errors(), key=lambda problem: problem["type"] not in unknown)
-    path, allowed = _follow(model, tuple(map(str, problem["loc"])))
-    around, value = _plain(_follow(model, path[:-1])[1]), show_value(problem["input"])
+    path, allowed, around = _follow(model, tuple(map(str, problem["loc"])))
+    value = show_value(problem["input"])
     name = ".".join((*below, *path)) or "parameters"
     if problem["type"] in unknown:
         line = f"unknown key {name} = {value}; {did_you_mean(path[-1], keys_of(around))}"
@@ -181,21 +181,29 @@ def keys_of(section: Any) -> dict[str, Any]:
     return {name: Annotated[field.annotation, None, *field.metadata] for name, field in fields.items()}
 
 
-def _follow(section: Any, location: Path_) -> tuple[Path_, Any]:
-    """Return the keys of `location` that are in the file, and their type; pydantic adds names of union branches."""
+def _follow(section: Any, location: Path_) -> tuple[Path_, Any, Any]:
+    """Return the keys of `location` that are in the file, their type, and the type that has the last of them.
+
+    Pydantic adds names of union branches to the keys.
+    """
     path: list[str] = []
+    around = section
     for part in location:
         inner = _plain(section)
         if part == "[key]":
             break
+        if branches := [each for each in get_args(inner) if Tag(part) in get_args(each)]:
+            section = branches[0]
+            continue
         if keys := keys_of(inner):
             section = keys.get(part)
         elif get_origin(inner) in (dict, tuple):
             section = get_args(inner)[get_origin(inner) is dict]
         else:
             break
+        around = inner
         path.append(part)
-    return tuple(path), section
+    return tuple(path), section, around
 
 
 def _plain(annotation: Any) -> Any:

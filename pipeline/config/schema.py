@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from annotated_types import Ge, Le
-from pydantic import AfterValidator, Field, create_model
+from pydantic import AfterValidator, Discriminator, Field, Tag, create_model
 
 from pipeline.analysis.selection import ReportSettings
 from pipeline.channels.scheduled_sampling import ScheduledSampling
@@ -198,15 +198,20 @@ class PretrainedJudgeSettings(Section):
             raise ValueError(f"network = {self.network} is no judge: open_clip/NETWORK.WEIGHTS, by open_clip's names")
 
 
-def parse_pretrained(block: Mapping[str, Any]) -> type[Section]:
-    """Return the schema of a block of `pretrain`, by the key that only this schema requires."""
-    kinds: dict[str, type[Section]] = {
-        "architecture": SpeakerSettings,
-        "network": PretrainedJudgeSettings,
-        "decoder": GeneratorSettings,
-        "answer": DiscriminatorSettings,
-    }
-    return next((kind for key, kind in kinds.items() if key in block), ListenerSettings)
+def _distinctive_key(block: Any) -> str:
+    """Return the key of a block of `pretrain` that only its schema requires; `encoder` for a listener's."""
+    keys = block if isinstance(block, Mapping) else vars(block) if isinstance(block, Section) else ()
+    return next((key for key in ("architecture", "network", "decoder", "answer") if key in keys), "encoder")
+
+
+PretrainSettings = Annotated[
+    Annotated[SpeakerSettings, Tag("architecture")]
+    | Annotated[PretrainedJudgeSettings, Tag("network")]
+    | Annotated[GeneratorSettings, Tag("decoder")]
+    | Annotated[DiscriminatorSettings, Tag("answer")]
+    | Annotated[ListenerSettings, Tag("encoder")],
+    Discriminator(_distinctive_key),
+]
 
 
 class RetrieverSettings(Section):
@@ -308,13 +313,13 @@ class SweepSettings(Section):
 
 
 class Params(Section):
-    """The parameter file. `load` checks the blocks of `pretrain` and `methods` and fills in their defaults."""
+    """The parameter file. `load` checks the blocks of `methods` and fills in their defaults."""
 
     seed: Seed
     draw: DrawSettings
     prepare: PrepareSettings
     features: dict[Name, FeatureSettings]
-    pretrain: dict[Name, dict[str, Any]]
+    pretrain: dict[Name, PretrainSettings]
     retriever: RetrieverSettings | None = None
     train: TrainSettings
     adapt: AdaptSettings
@@ -337,6 +342,5 @@ class Params(Section):
         self, stage: str, instance: str | None = None, *, dvc_yaml: Path = Path("dvc.yaml")
     ) -> StageParameters:
         """Return the parameters that `dvc_yaml` lists for `stage` (`instance`: the item or key of its foreach)."""
-        tree = self.model_dump(mode="json")
-        listed = listed_keys(read_mapping(dvc_yaml), stage, instance, tree)
-        return StageParameters(tree, listed, stage if instance is None else f"{stage}@{instance}")
+        listed = listed_keys(read_mapping(dvc_yaml), stage, instance, self.model_dump(mode="json"))
+        return StageParameters(self, listed, stage if instance is None else f"{stage}@{instance}")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import reduce
 from operator import getitem
-from typing import Any, NoReturn
+from typing import Any
+
+from pydantic import BaseModel
 
 from pipeline.config.reading import did_you_mean
 from pipeline.errors import UserError
@@ -16,69 +18,34 @@ Keys = tuple[str, ...]
 _ITEM = re.compile(r"\$\{item\.(\w+)\}")
 
 
-class ParameterNode(Mapping[str, Any]):
-    """A section of the parameters: `node.key`, `node["key"]`, `dict(node)`; lists come as tuples.
+class StageParameters:
+    """The parameters of one stage. `listed`: keys and prefixes that dvc.yaml names; `read`: those read so far."""
 
-    Access to a key that is not listed for the stage raises UserError. Every key that is read is recorded in the view.
-    """
-
-    def __init__(self, view: StageParameters, keys: Keys, inner: Mapping[str, Any]) -> None:
-        self._view, self._keys, self._inner = view, keys, inner
-
-    def __getitem__(self, key: str) -> Any:
-        keys = (*self._keys, key)
-        if key not in self._inner:
-            self._view.refuse(keys)
-        value = self._inner[key]
-        if isinstance(value, Mapping):
-            return ParameterNode(self._view, keys, value)
-        self._view.read.add(".".join(keys))
-        return tuple(value) if isinstance(value, list) else value
-
-    def __getattr__(self, key: str) -> Any:
-        if key.startswith("_"):  # copy, pickle and inspect ask for these
-            raise AttributeError(key)
-        return self[key]
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._inner
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._inner)
-
-    def __len__(self) -> int:
-        return len(self._inner)
-
-    def plain(self) -> dict[str, Any]:
-        """Return everything listed below here as nested dicts and lists for JSON; all of it counts as read."""
-        self._view.read.update(_flat(self._inner, self._keys))
-        return copy.deepcopy(dict(self._inner))
-
-
-class StageParameters(ParameterNode):
-    """The parameters of one stage. `listed`: keys and prefixes that dvc.yaml names; `read`: dotted keys read so far."""
-
-    def __init__(self, tree: Mapping[str, Any], listed: tuple[str, ...], stage: str) -> None:
-        self._tree, self.listed, self.stage = tree, listed, stage
+    def __init__(self, params: BaseModel, listed: tuple[str, ...], stage: str) -> None:
+        self._tree, self.listed, self.stage = params.model_dump(mode="json"), listed, stage
         self.read: set[str] = set()
-        paths = [tuple(key.split(".")) for key in listed]
-        for keys in paths:
+        self.settings: Any = ListedSettings(self, (), params)
+        self._paths = [tuple(key.split(".")) for key in listed]
+        for keys in self._paths:
             self._check_exists(keys)
-        super().__init__(self, (), _part(tree, paths))
 
     def plain(self) -> dict[str, Any]:
-        """Return everything listed as nested dicts, without counting it as read (for records)."""
-        return copy.deepcopy(dict(self._inner))
+        """Return everything listed as nested dicts and lists for JSON, without counting it as read (for records)."""
+        return copy.deepcopy(dict(_part(self._tree, self._paths)))
 
     def flat(self) -> dict[str, Any]:
         """Return every listed value by its dotted key, without counting it as read (for digests)."""
-        return _flat(self._inner)
+        return _flat(_part(self._tree, self._paths))
 
-    def refuse(self, keys: Keys) -> NoReturn:
-        """Raise the UserError that explains why `keys` cannot be read."""
-        self._check_exists(keys)
-        stage = self.stage.partition("@")[0]
-        raise UserError(f"{self.stage} may not read {'.'.join(keys)}: list it under params of {stage} in dvc.yaml")
+    def lists(self, keys: Keys) -> bool:
+        """Return whether all that is at `keys` is listed; False: a part of it. Raises UserError where nothing is."""
+        if found := [path for path in self._paths if keys[: len(path)] == path]:
+            self.read.update(".".join(path) for path in found)
+        elif not any(path[: len(keys)] == keys for path in self._paths):
+            self._check_exists(keys)
+            stage = self.stage.partition("@")[0]
+            raise UserError(f"{self.stage} may not read {'.'.join(keys)}: list it under params of {stage} in dvc.yaml")
+        return bool(found)
 
     def _check_exists(self, keys: Keys) -> None:
         inner: Any = self._tree
@@ -87,6 +54,27 @@ class StageParameters(ParameterNode):
             if key not in names:
                 raise UserError(f"{self.stage}: no parameter {'.'.join(keys[: i + 1])}; {did_you_mean(key, names)}")
             inner = inner[key]
+
+
+class ListedSettings:
+    """Settings of which dvc.yaml lists a part for the stage: their attributes and keys, as far as they are listed."""
+
+    def __init__(self, view: StageParameters, keys: Keys, settings: Any) -> None:
+        self._view, self._keys, self._settings = view, keys, settings
+
+    def __getattr__(self, key: str) -> Any:
+        if key.startswith("_"):  # copy, pickle and inspect ask for these
+            raise AttributeError(key)
+        return self._at(key, getattr)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._at(key, getitem)
+
+    def _at(self, key: str, get: Callable[[Any, str], Any]) -> Any:
+        keys = (*self._keys, key)
+        whole = self._view.lists(keys)
+        found = get(self._settings, key)
+        return found if whole else ListedSettings(self._view, keys, found)
 
 
 def _part(tree: Any, keys: list[Keys]) -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from pipeline.composition.method import Method
 from pipeline.composition.pretraining import listener_adaptation, listener_matching, teacher_forcing
+from pipeline.config.schema import DiscriminatorSettings, GeneratorSettings
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.dialog.composition.answer_preference import NPairScore, PairwiseScore
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from pipeline.config.views import ParameterNode
+    from pipeline.config.schema import DialogEncoderSettings, PretrainSettings
 
 AT_ONCE = 16  # dialogs in one evaluation batch
 
@@ -38,19 +39,24 @@ class DialogTraining(SliceTraining):
 
     owned = (DialogDecoder, Discriminator)
 
-    def trains(self, section: Mapping[str, Any]) -> bool:
-        return "decoder" in section or "answer" in section
+    def trains(self, settings: PretrainSettings) -> bool:
+        return isinstance(settings, GeneratorSettings | DiscriminatorSettings)
 
-    def build_pretraining(self, section: ParameterNode, prepared: Prepared, store: FeatureStore) -> Method:
+    def build_pretraining(self, settings: PretrainSettings, prepared: Prepared, store: FeatureStore) -> Method:
         """Build the method that pretrains a generator by likelihood, or a discriminator on candidates."""
-        if "decoder" in section:
-            return teacher_forcing({"speaker": _generator(section, prepared, store)})
-        words = len(prepared.vocabulary)
-        own = {name: section[name] for name in ("answer", "dropout")}
-        discriminator = Discriminator(_encoder(section, store), words, hears_end=section.encode_eos, **own)
+        if isinstance(settings, GeneratorSettings):
+            return teacher_forcing({"speaker": _generator(settings, prepared, store)})
+        assert isinstance(settings, DiscriminatorSettings)
+        discriminator = Discriminator(
+            _encoder(settings, store),
+            len(prepared.vocabulary),
+            answer=settings.answer,
+            dropout=settings.dropout,
+            hears_end=settings.encode_eos,
+        )
         return listener_matching(
             discriminator,
-            NPairScore(discriminator, section.sampled_options, section.batch_negatives, norms=section.norm_penalty),
+            NPairScore(discriminator, settings.sampled_options, settings.batch_negatives, norms=settings.norm_penalty),
         )
 
     def pair_agents(self, speaker: nn.Module, listener: nn.Module) -> DialogAgents:
@@ -80,20 +86,28 @@ class DialogTraining(SliceTraining):
         return RankingValidation(method.speaker, method.agents.get("listener"), looked_at, device)
 
 
-def _encoder(section: ParameterNode, store: FeatureStore) -> DialogEncoder:
-    given = {name: section[name] for name in ("dropout", "history", "image")}
-    given |= {"words": section.word_dim, "hidden": section.hidden_dim}
+def _encoder(settings: DialogEncoderSettings, store: FeatureStore) -> DialogEncoder:
     places, size = store.regions_shape
-    order = {"order": section.round_positions} if section.round_positions is not None else {}
-    encoder = ENCODERS[section.encoder]
-    return encoder(region_size=size, places=places if section.region_positions else 0, **given, **order)
+    order = {"order": settings.round_positions} if settings.round_positions is not None else {}
+    return ENCODERS[settings.encoder](
+        words=settings.word_dim,
+        region_size=size,
+        hidden=settings.hidden_dim,
+        dropout=settings.dropout,
+        history=settings.history,
+        image=settings.image,
+        places=places if settings.region_positions else 0,
+        **order,
+    )
 
 
-def _generator(section: ParameterNode, prepared: Prepared, store: FeatureStore) -> DialogDecoder:
-    longest = PreparedDialogs.load(prepared.folder).answers.shape[1]
-    encoder, words = _encoder(section, store), len(prepared.vocabulary)
-    told = {"vocabulary": words, "region_size": section.hidden_dim, "dropout": section.dropout, "max_words": longest}
-    if section.decoder == "lstm":
-        return DialogDecoder(encoder, DialogLstm(words=section.word_dim, **told))
-    sizes = {"hidden": section.hidden_dim, "layers": section.layers, "heads": section.heads}
-    return DialogDecoder(encoder, Transformer(encoder_layers=0, **sizes, **told))
+def _generator(settings: GeneratorSettings, prepared: Prepared, store: FeatureStore) -> DialogDecoder:
+    longest, words = PreparedDialogs.load(prepared.folder).answers.shape[1], len(prepared.vocabulary)
+    encoder, size = _encoder(settings, store), settings.hidden_dim
+    if settings.decoder == "lstm":
+        return DialogDecoder(encoder, DialogLstm(words, size, settings.word_dim, settings.dropout, longest))
+    assert settings.layers is not None
+    assert settings.heads is not None
+    return DialogDecoder(
+        encoder, Transformer(words, size, size, 0, settings.layers, settings.heads, settings.dropout, longest)
+    )

@@ -21,7 +21,7 @@ from pipeline.models.agent_files import KINDS, load_agent
 if TYPE_CHECKING:
     import torch
 
-    from pipeline.config.views import ParameterNode
+    from pipeline.config.schema import EvaluateSettings
 
 
 class DialogSlice(Slice):
@@ -32,7 +32,7 @@ class DialogSlice(Slice):
 
     def build_evaluation(
         self,
-        section: ParameterNode,
+        settings: EvaluateSettings,
         prepared: Prepared,
         store: FeatureStore,
         judges: Mapping[str, Path],
@@ -44,9 +44,9 @@ class DialogSlice(Slice):
         if rerank is not None:
             raise UserError("rerank: answers in dialogs are not drawn and ranked; take it out of the method's block")
         listening = {name: self._discriminator(folder) for name, folder in judges.items()}
-        names = section.candidate_rankers.plain().get(method, ())
+        names = settings.candidate_rankers.get(method, ())
         beside = {name: name if name in PRIORS else self._discriminator(pretrained / name) for name in names}
-        return DialogEvaluation(prepared, store, listening, section.beam, device, beside)
+        return DialogEvaluation(prepared, store, listening, settings.beam, device, beside)
 
     def _discriminator(self, folder: Path) -> Discriminator:
         known = KINDS | {kind.__name__: kind for kind in self.agents}

@@ -13,25 +13,23 @@ from pipeline.features.extractor import NetworkSettings
 from pipeline.models.dual_encoder import DualEncoder
 
 if TYPE_CHECKING:
-    from pipeline.config.views import ParameterNode
+    from pipeline.config.schema import PretrainedJudgeSettings
 
 
-def dual_encoder(section: ParameterNode, store: FeatureStore, device: torch.device) -> DualEncoder:
-    """Return the text tower of the network that the section names.
+def dual_encoder(settings: PretrainedJudgeSettings, store: FeatureStore, device: torch.device) -> DualEncoder:
+    """Return the text tower of the network that the settings name.
 
     Raises UserError where the features in `store` are not from that network's own image tower.
     """
-    network, seen = section.network, store.manifest["network"]
+    network, seen = settings.network, store.manifest["network"]
     if network != seen:
-        raise UserError(f"features.{section.features}.network: {seen}, but who looks at them is of {network}")
+        raise UserError(f"features.{settings.features}.network: {seen}, but who looks at them is of {network}")
     if store.manifest.get("vector"):
-        raise UserError(f"features.{section.features}.vector: must be null, the network's own, for who reads with it")
+        raise UserError(f"features.{settings.features}.vector: must be null, the network's own, for who reads with it")
     size = store.manifest["preprocessing"]["size"]
-    settings = NetworkSettings(
-        network, size if isinstance(size, int) else size[0], section.weights, section.options.plain()
-    )
-    whole = ClipNetwork(settings, device)
-    encoder = DualEncoder(whole.architecture, whole.options, section.features)
+    height = size if isinstance(size, int) else size[0]
+    whole = ClipNetwork(NetworkSettings(network, height, settings.weights, settings.options), device)
+    encoder = DualEncoder(whole.architecture, whole.options, settings.features)
     text = {name: value for name, value in whole.model.state_dict().items() if not name.startswith("visual.")}
     encoder.text.load_state_dict(text)
     return encoder.eval()

@@ -18,7 +18,7 @@ from pipeline.slices.evaluation_parts import EVALUATION
 from pipeline.workflow.slices import SLICES, find_owner, load_any_agent
 
 if TYPE_CHECKING:
-    from pipeline.config.views import ParameterNode
+    from pipeline.config.schema import EvaluateSettings
     from pipeline.workflow.stage import Stage
 
 
@@ -31,7 +31,7 @@ def load_speaker(folder: Path) -> Decoder:
 
 @contextmanager
 def build_evaluation(
-    section: ParameterNode,
+    settings: EvaluateSettings,
     stage: Stage,
     speaker: Decoder,
     prepared: Prepared,
@@ -43,26 +43,26 @@ def build_evaluation(
     `rerank`: the number of captions per image that the method's own listener ranks. Raises UserError for it where a
     slice's speaker does not support it.
     """
-    chosen, device = section.judges.plain(), stage.device
+    chosen, device = settings.judges, stage.device
     if found := find_owner(SLICES, [speaker]):
         pretrained, method = stage.root / "pretrained", str(stage.instance)
         own = {OWN: stage.model, ADAPTED: stage.model / "adapted"}
         folders = {name: own.get(which, pretrained / which) for name, which in chosen.items()}
-        yield found.build_evaluation(section, prepared, store, folders, pretrained, method, rerank, device)
+        yield found.build_evaluation(settings, prepared, store, folders, pretrained, method, rerank, device)
         return
-    gallery = section.hard_gallery
-    settings = EvaluationSettings(
-        beam=section.beam,
-        metrics=section.metrics,
+    gallery, sizes = settings.hard_gallery, settings.multi_sample
+    protocol = EvaluationSettings(
+        beam=settings.beam,
+        metrics=settings.metrics,
         judges=chosen,
-        no_repeat=section.no_repeat_ngram_size,
+        no_repeat=settings.no_repeat_ngram_size,
         hard_gallery=GallerySettings(gallery.similarity, gallery.images) if gallery else None,
-        multi_sample=MultiSample(**section.multi_sample) if section.multi_sample else None,
-        baselines=section.baselines.plain().get(stage.instance, ()),
+        multi_sample=MultiSample(sizes.samples, sizes.beams) if sizes else None,
+        baselines=settings.baselines.get(str(stage.instance), ()),
         rerank=rerank,
     )
     sources = JudgeSources(stage.model, stage.root, prepared, device)
-    with open_evaluation(settings, EVALUATION, sources, store) as opened:
+    with open_evaluation(protocol, EVALUATION, sources, store) as opened:
         yield opened
 
 

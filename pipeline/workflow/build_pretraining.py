@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.channels.scheduled_sampling import ScheduledSampling
 from pipeline.composition.method import Method
 from pipeline.composition.pretraining import listener_adaptation, listener_matching, teacher_forcing
+from pipeline.config.schema import ListenerSettings, MatchingSettings, SpeakerSettings
 from pipeline.data.batches import showings
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
@@ -27,74 +27,73 @@ from pipeline.workflow.slices import find_owner, load_any_agent
 if TYPE_CHECKING:
     import torch
 
-    from pipeline.config.views import ParameterNode
+    from pipeline.config.schema import PretrainSettings
 
 
 def build_pretraining(
-    section: ParameterNode, prepared: Prepared, store: FeatureStore, device: torch.device
+    settings: PretrainSettings, prepared: Prepared, store: FeatureStore, device: torch.device
 ) -> tuple[Method, CiderD | None]:
-    """Return the method that pretrains a speaker or a listener with the settings of its section.
+    """Return the method that pretrains a speaker or a listener with these settings.
 
     Also return CIDEr-D for captions of the validation split; None for listeners and for agents of a slice.
     """
     words = len(prepared.vocabulary)
     for each in TRAINING:
-        if each.trains(section):
-            return each.build_pretraining(section, prepared, store), None
-    if "architecture" in section:
-        schedule = section.scheduled_sampling
-        speaker = _speaker(section, prepared, store)
-        scheduled = None if schedule is None else ScheduledSampling(**schedule.plain())
-        method = teacher_forcing({"speaker": speaker}, scheduled, section.image_dropout)
+        if each.trains(settings):
+            return each.build_pretraining(settings, prepared, store), None
+    if isinstance(settings, SpeakerSettings):
+        speaker = _speaker(settings, prepared, store)
+        method = teacher_forcing({"speaker": speaker}, settings.scheduled_sampling, settings.image_dropout)
         return method, cider(prepared).to(device)
+    assert isinstance(settings, ListenerSettings)
     listener = Listener(
-        words, store.pooled_size, section.word_dim, section.hidden_dim, section.encoder, section.features
+        words, store.pooled_size, settings.word_dim, settings.hidden_dim, settings.encoder, settings.features
     )
-    shown = showings(prepared, prepared.rows("train"), section.optimisation.captions)
-    steps = max(1, sum(len(rows) // section.optimisation.batch for rows in shown))
-    score = _matching_score(section, listener, steps)
-    if section.vector_dropout or section.word_dropout:
+    shown = showings(prepared, prepared.rows("train"), settings.optimisation.captions)
+    steps = max(1, sum(len(rows) // settings.optimisation.batch for rows in shown))
+    score = _matching_score(settings, listener, steps)
+    if settings.vector_dropout or settings.word_dropout:
         unk = prepared.vocabulary.unk
-        if section.word_dropout and unk < 0:
+        if settings.word_dropout and unk < 0:
             raise UserError("word_dropout makes words UNK, which this vocabulary does not have: set it to 0")
-        score = InputDropout(score, section.vector_dropout, section.word_dropout, unk)
-    return listener_matching(listener, score, section.reduction), None
+        score = InputDropout(score, settings.vector_dropout, settings.word_dropout, unk)
+    return listener_matching(listener, score, settings.reduction), None
 
 
-def _speaker(section: ParameterNode, prepared: Prepared, store: FeatureStore) -> Decoder:
+def _speaker(settings: SpeakerSettings, prepared: Prepared, store: FeatureStore) -> Decoder:
     vocabulary, size = prepared.vocabulary, store.regions_shape[1]
-    if section.architecture != "hub":
-        architecture = ARCHITECTURES[section.architecture]
-        own = architecture.arguments(section) | {"dropout": section.dropout, "max_words": prepared.max_words}
+    if settings.architecture != "hub":
+        architecture = ARCHITECTURES[settings.architecture]
+        own = architecture.arguments(dict(settings)) | {"dropout": settings.dropout, "max_words": prepared.max_words}
         return architecture.load()(len(vocabulary), size, **own)
     if not isinstance(vocabulary, TokenizerVocabulary):
         raise UserError("architecture hub speaks its tokenizer's tokens: set prepare.tokenizer, run the prepare stage")
-    lora = section.lora.plain() if section.lora else None
-    speaker = HubDecoder.pretrained(section.model, vocabulary.numbers, prepared.max_words, section.dropout, lora)
+    lora = settings.lora.model_dump(mode="json") if settings.lora else None
+    speaker = HubDecoder.pretrained(str(settings.model), vocabulary.numbers, prepared.max_words, settings.dropout, lora)
     if speaker.region_size != size:
         raise UserError(
-            f"{section.model} sees regions of {speaker.region_size} numbers, and the features have {size}: set "
-            f"features.main.network to hub/{section.model} and run the features stage again"
+            f"{settings.model} sees regions of {speaker.region_size} numbers, and the features have {size}: set "
+            f"features.main.network to hub/{settings.model} and run the features stage again"
         )
     return speaker
 
 
-def _matching_score(section: ParameterNode, listener: Listener, steps_an_epoch: int) -> Score:
-    score = _plain_score(section, listener)
-    if isinstance(score, InfoNCE) or score.negatives == "all" or section.collapse_recovery is None:
+def _matching_score(settings: ListenerSettings, listener: Listener, steps_an_epoch: int) -> Score:
+    score = _plain_score(settings, listener)
+    if isinstance(score, InfoNCE) or score.negatives == "all" or settings.collapse_recovery is None:
         return score
-    recovery = section.collapse_recovery
-    return CollapseRecovery(score, section.warmup_epochs * steps_an_epoch, recovery.patience, recovery.steps)
+    recovery = settings.collapse_recovery
+    return CollapseRecovery(score, settings.warmup_epochs * steps_an_epoch, recovery.patience, recovery.steps)
 
 
-def _plain_score(section: ParameterNode, listener: Listener) -> InfoNCE | Hinge:
-    if section.objective == "infonce":
-        return InfoNCE(listener, section.temperature)
-    return Hinge(listener, section.margin, section.negatives)
+def _plain_score(settings: MatchingSettings, listener: Listener) -> InfoNCE | Hinge:
+    if settings.objective == "infonce":
+        return InfoNCE(listener, settings.temperature)
+    return Hinge(listener, settings.margin, settings.negatives)
 
 
 def build_adaptation(
-    section: ParameterNode, model: Path, root: Path, prepared: Prepared, device: torch.device
+    settings: MatchingSettings, model: Path, root: Path, prepared: Prepared, device: torch.device
 ) -> tuple[Method, CiderD | None]:
     """Return the method that adapts the pretrained listener below `root` to the frozen speaker in the folder `model`.
 
@@ -106,5 +105,5 @@ def build_adaptation(
         return found.build_adaptation(speaker, listener), None
     assert isinstance(speaker, Decoder)
     assert isinstance(listener, Listener)
-    method = listener_adaptation(speaker, listener, _plain_score(section, listener), section.reduction)
+    method = listener_adaptation(speaker, listener, _plain_score(settings, listener), settings.reduction)
     return method, cider(prepared).to(device)

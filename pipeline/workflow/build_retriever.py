@@ -32,7 +32,7 @@ from pipeline.runtime.checksums import check_checksums
 from pipeline.runtime.files import sha256, write_atomically
 
 if TYPE_CHECKING:
-    from pipeline.config.views import ParameterNode
+    from pipeline.config.schema import RetrieverSettings
 
 FOLDER, IMAGES, SETTINGS, WEIGHTS = "retriever", "images.safetensors", "settings.json", "weights.safetensors"
 AGAIN = "run the retriever stage again"
@@ -61,7 +61,7 @@ def retriever_files(root: Path) -> list[Path]:
 
 
 def make_rewards(
-    section: ParameterNode, root: Path, prepared: Prepared, device: torch.device
+    section: RetrieverSettings, root: Path, prepared: Prepared, device: torch.device
 ) -> tuple[Method, RewardModels, Settings]:
     """Build the reward models that the section names, with fresh heads, and the method that pretrains the heads."""
     models = {"retriever": section.model} | ({"judge": section.judge} if section.judge else {})

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.config.data_schema import MAIN
 from pipeline.config.load import load
+from pipeline.config.schema import Params
 from pipeline.config.views import StageParameters
 from pipeline.errors import UserError
 from pipeline.runtime.command import run_command
@@ -73,8 +74,14 @@ class Stage:
         return self.params.stage
 
     @property
+    def settings(self) -> Params:
+        """Return the settings, of which the stage can read those that dvc.yaml lists for it."""
+        settings: Params = self.params.settings
+        return settings
+
+    @property
     def seed(self) -> int:
-        return self.params.seed
+        return self.settings.seed
 
     @property
     def checkpoint_seconds(self) -> float:

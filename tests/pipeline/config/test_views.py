@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from every_method import METHODS
 from whole_profiles import profile_text
 
 from pipeline.config.load import load, method_settings
+from pipeline.config.schema import EvaluateSettings
 from pipeline.errors import UserError
 
 ROOT = Path(__file__).parents[3]
@@ -58,38 +60,37 @@ def hand_out(params, tmp_path):
 
 def test_a_stage_reads_what_is_listed_and_what_it_read_is_remembered(hand_out):
     view = hand_out("one")
-    assert view.seed == 1
-    assert view.train.objective["margin"] == 0.2
-    assert view.evaluate.metrics == ("BLEU", "METEOR", "ROUGE-L", "CIDEr")
-    assert view.read == {"seed", "train.objective.margin", "evaluate.metrics"}
-    assert dict(view.features.main.options) == {"pad_type": "same"}
-    assert "features.main.options.pad_type" in view.read
+    settings = view.settings
+    assert settings.seed == 1
+    assert settings.train.objective.margin == 0.2
+    assert view.read == {"seed", "train.objective.margin"}
+    assert settings.evaluate.metrics == ("BLEU", "METEOR", "ROUGE-L", "CIDEr")
+    assert isinstance(settings.evaluate, EvaluateSettings)
+    assert settings.features["main"].options == {"pad_type": "same"}
+    assert view.read == {"seed", "train.objective.margin", "evaluate", "features.main.options"}
 
 
 def test_a_stage_cannot_read_what_is_not_listed(hand_out):
     view = hand_out("one")
+    settings = view.settings
     for read, key in [
-        (lambda: view.report, "report"),
-        (lambda: view.report.images, "report"),
-        (lambda: view["sweep"], "sweep"),
-        (lambda: view.train.optimisation, "train.optimisation"),
-        (lambda: view.train.objective.cross_entropy_weight, "train.objective.cross_entropy_weight"),
-        (lambda: view.features.main.network, "features.main.network"),
-        (lambda: hand_out("each", "luo").methods.mle, "methods.mle"),
-        (lambda: hand_out("role", "speaker").pretrain.listener, "pretrain.listener"),
+        (lambda: settings.report, "report"),
+        (lambda: settings.train.optimisation, "train.optimisation"),
+        (lambda: settings.train.objective.cross_entropy_weight, "train.objective.cross_entropy_weight"),
+        (lambda: settings.features["main"].network, "features.main.network"),
+        (lambda: settings.features["judge"], "features.judge"),
+        (lambda: hand_out("each", "luo").settings.methods["mle"], "methods.mle"),
+        (lambda: hand_out("role", "speaker").settings.pretrain["listener"], "pretrain.listener"),
     ]:
         with pytest.raises(UserError, match=rf"may not read {key}: list it under params of \w+ in dvc.yaml"):
             read()
     assert view.read == set()
 
 
-def test_a_section_shows_only_what_is_listed_in_it(hand_out):
-    view = hand_out("one")
-    assert list(view) == ["seed", "features", "train", "evaluate"]
-    assert list(view.train) == ["objective"]
-    assert view.train.objective.plain() == {"margin": 0.2}
-    assert "cross_entropy_weight" not in view.train.objective
-    assert list(hand_out("each", "luo").methods) == ["luo"]
+def test_settings_that_are_listed_in_part_have_no_private_names_and_can_be_copied(hand_out):
+    train = hand_out("one").settings.train
+    assert not hasattr(train, "_private")
+    assert copy(train).objective.margin == 0.2
 
 
 def test_records_and_digests_hold_all_that_is_listed_and_count_as_no_reading(hand_out):
@@ -109,13 +110,14 @@ def test_records_and_digests_hold_all_that_is_listed_and_count_as_no_reading(han
         "evaluate.multi_sample",
         "evaluate.splits",
     }
+    assert list(view.plain()) == ["seed", "features", "train", "evaluate"]
     assert view.plain()["train"] == {"objective": {"margin": 0.2}}
     assert view.read == set()
 
 
 def test_a_misspelt_parameter_is_told_with_what_there_is(hand_out):
-    with pytest.raises(UserError, match=r"each@luo: no parameter train.objective.margn; did you mean margin\?"):
-        _ = hand_out("each", "luo").train.objective.margn
+    with pytest.raises(UserError, match=r"one: no parameter train.objective.margn; did you mean margin\?"):
+        _ = hand_out("one").settings.train.objective.margn
 
 
 @pytest.mark.parametrize(
@@ -136,19 +138,19 @@ def test_stages_and_instances_that_are_not_there_are_told(hand_out, stage, insta
 
 
 def test_a_methods_own_train_values_lie_over_the_train_section(hand_out):
-    luo_ = method_settings(hand_out("each", "luo"), "luo")
+    luo_ = method_settings(hand_out("each", "luo").settings, "luo")
     assert luo_.composition is METHODS["luo"]
     own = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))["methods"]["luo"]["lambda"]
     assert luo_.arguments == {"lam": own}
     assert luo_.shown == {"lambda": own}
     assert (luo_.objective.margin, luo_.objective.negatives) == (0.7, "hardest")
-    assert method_settings(hand_out("each", "mle"), "mle").objective.margin == 0.2
+    assert method_settings(hand_out("each", "mle").settings, "mle").objective.margin == 0.2
 
 
 def test_the_settings_of_a_method_read_every_listed_parameter(hand_out):
     view = hand_out("each", "luo")
-    method_settings(view, "luo")
-    assert view.read == set(view.flat())
+    method_settings(view.settings, "luo")
+    assert view.read == set(view.listed)
 
 
 # The stages' command line

@@ -11,6 +11,7 @@ from by_hand import losses_of
 from small_dialogs import REGION, REGIONS, prepared_dialogs, raw_dialogs
 
 from pipeline.composition.objective import Objective
+from pipeline.config.schema import DiscriminatorSettings, GeneratorSettings, MatchingSettings
 from pipeline.dialog.composition.answer_preference import NPairScore, PairwiseScore
 from pipeline.dialog.construction import DialogTraining
 from pipeline.dialog.data.prepared_dialogs import DialogLengths, PreparedDialogs
@@ -33,20 +34,14 @@ pretraining = DialogTraining().build_pretraining
 CPU = torch.device("cpu")
 
 
-class Section(dict):
-    """A section of params.yaml: keys are attributes, too."""
-
-    __getattr__ = dict.__getitem__
-
-
-def section(**options: Any) -> Section:
-    both = {"word_dim": 6, "hidden_dim": 8, "dropout": 0.25, "history": True, "image": True}
-    encoder = {"encoder": "hciae", "region_positions": False, "round_positions": None}
-    return Section(both | encoder | options)
-
-
 LISTENER = {"answer": "last", "encode_eos": True, "sampled_options": 2, "batch_negatives": 3, "norm_penalty": 0.125}
 SPEAKER = {"decoder": "lstm"}
+
+
+def settings_of(**options: Any) -> GeneratorSettings | DiscriminatorSettings:
+    both = {"word_dim": 6, "hidden_dim": 8, "dropout": 0.25, "features": "main", "encoder": "hciae"}
+    kind = GeneratorSettings if "decoder" in options else DiscriminatorSettings
+    return kind(**both | options, optimisation=Optimisation(1))
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +52,7 @@ def made(tmp_path_factory):
 @pytest.mark.parametrize(("name", "kind"), [("hciae", Hciae), ("lf", LateFusion), ("hre", Hierarchical)])
 @pytest.mark.parametrize("told", [{}, {"history": False}, {"image": False}, {"region_positions": True}], ids=str)
 def test_a_discriminator_has_the_settings_of_its_section(made, name, kind, told):
-    method = pretraining(section(encoder=name, **told, **LISTENER), *made)
+    method = pretraining(settings_of(encoder=name, **told, **LISTENER), *made)
     assert list(method.agents) == ["listener"]
     model = method.agents["listener"]
     assert isinstance(model, Discriminator)
@@ -73,12 +68,14 @@ def test_a_discriminator_has_the_settings_of_its_section(made, name, kind, told)
 
 
 def test_attention_over_an_answer_and_the_order_of_rounds_where_asked(made):
-    model = pretraining(section(**LISTENER | {"answer": "attention", "encode_eos": False}, round_positions=True), *made)
+    model = pretraining(
+        settings_of(**LISTENER | {"answer": "attention", "encode_eos": False}, round_positions=True), *made
+    )
     listener = model.agents["listener"]
     assert listener.inner is not None
     assert listener.hears_end is False
     assert listener.encoder.ago is not None
-    without = pretraining(section(**LISTENER, round_positions=False), *made).agents["listener"]
+    without = pretraining(settings_of(**LISTENER, round_positions=False), *made).agents["listener"]
     assert without.encoder.ago is None
 
 
@@ -86,7 +83,7 @@ def test_attention_over_an_answer_and_the_order_of_rounds_where_asked(made):
 def test_a_generator_answers_as_long_as_answers_are(made, decoder, kind):
     sizes = {"layers": 2, "heads": 2} if decoder == "transformer" else {}
     words = 8 if decoder == "transformer" else 6
-    method = pretraining(section(decoder=decoder, **sizes, word_dim=words), *made)
+    method = pretraining(settings_of(decoder=decoder, **sizes, word_dim=words), *made)
     speaker = method.agents["speaker"]
     assert isinstance(speaker, DialogDecoder)
     assert isinstance(speaker.inner, kind)
@@ -101,7 +98,7 @@ def test_a_generator_answers_as_long_as_answers_are(made, decoder, kind):
 
 def test_dialogs_train_on_the_training_split_and_rank_the_validation_split(made):
     prepared, store = made
-    method = build_pretraining(section(**SPEAKER), prepared, store, CPU)[0]
+    method = build_pretraining(settings_of(**SPEAKER), prepared, store, CPU)[0]
     training = build_training(method, None, Optimisation(1, 2), prepared, store, 3, CPU)
     train, held_out = (prepared.rows(split).tolist() for split in ("train", "val"))
     assert sorted({int(i) for batch in training.batches.epoch(0) for i in batch.images}) == train
@@ -116,14 +113,14 @@ def test_dialogs_train_on_the_training_split_and_rank_the_validation_split(made)
     assert [batch.images[::3].tolist() for batch in other.batches.epoch(0)] != order[0]
     found = validate()
     assert {"MRR", "R@1", "R@5", "R@10", "mean_rank"} <= set(found)
-    listening = build_pretraining(section(**LISTENER), prepared, store, CPU)[0]
+    listening = build_pretraining(settings_of(**LISTENER), prepared, store, CPU)[0]
     validate = build_training(listening, None, Optimisation(1, 2), prepared, store, 3, CPU).validate
     assert (validate.speaker, validate.listener) == (None, listening.agents["listener"])
 
 
 def test_agents_of_dialogs_belong_to_the_slice(made, toy):
-    speaker = pretraining(section(**SPEAKER), *made).agents["speaker"]
-    listener = pretraining(section(**LISTENER), *made).agents["listener"]
+    speaker = pretraining(settings_of(**SPEAKER), *made).agents["speaker"]
+    listener = pretraining(settings_of(**LISTENER), *made).agents["listener"]
     agents = toy.agents()
     assert isinstance(find_owner(TRAINING, [speaker]), DialogTraining)
     assert isinstance(find_owner(TRAINING, [agents.speaker, listener]), DialogTraining)
@@ -134,10 +131,10 @@ def test_joint_training_and_adaptation_begin_from_the_agents_that_were_pretraine
     prepared, store = made
     torch.manual_seed(5)
     agents = {
-        "pretrained/speaker": {"speaker": pretraining(section(**SPEAKER), prepared, store).agents["speaker"]},
-        "pretrained/other": {"speaker": pretraining(section(**SPEAKER), prepared, store).agents["speaker"]},
-        "pretrained/listener": {"listener": pretraining(section(**LISTENER), prepared, store).agents["listener"]},
-        "models/g": {"speaker": pretraining(section(**SPEAKER), prepared, store).agents["speaker"]},
+        "pretrained/speaker": {"speaker": pretraining(settings_of(**SPEAKER), prepared, store).agents["speaker"]},
+        "pretrained/other": {"speaker": pretraining(settings_of(**SPEAKER), prepared, store).agents["speaker"]},
+        "pretrained/listener": {"listener": pretraining(settings_of(**LISTENER), prepared, store).agents["listener"]},
+        "models/g": {"speaker": pretraining(settings_of(**SPEAKER), prepared, store).agents["speaker"]},
     }
     for name, each in agents.items():
         save_agents(tmp_path / name / "weights.safetensors", each)
@@ -156,7 +153,8 @@ def test_joint_training_and_adaptation_begin_from_the_agents_that_were_pretraine
     assert {term.name: term.weight for term in method.terms} == {
         "discriminability": 1.0, "likelihood": 0.25, "listening": 1.0
     }  # fmt: skip
-    adapted, scorer = build_adaptation(section(), tmp_path / "models/g", tmp_path, prepared, CPU)
+    matching = MatchingSettings(objective="infonce", margin=0.2, temperature=0.1, negatives="all")
+    adapted, scorer = build_adaptation(matching, tmp_path / "models/g", tmp_path, prepared, CPU)
     assert scorer is None
     assert same(adapted.agents["speaker"], "models/g", "speaker")
     assert same(adapted.agents["listener"], "pretrained/listener", "listener")

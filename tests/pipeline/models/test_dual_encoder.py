@@ -11,7 +11,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch.nn.functional import normalize
 
-from pipeline.config.views import StageParameters
+from pipeline.config.schema import PretrainedJudgeSettings
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.errors import UserError
 from pipeline.evaluation.judges import JudgedCaptions, TextJudge
@@ -50,12 +50,7 @@ def clip(tmp_path_factory):
         store.manifest.update(network.description)
         store.write(np.arange(3), seen.pooled.numpy(), seen.regions.numpy())
     section["features"] = "clip"
-    return (
-        StageParameters({"clip": section}, ("clip",), "pretrain@clip").clip,
-        FeatureStore(folder),
-        network,
-        seen.pooled,
-    )
+    return PretrainedJudgeSettings(**section), FeatureStore(folder), network, seen.pooled
 
 
 def test_texts_and_images_are_clips_own_also_once_they_were_written(clip, tmp_path):

@@ -21,6 +21,7 @@ from whole_profiles import profile, profile_text
 from pipeline.composition.joint import Agents, Objective
 from pipeline.composition.pretraining import listener_matching
 from pipeline.config.load import load
+from pipeline.config.schema import ListenerSettings, MatchingSettings, RecoverySettings, RetrieverSettings
 from pipeline.data.batches import Batches
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.data.prepared import Prepared
@@ -49,7 +50,6 @@ from stages import prepare
 
 ROOT = Path(__file__).parents[3]
 CPU = torch.device("cpu")
-ROLES = ("speaker", "listener")
 TRAINING = [["a red ball", "red ball"], ["a blue ball"], ["a red dog"], ["a ball", "the ball"]]
 HELD_OUT = [["a red dog on grass"], ["a dog"]]
 OTHERS = [["a ball"], ["the dog"], ["red red ball"], ["a blue blue dog"]]
@@ -155,8 +155,8 @@ def same(agent: torch.nn.Module, folder: Path, role: str) -> bool:
 
 
 def test_the_pretrained_listener_gets_used_to_a_method_s_speaker(models, data):
-    section = SimpleNamespace(objective="hinge", margin=0.2, negatives="hardest", reduction="sum")
-    method, _ = build_adaptation(section, models / "models/luo", models, data, CPU)
+    settings = MatchingSettings(objective="hinge", margin=0.2, temperature=0.1, negatives="hardest", reduction="sum")
+    method, _ = build_adaptation(settings, models / "models/luo", models, data, CPU)
     agents = method.agents
     assert [term.estimator.reduction for term in method.terms] == ["sum"]
     assert same(agents["listener"], models / "pretrained/listener", "listener")
@@ -167,9 +167,8 @@ def test_a_speaker_without_attention_and_a_summed_hinge_are_built_from_params(mo
     """From the words of params.yaml to the networks, as the stage builds them."""
     (tmp_path / "params.yaml").write_text(profile_text("scenes_lstm"))
     parameters = load(tmp_path / "params.yaml", ["pretrain.speaker.hidden_dim=6", "pretrain.listener.reduction=sum"])
-    roles = {name: parameters.for_stage("pretrain", name, dvc_yaml=ROOT / "dvc.yaml").pretrain[name] for name in ROLES}
     store = FeatureStore(models / "features/main")
-    method, scorer = build_pretraining(roles["speaker"], data, store, CPU)
+    method, scorer = build_pretraining(parameters.pretrain["speaker"], data, store, CPU)
     found = method.agents["speaker"]
     assert isinstance(found, PooledLstm)
     assert found.arguments == {
@@ -181,7 +180,7 @@ def test_a_speaker_without_attention_and_a_summed_hinge_are_built_from_params(mo
         "max_words": 4,
     }
     assert scorer is not None
-    method, _ = build_pretraining(roles["listener"], data, store, CPU)
+    method, _ = build_pretraining(parameters.pretrain["listener"], data, store, CPU)
     assert [term.estimator.reduction for term in method.terms] == ["sum"]
 
 
@@ -263,33 +262,13 @@ def test_images_are_masked_as_often_as_the_method_says(agents, models, data):
         assert float((~there).float().mean()) == pytest.approx(share, abs=0.08)
 
 
-class Section(dict):
-    """A section of params.yaml: keys are attributes, too."""
-
-    __getattr__ = dict.__getitem__
-
-
-def pretrained_listener(data, models, optimisation=None, **options):
+def pretrained_listener(data, models, captions="one", batch=2, **options):
     """The method that pretrains a listener with these options."""
-    given = {
-        "word_dim": 4,
-        "hidden_dim": 6,
-        "encoder": "gru",
-        "features": "main",
-        "vector_dropout": 0.0,
-        "word_dropout": 0.0,
-    }
-    given |= {
-        "objective": "hinge",
-        "margin": 0.3,
-        "negatives": "hardest",
-        "temperature": 0.2,
-        "collapse_recovery": None,
-    }
-    given |= {"warmup_epochs": 0, "reduction": "mean"}
-    shown = Section({"captions": "one", "batch": 2} | (optimisation or {}))
-    section = Section(given | options, optimisation=shown)
-    return build_pretraining(section, data, FeatureStore(models / "features" / "main"), CPU)[0]
+    given = {"features": "main", "encoder": "gru", "word_dim": 4, "hidden_dim": 6, "warmup_epochs": 0, "seed": 0}
+    given |= {"objective": "hinge", "margin": 0.3, "negatives": "hardest", "temperature": 0.2}
+    optimisation = Optimisation(1, batch, captions)
+    settings = ListenerSettings(**given | options, optimisation=optimisation)
+    return build_pretraining(settings, data, FeatureStore(models / "features" / "main"), CPU)[0]
 
 
 def test_a_listener_learns_by_the_objective_of_its_section(data, models):
@@ -303,7 +282,9 @@ def test_a_listener_learns_by_the_objective_of_its_section(data, models):
     assert term.score == InfoNCE(made.agents["listener"], 0.2)
     assert made.agents["listener"].parts == 2
     (term,) = (
-        made := pretrained_listener(data, models, negatives="all", collapse_recovery=Section(patience=3, steps=2))
+        made := pretrained_listener(
+            data, models, negatives="all", collapse_recovery=RecoverySettings(patience=3, steps=2)
+        )
     ).terms
     assert term.score == Hinge(made.agents["listener"], 0.3, "all")
 
@@ -311,10 +292,8 @@ def test_a_listener_learns_by_the_objective_of_its_section(data, models):
 @pytest.mark.parametrize(("captions", "batch", "steps"), [("one", 2, 2), ("all", 2, 3), ("one", 3, 1), ("one", 9, 1)])
 def test_a_warm_up_lasts_as_many_steps_as_its_epochs_have(data, models, captions, batch, steps):
     """Four images of the training split have six captions: in batches of two, two steps an epoch, or three."""
-    recover = Section(patience=7, steps=11)
-    method = pretrained_listener(
-        data, models, {"captions": captions, "batch": batch}, collapse_recovery=recover, warmup_epochs=5
-    )
+    recover = RecoverySettings(patience=7, steps=11)
+    method = pretrained_listener(data, models, captions, batch, collapse_recovery=recover, warmup_epochs=5)
     (term,) = method.terms
     score = term.score
     assert isinstance(score, CollapseRecovery)
@@ -334,10 +313,10 @@ def evaluation(models, data, method: str, rerank: int | None = None, *options: s
     (models / "params.yaml").write_text(profile_text("scenes"))
     judges = "evaluate.judges={own: own, used: adapted, pretrained: listener, other: judge}"
     common = [judges, "evaluate.metrics=[CIDEr]", *options]
-    section = load(models / "params.yaml", common).for_stage("evaluate", method, dvc_yaml=ROOT / "dvc.yaml").evaluate
+    settings = load(models / "params.yaml", common).evaluate
     stage = SimpleNamespace(model=models / "models/luo", root=models, device=CPU, instance=method)
     store = FeatureStore(models / "features/main")
-    with build_evaluation(section, stage, speaker(0), data, store, rerank) as found:
+    with build_evaluation(settings, stage, speaker(0), data, store, rerank) as found:
         return found
 
 
@@ -403,9 +382,7 @@ class Reads(DualEncoder):
 
 
 def test_a_retriever_that_would_cut_off_captions_is_refused(models, data, monkeypatch):
-    section = SimpleNamespace(
-        model="listener", judge=None, temperature=0.1, beam=1, no_repeat_ngram_size=None, optimisation=Optimisation(1)
-    )
+    settings = RetrieverSettings(model="listener", speaker="speaker", temperature=0.1, optimisation=Optimisation(1))
     monkeypatch.setattr(build_retriever, "_encoder", lambda root, name: Reads())
     with pytest.raises(UserError, match="a caption has 6 tokens, and the text encoder takes 4: “"):
-        build_retriever.make_rewards(section, models, data, CPU)
+        build_retriever.make_rewards(settings, models, data, CPU)

@@ -42,7 +42,7 @@ def work(out: str, *options: str, method: str = "luo", meanwhile: Callable[[], o
         stage.out.mkdir(parents=True, exist_ok=True)
         for name in NAMES:
             (stage.out / name).write_text(
-                f"{name} {stage.params.methods[method]['lambda']} {Path('data/input').read_text()}"
+                f"{name} {stage.settings.methods[method]['lambda']} {Path('data/input').read_text()}"
             )
 
     arguments = ["--method", method, "--out", out, *options]

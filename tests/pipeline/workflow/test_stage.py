@@ -48,7 +48,7 @@ def test_a_stage_knows_its_instance_seed_and_folders(workplace):
     assert (stage.title, stage.instance, stage.seed) == ("train@luo", "luo", 1)
     assert (stage.out, stage.root) == (Path("data/models/luo"), Path("data"))
     changed = stage_of("train", "--method", "luo", "--seed", "3", "--set", "methods.luo.lambda=0.5", "--out", "x")
-    assert (changed.seed, changed.params.methods.luo["lambda"], changed.out) == (3, 0.5, Path("x"))
+    assert (changed.seed, changed.settings.methods["luo"]["lambda"], changed.out) == (3, 0.5, Path("x"))
     assert stage_of("evaluate", "--method", "luo").model == Path("data/models/luo")
     assert stage_of("evaluate", "--method", "luo", "--model", "y").model == Path("y")
     assert stage_of("pretrain", "--role", "judge").out == Path("data/pretrained/judge")
