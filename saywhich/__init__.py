@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 from pipeline.runtime.extras import naming_extras
 
 if TYPE_CHECKING:
+    from saywhich.bagging.bag_search import PhotoBags
     from saywhich.judging.judgement import Judgement
     from saywhich.model import Caption, Model, SearchHit
 
-__all__ = ["Caption", "Model", "SearchHit", "judge", "load"]
+__all__ = ["Caption", "Model", "SearchHit", "bags", "judge", "load"]
 
 Captions = str | Path | Mapping[str, "str | Sequence[str]"]
 """A caption file of any form that `saywhich judge` reads, or captions by file."""
@@ -67,6 +68,28 @@ def judge(
 
         options = JudgeOptions(judges, hard, neighbours, galleries, near_duplicates, instances, ids, metrics)
         return judge_captions([captions], images, references, options)
+
+
+def bags(
+    folder: str | Path,
+    *,
+    size: int = 5,
+    neighbours: str = "thumbnail",
+    least: float = 0.0,
+    most: int | None = None,
+) -> PhotoBags:
+    """Group the photos in and below `folder` into bags of look-alikes; each photo is in at most one.
+
+    The arguments are the options of the command `saywhich bags`; docs/judging_tools.md describes them. Raises UserError
+    in one line for an unknown encoder, and for fewer distinct photos than a bag holds.
+
+    >>> found = saywhich.bags("photos", size=5)  # doctest: +SKIP
+    >>> saywhich.judge("captions.json", "photos", galleries=found.galleries)  # doctest: +SKIP
+    """
+    with naming_extras():
+        from saywhich.bagging.bag_search import find_bags
+
+        return find_bags(Path(folder), size, neighbours, least, most)
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,4 @@
-"""The command line: `saywhich caption`, `find`, `judge`, `export`, `serve` and `study`; `--help` describes each."""
+"""The command line: `saywhich caption`, `find`, `judge` and others; `--help` describes each."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ COMMANDS = {
     "caption": "say what makes each photo this one",
     "find": "find photos by words",
     "judge": "say how distinctive captions are, by judges that did not write them",
+    "bags": "find groups of look-alike photos, on which captions are tested",
     "export": "write a trained model into a folder that works anywhere",
     "serve": "a page for photos of one's own, on this machine",
     "study": "let people judge captions, and read what they say",

@@ -1,0 +1,114 @@
+"""Hard bags of a folder's photos by the embeddings of any encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pipeline.errors import UserError
+from saywhich.bagging.bag_formation import earlier_duplicates, form_bags
+from saywhich.judging.judge_sources import open_encoder
+from saywhich.judging.photo_vectors import encode_gallery
+from saywhich.judging.thumbnails import Thumbnails
+from saywhich.photos import photo_files
+
+RULE = "no mean colour of 8 × 8 cells differs by more than 3 % of the range; the first photo by name is kept"
+
+
+@dataclass(frozen=True)
+class PhotoBag:
+    """Look-alike photos: the first, then the others, and the cosines of their embeddings with the first's."""
+
+    photos: tuple[Path, ...]
+    cosines: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class PhotoBags:
+    """Bags of a folder, the tightest first, and the photos that are in none."""
+
+    folder: Path
+    encoder: str
+    size: int
+    bags: Sequence[PhotoBag]
+    near_duplicates: Sequence[tuple[Path, Path]]  # a photo that was removed, and the one that was kept
+    left: Sequence[Path]
+
+    @property
+    def photos(self) -> int:
+        """Return the number of photos that could be read."""
+        return sum(len(bag.photos) for bag in self.bags) + len(self.near_duplicates) + len(self.left)
+
+    @property
+    def summary(self) -> str:
+        """Return the counts in one sentence."""
+        removed = f"{len(self.near_duplicates):,} near-duplicates removed"
+        return (
+            f"{self.photos:,} photos, {removed}; {len(self.bags):,} bags of {self.size} look-alikes by {self.encoder}, "
+            f"{len(self.left):,} photos in no bag"
+        )
+
+    def name(self, photo: Path) -> str:
+        """Return a photo's path below the folder."""
+        return photo.relative_to(self.folder).as_posix()
+
+    @property
+    def galleries(self) -> Mapping[str, Sequence[str]]:
+        """Return the other photos of each photo's bag, the form of `saywhich judge --galleries`."""
+        return {
+            self.name(photo): [self.name(other) for other in bag.photos if other != photo]
+            for bag in self.bags
+            for photo in bag.photos
+        }
+
+    def record(self) -> dict[str, Any]:
+        """Return the bags and counts as values of JSON."""
+        return {
+            "photos": self.photos,
+            "encoder": self.encoder,
+            "size": self.size,
+            "near_duplicate_rule": RULE,
+            "near_duplicates": [[self.name(removed), self.name(kept)] for removed, kept in self.near_duplicates],
+            "in_no_bag": [self.name(photo) for photo in self.left],
+            "bags": [
+                {"photos": [self.name(photo) for photo in bag.photos], "cosines": list(bag.cosines)}
+                for bag in self.bags
+            ],
+        }
+
+
+def find_bags(folder: Path, size: int, neighbours: str, least: float, most: int | None) -> PhotoBags:
+    """Return bags of `size` look-alike photos in and below `folder`, at most `most`, by the encoder `neighbours`.
+
+    Bags contain no near-duplicates; each photo is in at most one bag. Raises UserError for a size below 2, for fewer
+    distinct photos than a bag holds, and for an unknown encoder.
+    """
+    if size < 2:
+        raise UserError(f"--size {size}: a bag holds 2 photos or more")
+    if most is not None and most < 1:
+        raise UserError(f"--most {most}: give 1 or more")
+    if not folder.is_dir():
+        raise UserError(f"{folder}: is no folder; give a folder of photos")
+    encoder = open_encoder(neighbours)
+    thumbnails = encode_gallery(Thumbnails(), photo_files([folder]))
+    duplicates = earlier_duplicates(torch.from_numpy(thumbnails.vectors))
+    distinct = np.flatnonzero(duplicates < 0)
+    if len(distinct) < size:
+        raise UserError(f"{folder}: {len(distinct)} distinct photos; a bag of --size {size} needs as many")
+    files = [thumbnails.files[row] for row in distinct]
+    found = encode_gallery(encoder, files)
+    if list(found.files) != files:
+        raise UserError(f"--neighbours {neighbours}: cannot read {len(files) - len(found.files)} of the photos")
+    formed = form_bags(torch.from_numpy(found.vectors), size, least)
+    bags = [
+        PhotoBag(tuple(files[row] for row in members), tuple(cosines))
+        for members, cosines in zip(formed.members.tolist()[:most], formed.cosines.tolist()[:most], strict=True)
+    ]
+    inside = {photo for bag in bags for photo in bag.photos}
+    removed = [(thumbnails.files[row], thumbnails.files[of]) for row, of in enumerate(duplicates.tolist()) if of >= 0]
+    return PhotoBags(folder, encoder.name, size, bags, removed, [file for file in files if file not in inside])

@@ -1,0 +1,57 @@
+"""saywhich bags FOLDER: groups of look-alike photos, on which captions and retrievers are tested."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+
+def add(parser: ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("folder", metavar="FOLDER", help="the photos, in and below this folder")
+    parser.add_argument("--size", type=int, default=5, metavar="N", help="photos in a bag; default: %(default)s")
+    parser.add_argument(
+        "--neighbours",
+        default="thumbnail",
+        metavar="NAME",
+        help="the encoder whose nearest photos make a bag: thumbnail (no weights), a folder that saywhich export wrote "
+        "(works offline), another judge's name, or a network of timm; default: %(default)s",
+    )
+    parser.add_argument(
+        "--least",
+        type=float,
+        default=0.0,
+        metavar="COSINE",
+        help="the least cosine of a bag's first photo with the others, −1 … 1; default: %(default)s",
+    )
+    parser.add_argument("--most", type=int, metavar="N", help="how many bags, the tightest; default: all")
+    parser.add_argument("--json", metavar="OUT", help="write the bags, near-duplicates and counts there, too")
+    parser.add_argument("--galleries", metavar="OUT", help="write the bags for saywhich judge --galleries, too")
+    parser.add_argument("--html", metavar="OUT", help="write a contact sheet there, too")
+
+
+def run(options: Namespace) -> int:
+    """Print the counts and a line per bag, the tightest first: its least cosine and its photos."""
+    import saywhich
+    from pipeline.errors import one_line
+    from saywhich.judging.score_files import write_json
+
+    found = saywhich.bags(
+        options.folder,
+        size=options.size,
+        neighbours=options.neighbours,
+        least=options.least,
+        most=options.most,
+    )
+    print(found.summary)
+    for bag in found.bags:
+        print(f"{bag.cosines[-1]:.3f}", *(one_line(found.name(photo)) for photo in bag.photos), sep="\t")
+    if options.json:
+        write_json(Path(options.json), found.record())
+    if options.galleries:
+        write_json(Path(options.galleries), dict(found.galleries))
+    if options.html:
+        from saywhich.bagging.bag_page import write_bag_page
+
+        write_bag_page(Path(options.html), found)
+    return 0

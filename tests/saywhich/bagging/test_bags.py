@@ -1,0 +1,120 @@
+"""Bags of look-alike photos: their formation by hand and by definition, near-duplicates, files, page and command."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import saywhich
+from pipeline.errors import UserError
+from saywhich.bagging import bag_formation
+from saywhich.bagging.bag_formation import earlier_duplicates, form_bags
+from saywhich.cli import main
+from saywhich.judging.thumbnails import COLOURS, SAME
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch):
+    """Two kinds of look-alikes, three photos each; a copy of a1 with other pixels; a photo of its own kind."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "photos"
+    (folder / "below").mkdir(parents=True)
+    ramp = np.linspace(0, 1, 64)
+    kinds = {"a": np.tile(ramp, (64, 1)), "b": np.tile(ramp[:, None], (1, 64)), "c": np.eye(64)}
+    shades = {"a1": 1.0, "a2": 0.9, "below/a3": 0.8, "b1": 1.0, "b2": 0.9, "b3": 0.8, "c": 1.0, "a1_again": 0.98}
+    for name, shade in shades.items():
+        kind = kinds[name.split("/")[-1][0]]
+        pixels = (255 * shade * np.stack([kind, kind / 2, kind / 3], 2)).astype(np.uint8)
+        Image.fromarray(pixels).save(folder / f"{name}.png")
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def test_look_alikes_share_a_bag_and_near_duplicates_are_removed(photos):
+    found = saywhich.bags("photos", size=3, least=0.5)
+    assert {frozenset(map(found.name, bag.photos)) for bag in found.bags} == {
+        frozenset({"a1.png", "a2.png", "below/a3.png"}),
+        frozenset({"b1.png", "b2.png", "b3.png"}),
+    }
+    assert [tuple(map(found.name, pair)) for pair in found.near_duplicates] == [("a1_again.png", "a1.png")]
+    assert [found.name(photo) for photo in found.left] == ["c.png"]
+    assert found.summary == (
+        "8 photos, 1 near-duplicates removed; 2 bags of 3 look-alikes by thumbnail, 1 photos in no bag"
+    )
+
+
+def test_the_command_writes_bags_galleries_and_a_page(photos, capsys):
+    out = [word for name in ("json", "galleries", "html") for word in (f"--{name}", f"out.{name}")]
+    assert main(["bags", "photos", "--size", "3", "--most", "1", *out]) == 0
+    _, bag = capsys.readouterr().out.splitlines()
+    record = json.loads((photos.parent / "out.json").read_text())
+    assert record["photos"] == 8
+    assert record["near_duplicates"] == [["a1_again.png", "a1.png"]]
+    assert bag.split("\t")[1:] == record["bags"][0]["photos"]
+    assert record["in_no_bag"] == sorted(
+        {"a1.png", "a2.png", "b1.png", "b2.png", "b3.png", "c.png", "below/a3.png"} - set(record["bags"][0]["photos"]),
+        key=lambda name: ("/" in name, name),
+    )
+    galleries = json.loads((photos.parent / "out.galleries").read_text())
+    assert all(sorted([name, *others]) == sorted(record["bags"][0]["photos"]) for name, others in galleries.items())
+    page = (photos.parent / "out.html").read_text()
+    assert page.count("<img") == page.count('src="data:image/jpeg;base64,') == 3
+    assert "http" not in page.replace("http-equiv", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"size": 1}, "--size 1: a bag holds 2 photos or more"),
+        ({"size": 8}, "photos: 7 distinct photos; a bag of --size 8 needs as many"),
+        ({"most": 0}, "--most 0: give 1 or more"),
+    ],
+)
+def test_bags_that_cannot_be_are_one_line(photos, options, said):
+    with pytest.raises(UserError, match="^" + said):
+        saywhich.bags("photos", **options)
+
+
+def test_bags_by_hand():
+    # angles of unit vectors in degrees; their mean is 0 with the opposite of each
+    angles = torch.tensor([0.0, 10, 24, 90, 97, 180, 190, 204, 270, 277], dtype=torch.float64).deg2rad()
+    found = form_bags(torch.stack([angles.cos(), angles.sin()], 1), 2, 0.9)
+    assert sorted(sorted(bag) for bag in found.members[:2].tolist()) == [[3, 4], [8, 9]]
+    assert sorted(sorted(bag) for bag in found.members[2:].tolist()) == [[0, 1], [5, 6]]
+    expected = np.cos(np.deg2rad([7, 7, 10, 10]))
+    assert found.cosines[:, 0] == pytest.approx(expected, abs=1e-12)
+
+
+def test_bags_follow_their_definition():
+    vectors = torch.from_numpy(np.random.default_rng(0).standard_normal((90, 4)))
+    found = form_bags(vectors, 4, -1.0)
+    unit = torch.nn.functional.normalize(vectors - vectors.mean(0), dim=1)
+    cosines = (unit @ unit.T).numpy()
+    free = set(range(90))
+    for members, own in zip(found.members.tolist(), found.cosines, strict=True):
+        bags = {}
+        for row in free:
+            near = sorted(free - {row}, key=lambda other: -cosines[row, other])[:3]
+            bags[row] = cosines[row, near[-1]], near
+        best = max(bags, key=lambda row: (bags[row][0], -row))
+        assert members == [best, *bags[best][1]]
+        assert own == pytest.approx(cosines[best, bags[best][1]], abs=1e-12)
+        free -= set(members)
+    assert len(found.members) > 15
+
+
+@pytest.mark.parametrize("block", [2**22, COLOURS * 2])
+def test_near_duplicates_follow_their_definition(monkeypatch, block):
+    monkeypatch.setattr(bag_formation, "BLOCK", block)
+    colours = torch.from_numpy(np.random.default_rng(1).random((60, 1)) * 0.6).float().expand(-1, COLOURS)
+    found = earlier_duplicates(colours)
+    expected = []
+    for row, own in enumerate(colours):
+        near = [n for n in range(row) if expected[n] < 0 and float((own - colours[n]).abs().max()) <= SAME]
+        expected.append(near[0] if near else -1)
+    assert found.tolist() == expected
+    assert 10 < (found < 0).sum() < 25
