@@ -18,10 +18,11 @@ from pipeline.runtime.extras import naming_extras
 
 if TYPE_CHECKING:
     from saywhich.bagging.bag_search import PhotoBags
+    from saywhich.judging.caption_comparison import CaptionComparison
     from saywhich.judging.judgement import Judgement
     from saywhich.model import Caption, Model, SearchHit
 
-__all__ = ["Caption", "Model", "SearchHit", "bags", "judge", "load"]
+__all__ = ["Caption", "Model", "SearchHit", "bags", "compare", "judge", "load"]
 
 Captions = str | Path | Mapping[str, "str | Sequence[str]"]
 """A caption file of any form that `saywhich judge` reads, or captions by file."""
@@ -68,6 +69,38 @@ def judge(
 
         options = JudgeOptions(judges, hard, neighbours, galleries, near_duplicates, instances, ids, metrics)
         return judge_captions([captions], images, references, options)
+
+
+def compare(
+    captions: Sequence[Captions],
+    images: str | Path,
+    *,
+    references: Captions | None = None,
+    judges: Sequence[str] = ("open_clip/ViT-B-32.openai",),
+    hard: int = 10,
+    neighbours: str = "thumbnail",
+    galleries: str | Path | Mapping[str, Sequence[str]] | None = None,
+    near_duplicates: bool = False,
+    instances: Sequence[str | Path] = (),
+    ids: str | Path | None = None,
+    metrics: Sequence[str] | None = None,
+    rewarded_by: Sequence[str] = (),
+) -> CaptionComparison:
+    """Compare two or more sets of captions of the same photos, each with the first, by paired differences.
+
+    The arguments are those of `judge`; `rewarded_by` names judges that rewarded a training. A difference has a 95 %
+    interval over images, a Holm-adjusted p-value and a verdict. Raises UserError as `judge` does.
+
+    >>> found = saywhich.compare(["before.json", "after.json"], "photos", judges=["my-model"])  # doctest: +SKIP
+    >>> found.pairs[0].difference("my-model", "R@1 (hard)").verdict  # doctest: +SKIP
+    'better'
+    """
+    with naming_extras():
+        from saywhich.judging.caption_comparison import compare_rows
+        from saywhich.judging.judgement import JudgeOptions, judge_captions
+
+        options = JudgeOptions(judges, hard, neighbours, galleries, near_duplicates, instances, ids, metrics)
+        return compare_rows(judge_captions(captions, images, references, options), rewarded_by)
 
 
 def bags(

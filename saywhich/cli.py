@@ -20,6 +20,7 @@ COMMANDS = {
     "caption": "say what makes each photo this one",
     "find": "find photos by words",
     "judge": "say how distinctive captions are, by judges that did not write them",
+    "compare": "say whether some captions are better than others, or open",
     "bags": "find groups of look-alike photos, on which captions are tested",
     "export": "write a trained model into a folder that works anywhere",
     "serve": "a page for photos of one's own, on this machine",

@@ -41,14 +41,13 @@ class CaptionSet:
     files: dict[int, str] = field(default_factory=dict)
 
     def add(self, image: ImageKey, text: str, notes: Notes) -> None:
-        """Add a caption, and note an empty one. One that the image has already is left out with a note."""
+        """Add a caption; note an empty one, and one that the image has already."""
         text = " ".join(text.split())
         known = self.captions.setdefault(image, [])
-        if text in known:
-            notes.add(f"captions that {self.name} has twice of one image, and that count once", image)
-            return
         if not text:
             notes.add(f"empty captions in {self.name}, which count like others", image)
+        elif text in known:
+            notes.add(f"captions that {self.name} has twice of one image, and that count twice", image)
         known.append(text)
 
 

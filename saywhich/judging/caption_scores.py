@@ -53,7 +53,7 @@ WORDS, BAD_END, REPETITION, SHARED = (
     "equal to another image's, %",
 )
 DISTINCT, VOCABULARY, SELF_BLEU = "distinct captions, %", "distinct words", "Self-BLEU"
-CHAIR_I, CHAIR_S = "absent objects, % (CHAIR_i)", "with an absent object, % (CHAIR_s)"
+CHAIR_I, CHAIR_S = "absent objects, % (CHAIR_i)", "with absent objects, % (CHAIR_s)"
 OF_TEXT = (
     ScoreKind(WORDS, 1, 0),
     ScoreKind(BAD_END, 1, -1),

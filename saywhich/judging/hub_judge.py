@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
 from pipeline.features.hub_tower import PREFIX, weights_digest
 from pipeline.runtime.hub_loading import load_pretrained
 from saywhich.judging.open_clip_judge import OFFLINE
@@ -47,6 +47,8 @@ class HubJudge:
         except UserError as error:
             offline = "" if Path(source).is_dir() else f"; {OFFLINE}"
             raise UserError(f"--judge {name}: {error}{offline}") from None
+        except ImportError as error:  # of a package that its tokenizer needs
+            raise UserError(f"--judge {name}: {reason(error)}; pip install 'saywhich[judge]'") from None
         if lacking := sorted(report["missing_keys"]):
             raise UserError(f"--judge {name}: its weights lack {lacking[0]}; they are not those of a whole model")
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -62,7 +64,7 @@ class HubJudge:
 
     def prepare(self, photo: Path) -> PreparedPhoto:
         with open_photo(photo, 28) as image:
-            inputs: Any = self._processor.image_processor(images=image, return_tensors="pt")
+            inputs: Any = self._processor(images=image, return_tensors="pt")
         return {key: value[0] for key, value in inputs.items()}
 
     @torch.inference_mode()

@@ -19,8 +19,8 @@ from saywhich.photos import open_photo
 
 DEFAULT = "open_clip/ViT-B-32.openai"  # the model of the published CLIPScore
 FORMS = (
-    "a folder that saywhich export wrote, open_clip/NAME.TAG, open_clip/NAME=FILE.safetensors, hub/NAME, or a folder "
-    "of a CLIP or SigLIP model of transformers"
+    "a folder that saywhich export wrote, open_clip/NAME.TAG, open_clip/NAME.TAG=FILE.safetensors, hub/NAME, or a "
+    "folder of a CLIP or SigLIP model of transformers"
 )
 
 

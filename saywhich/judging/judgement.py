@@ -103,6 +103,7 @@ def judge_captions(
         raise UserError(f"--hard {options.hard}: a gallery holds 2 images or more")
     notes = Notes()
     sets = [read_caption_set(source, notes) for source in captions]
+    _name_apart(sets, captions)
     human = read_caption_set(references, notes) if references is not None else None
     named = {number: name for each in (*sets, human) if each is not None for number, name in each.files.items()}
     index = PhotoIndex(Path(images), named | (read_ids(Path(options.ids)) if options.ids else {}))
@@ -137,6 +138,16 @@ def judge_captions(
     return Judgement(
         files, done[: len(rows)], done[len(rows) :], names, galleries, rule, list(notes.lines()), options.resamples
     )
+
+
+def _name_apart(sets: Sequence[CaptionSet], sources: Sequence[Source]) -> None:
+    """Name caption sets by their paths, or by their numbers, where names are equal or those of rows beside them."""
+    names = [each.name for each in sets]
+    if len(set(names)) < len(names) or {HUMAN, RULE} & set(names):
+        for number, (each, source) in enumerate(zip(sets, sources, strict=True), 1):
+            each.name = f"{each.name} {number}" if isinstance(source, Mapping) else str(source)
+    if len({each.name for each in sets}) < len(sets):
+        raise UserError(f"{sets[0].name}: is given twice; give different caption files")
 
 
 def _by_photo(captions: CaptionSet, index: PhotoIndex, images: str | Path, notes: Notes) -> dict[Path, list[str]]:

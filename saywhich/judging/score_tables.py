@@ -9,7 +9,7 @@ from saywhich.judging.caption_scores import KINDS, ScoreKey
 from saywhich.judging.judgement import JudgedRow, Judgement
 
 WIDTH = 100
-LABEL, CELL = 34, 22  # columns of a score's name, and of a number with its interval
+LABEL, CELL = 35, 21  # columns of a score's name, and of a number with its interval
 MISSING = "–"
 
 
@@ -33,9 +33,9 @@ def judgement_lines(found: Judgement) -> Iterator[str]:
     for first in range(0, len(rows), 3):
         part = rows[first : first + 3]
         yield ""
-        yield " " * LABEL + "".join(_short(row.name, CELL - 2).rjust(CELL) for row in part)
+        yield " " * LABEL + "".join(shorten(row.name, CELL - 2).rjust(CELL) for row in part)
         for title, keys in score_groups(found):
-            yield _short(title, WIDTH)
+            yield shorten(title, WIDTH)
             for key in keys:
                 cells = [_cell(row, key).rjust(CELL) for row in part]
                 yield f"  {key.name}".ljust(LABEL) + "".join(cells)
@@ -76,6 +76,7 @@ def _cell(row: JudgedRow, key: ScoreKey) -> str:
     return f"{number} {show_interval(row.interval(key), key.name)}".rstrip()
 
 
-def _short(text: str, width: int) -> str:
+def shorten(text: str, width: int) -> str:
+    """Return a text in one line of at most `width` characters."""
     text = one_line(text)
     return text if len(text) <= width else f"{text[: width - 1]}…"

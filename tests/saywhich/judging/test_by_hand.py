@@ -7,14 +7,11 @@ import math
 
 import numpy as np
 import pytest
-from colour_judge import ColourJudge, paint_colours
 
 import saywhich
 from pipeline.analysis.bootstrap import draw_resamples
 from saywhich.cli import main
-from saywhich.judging import judge_sources
 from saywhich.judging.caption_scores import ScoreKey
-from saywhich.judging.judge_sources import JudgeSource
 
 SAID = {"a.png": "a red square", "b.png": "a red cat", "c.png": "red and green with a"}
 PEOPLE = {"a.png": ["a red wall"], "b.png": ["a green dog", "grass"], "c.png": ["red"]}
@@ -22,15 +19,10 @@ GALLERIES = {"a.png": ["c.png"], "b.png": ["c.png"], "c.png": ["a.png"]}
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    paint_colours(tmp_path / "photos")
+def folder(colours):
     for name, content in {"said": SAID, "people": PEOPLE, "galleries": GALLERIES}.items():
-        (tmp_path / f"{name}.json").write_text(json.dumps(content))
-    colours = JudgeSource(lambda name: name == "colours", lambda name: ColourJudge())
-    monkeypatch.setattr(judge_sources, "JUDGES", (colours, *judge_sources.JUDGES))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+        (colours / f"{name}.json").write_text(json.dumps(content))
+    return colours
 
 
 @pytest.fixture
@@ -97,7 +89,7 @@ def test_what_a_reader_sees(judged):
         "distinct words": 7,
         "Self-BLEU": (2 * first + last) / 3,
         "absent objects, % (CHAIR_i)": 100,  # the cat is the only object that is named
-        "with an absent object, % (CHAIR_s)": third,
+        "with absent objects, % (CHAIR_s)": third,
     }
     assert {name: row.value("", name) for name in expected} == pytest.approx(expected)
 

@@ -1,0 +1,175 @@
+"""Comparison of caption files: paired differences with intervals, verdicts, and the agreement of judges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import NormalDist, fmean
+
+import numpy as np
+
+from pipeline.analysis.bootstrap import interval
+from pipeline.analysis.comparison import holm_adjust, two_sided
+from pipeline.errors import UserError
+from saywhich.judging.caption_scores import HARD, KINDS, ScoreKey
+from saywhich.judging.judgement import JudgedRow, Judgement
+from saywhich.judging.retrieval_scores import flatten
+
+LEVEL = 0.05  # of the family of all differences of a pair
+OPEN = "open"
+MOST = 10**9  # images; a difference that needs more is none
+
+
+@dataclass(frozen=True)
+class ScoreDifference:
+    """One score of the second captions minus that of the first, over the same images and resamples.
+
+    `p` is two-sided and Holm-adjusted over the pair's differences. `verdict`: better or worse (higher or lower where
+    neither is), or open. `needed`: the number of images that would decide an open one if difference and variance stay.
+    """
+
+    key: ScoreKey
+    first: float
+    second: float
+    interval: tuple[float, float] | None = None
+    p: float | None = None
+    verdict: str = ""
+    needed: int | None = None
+
+    @property
+    def value(self) -> float:
+        return self.second - self.first
+
+
+@dataclass(frozen=True)
+class JudgeAgreement:
+    """Agreement of two judges on an image's better caption, in %, over the `images` on which both see a difference."""
+
+    judges: tuple[str, str]
+    agree: float
+    images: int
+
+
+@dataclass(frozen=True)
+class RewardGap:
+    """Gain by the judges that rewarded the training minus the gain by the others, in the recall `score`."""
+
+    score: str
+    rewarded: float
+    others: float
+    interval: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class PairComparison:
+    """The second captions against the first."""
+
+    first: JudgedRow
+    second: JudgedRow
+    differences: Sequence[ScoreDifference]
+    agreements: Sequence[JudgeAgreement]
+    reward_gap: RewardGap | None
+
+    def difference(self, judge: str, name: str) -> ScoreDifference:
+        """Return the difference of a score; `judge` is "" for scores that no judge gives."""
+        return next(each for each in self.differences if each.key == (judge, name))
+
+
+@dataclass(frozen=True)
+class CaptionComparison:
+    """Caption files of the same images, each against the first."""
+
+    judgement: Judgement
+    pairs: Sequence[PairComparison]
+
+
+def compare_rows(judgement: Judgement, rewarded_by: Sequence[str] = ()) -> CaptionComparison:
+    """Compare every caption file of a judgement with its first. `rewarded_by` are judges that rewarded a training.
+
+    Raises UserError for fewer than two files, and for a name in `rewarded_by` that is no judge.
+    """
+    if len(judgement.rows) < 2:
+        raise UserError(f"compare: {len(judgement.rows)} caption file; give two or more")
+    if unknown := [name for name in rewarded_by if name not in judgement.judges]:
+        raise UserError(f"--rewarded-by {unknown[0]}: is no judge here; the judges are {', '.join(judgement.judges)}")
+    first, *others = judgement.rows
+    return CaptionComparison(judgement, [_compare(judgement, first, other, rewarded_by) for other in others])
+
+
+def decisive_images(images: int, value: float, deviation: float, tests: int) -> int | None:
+    """Return the number of images at which a difference would be significant, at the deviation seen over `images`.
+
+    The deviation falls with the root of the number. The level is that of the strictest of `tests` tests. Returns None
+    where there is no difference, or more than a billion images would be needed.
+    """
+    if not value:
+        return None
+    threshold = NormalDist().inv_cdf(1 - LEVEL / 2 / max(tests, 1))
+    needed = images * (threshold * deviation / value) ** 2
+    return None if needed > MOST else max(math.ceil(needed), images + 1)
+
+
+def _compare(judgement: Judgement, first: JudgedRow, second: JudgedRow, rewarded_by: Sequence[str]) -> PairComparison:
+    keys = [key for key in judgement.keys if key in first.scores and key in second.scores]
+    drawn = {key: second.drawn[key] - first.drawn[key] for key in keys if key in first.drawn and key in second.drawn}
+    values = {key: second.scores[key].value - first.scores[key].value for key in keys}
+    adjusted = dict(zip(drawn, holm_adjust([two_sided(values[key], drawn[key]) for key in drawn]), strict=True))
+    differences = []
+    for key in keys:
+        one, other = first.scores[key].value, second.scores[key].value
+        if key not in drawn:
+            differences.append(ScoreDifference(key, one, other))
+            continue
+        verdict, needed = OPEN, None
+        if adjusted[key] < LEVEL:
+            verdict = _verdict(values[key], KINDS[key.name].better)
+        else:
+            deviation = float(drawn[key].std(ddof=1))
+            needed = decisive_images(len(judgement.files), values[key], deviation, len(drawn))
+        differences.append(ScoreDifference(key, one, other, interval(drawn[key]), adjusted[key], verdict, needed))
+    agreements = [_agreement(judgement, first, second, judges) for judges in combinations(judgement.judges, 2)]
+    gap = _reward_gap(judgement, values, drawn, rewarded_by) if rewarded_by else None
+    return PairComparison(first, second, differences, agreements, gap)
+
+
+def _verdict(value: float, better: int) -> str:
+    if not better:
+        return "higher" if value > 0 else "lower"
+    return "better" if value * better > 0 else "worse"
+
+
+def _agreement(judgement: Judgement, first: JudgedRow, second: JudgedRow, judges: tuple[str, str]) -> JudgeAgreement:
+    signs = []
+    for judge in judges:
+        ranks = [_mean_ranks(row, judge, len(judgement.files)) for row in (first, second)]
+        signs.append(np.sign(ranks[0] - ranks[1]))
+    both = (signs[0] != 0) & (signs[1] != 0)
+    agree = 100.0 * float((signs[0] == signs[1])[both].mean()) if both.any() else math.nan
+    return JudgeAgreement(judges, agree, int(both.sum()))
+
+
+def _mean_ranks(row: JudgedRow, judge: str, images: int) -> np.ndarray:
+    """Return the mean rank among all images of each image's captions, (images,)."""
+    owners = flatten(row.captions)[1]
+    return np.bincount(owners, row.ranks[judge].among_all, images) / np.bincount(owners, minlength=images)
+
+
+def _reward_gap(
+    judgement: Judgement,
+    values: dict[ScoreKey, float],
+    drawn: dict[ScoreKey, np.ndarray],
+    rewarded_by: Sequence[str],
+) -> RewardGap | None:
+    """Return how much more the rewarding judges see than the others; None where one of the two groups is empty."""
+    score = HARD if all(ScoreKey(judge, HARD) in drawn for judge in judgement.judges) else "R@1"
+    groups = [
+        [ScoreKey(judge, score) for judge in judgement.judges if (judge in rewarded_by) == rewarded]
+        for rewarded in (True, False)
+    ]
+    if not all(groups):
+        return None
+    gains = [fmean(values[key] for key in group) for group in groups]
+    again = [np.mean([drawn[key] for key in group], axis=0) for group in groups]
+    return RewardGap(score, gains[0], gains[1], interval(again[0] - again[1]))

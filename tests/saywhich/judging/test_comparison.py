@@ -1,0 +1,142 @@
+"""Differences of caption files on three photos by hand, verdicts, and the agreement of judges."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+import torch
+
+import saywhich
+from pipeline.analysis.bootstrap import draw_resamples
+from pipeline.analysis.comparison import holm_adjust, two_sided
+from pipeline.errors import UserError
+from saywhich.cli import main
+from saywhich.judging.caption_comparison import compare_rows, decisive_images
+from saywhich.judging.caption_scores import ScoreKey, ratio, resample_scores
+from saywhich.judging.judgement import JudgedRow, Judgement
+from saywhich.judging.retrieval_scores import CaptionRanks
+
+BEFORE = {"a.png": "a red square", "b.png": "a red cat", "c.png": "red and green with a"}
+AFTER = {"a.png": "a red square", "b.png": "green", "c.png": "red and green with a"}
+
+
+def made(images, **rows):
+    """A judgement of rows whose R@1 by the judge of a name has these hits per image; more hits are better ranks."""
+    judges = list(next(iter(rows.values())))
+    scores = [
+        {ScoreKey(judge, "R@1"): ratio(100.0 * hits, np.ones(images)) for judge, hits in each.items()}
+        for each in rows.values()
+    ]
+    drawn = resample_scores(scores, images)
+    done = [
+        JudgedRow(
+            name, [["x"]] * images, [[]] * images, own,
+            {judge: CaptionRanks(2 - hits, hits, hits) for judge, hits in each.items()}, again,
+        )
+        for (name, each), own, again in zip(rows.items(), scores, drawn, strict=True)
+    ]  # fmt: skip
+    return Judgement([Path("x.png")] * images, done, [], judges, torch.zeros(images, 0), "", [], 1000)
+
+
+def test_differences_are_paired_over_the_same_images(colours):
+    found = saywhich.compare([BEFORE, AFTER], "photos", judges=["colours"])
+    (pair,) = found.pairs
+    each = pair.difference("colours", "R@1")
+    assert (each.first, each.second) == pytest.approx((200 / 3, 100))  # "green" finds b
+    drawn = draw_resamples(3) @ [0, 100, 0] / 3
+    assert each.interval == pytest.approx(tuple(np.percentile(drawn, (2.5, 97.5))))
+    tested = [each for each in pair.differences if each.p is not None]
+    raw = []
+    for one in tested:
+        again = pair.second.drawn[one.key] - pair.first.drawn[one.key]
+        raw.append(two_sided(one.value, again))
+    assert [one.p for one in tested] == pytest.approx(holm_adjust(raw))
+    assert pair.difference("", "distinct words").p is None
+    assert pair.difference("", "words per caption").value == pytest.approx(-2 / 3)
+
+
+def test_a_clear_difference_is_better_or_worse_and_others_are_open():
+    rng = np.random.default_rng(0)
+    base = (rng.random(400) < 0.3).astype(int)
+    more = np.maximum(base, (rng.random(400) < 0.3).astype(int))
+    found = compare_rows(made(400, A={"one": base}, B={"one": more}, C={"one": np.roll(base, 1)}))
+    better, shuffled = (pair.difference("one", "R@1") for pair in found.pairs)
+    assert better.verdict == "better"
+    assert better.p < 0.001
+    assert better.needed is None
+    assert (shuffled.verdict, shuffled.needed) == ("open", None)  # equally many hits: nothing to decide
+    reversed_ = compare_rows(made(400, A={"one": more}, B={"one": base})).pairs[0].difference("one", "R@1")
+    assert reversed_.verdict == "worse"
+
+
+def test_an_open_difference_says_how_many_images_would_decide_it():
+    # a deviation of 2 over 100 images is 1 over 400; 1.96 of that must be below the difference of 1.5
+    assert decisive_images(100, 1.5, 2.0, 1) == math.ceil(100 * (1.959964 * 2 / 1.5) ** 2)
+    assert decisive_images(100, -1.5, 2.0, 1) == decisive_images(100, 1.5, 2.0, 1)
+    strict = NormalDist().inv_cdf(1 - 0.05 / 20)
+    assert decisive_images(100, 1.5, 2.0, 10) == math.ceil(100 * (strict * 2 / 1.5) ** 2)
+    assert decisive_images(100, 0.0, 2.0, 1) is None
+    assert decisive_images(100, 1e-9, 2.0, 1) is None
+    assert decisive_images(100, 3.99, 2.0, 1) == 101  # it is open at 100
+
+
+def test_judges_agree_on_the_images_where_both_see_a_difference():
+    before = {"one": np.array([0, 0, 0, 1, 1]), "two": np.array([0, 0, 0, 1, 1])}
+    after = {"one": np.array([1, 1, 0, 0, 0]), "two": np.array([1, 0, 1, 0, 1])}
+    (pair,) = compare_rows(made(5, A=before, B=after)).pairs
+    (agreement,) = pair.agreements
+    # one sees + + 0 − −, two sees + 0 + − 0: both see a difference in the first and the fourth, and agree there
+    assert (agreement.judges, agreement.agree, agreement.images) == (("one", "two"), 100.0, 2)
+
+
+def test_the_gain_that_the_reward_alone_sees():
+    before = {"reward": np.zeros(100, int), "other": np.zeros(100, int)}
+    after = {"reward": np.r_[np.ones(60, int), np.zeros(40, int)], "other": np.r_[np.ones(10, int), np.zeros(90, int)]}
+    gap = compare_rows(made(100, A=before, B=after), ["reward"]).pairs[0].reward_gap
+    assert (gap.rewarded, gap.others) == (60.0, 10.0)
+    seen = 100.0 * (np.arange(100) < 60) - 100.0 * (np.arange(100) < 10)
+    assert gap.interval == pytest.approx(tuple(np.percentile(draw_resamples(100) @ seen / 100, (2.5, 97.5))))
+    with pytest.raises(UserError, match="--rewarded-by nobody: is no judge here; the judges are reward, other"):
+        compare_rows(made(100, A=before, B=after), ["nobody"])
+
+
+def test_the_command_prints_and_writes_the_same_numbers(colours, capsys):
+    for name, said in {"before": BEFORE, "after": AFTER}.items():
+        (colours / f"{name}.json").write_text(json.dumps(said))
+    command = [
+        "compare",
+        "before.json",
+        "after.json",
+        "--images",
+        "photos",
+        "--judge",
+        "colours",
+        "--judge",
+        "colours2",
+    ]
+    assert main([*command, "--rewarded-by", "colours", "--json", "out.json", "--csv", "out.csv"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert max(map(len, printed)) <= 100
+    assert "A = before.json, B = after.json" in printed
+    line = next(line.split() for line in printed if line.startswith("  R@1 "))
+    assert line[:4] == ["R@1", "66.7", "100.0", "+33.3"]
+    assert "R@1 (hard) by 2 judges: 2 open" in printed
+    assert "colours and colours2 agree on the better caption of 100 % of 1 images" in printed
+    pair = json.loads((colours / "out.json").read_text())["pairs"][0]
+    assert pair["agreement"] == [{"judges": ["colours", "colours2"], "agree": 100.0, "images": 1}]
+    recall = next(each for each in pair["differences"] if each["score"] == "R@1")
+    with open(colours / "out.csv", newline="") as file:
+        row = next(row for row in csv.DictReader(file) if row["score"] == "R@1")
+    assert float(row["difference"]) == recall["difference"] == pytest.approx(100 / 3)
+    assert (float(row["low"]), float(row["p"])) == (recall["low"], recall["p"])
+
+
+def test_one_file_cannot_be_compared(colours):
+    with pytest.raises(UserError, match="compare: 1 caption file; give two or more"):
+        saywhich.compare([BEFORE], "photos", judges=["colours"])

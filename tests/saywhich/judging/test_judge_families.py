@@ -1,0 +1,150 @@
+"""Judges of open_clip and transformers against the libraries' own forward passes, with their own preprocessing."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from colour_judge import ColourJudge
+from PIL import Image
+from safetensors.torch import save_file
+from saywhich_world import paint
+from tiny_judges import LONGEST, MODELS, write_judge
+from torch.nn.functional import normalize
+
+from pipeline.errors import UserError
+from pipeline.runtime.hub_loading import import_transformers
+from pipeline.runtime.torchvision_cpu import declare_operators
+from saywhich.judging.hub_judge import HubJudge
+from saywhich.judging.judge_sources import open_judge
+from saywhich.judging.open_clip_judge import OpenClipJudge
+from saywhich.judging.photo_vectors import encode_captions
+
+SHORT = ["a red dog", "A red ball!", "the box"]
+LONG = "the dog on the box on the ball on the dog"
+CLIP = "open_clip/ViT-S-32-alt"
+SMALL = {
+    "vision_cfg": {"image_size": 64, "layers": 2, "width": 64, "patch_size": 32},
+    "text_cfg": {"context_length": 16, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("photos")
+    return [paint(folder / f"{seed}.png", seed, size) for seed, size in enumerate([(40, 50), (90, 30), (64, 64)])]
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def family(request, tmp_path_factory):
+    """A family's name, and the folder of a model of it."""
+    folder = tmp_path_factory.mktemp("hub") / request.param
+    write_judge(request.param, folder)
+    return request.param, folder
+
+
+def close(found, wanted):
+    torch.testing.assert_close(torch.as_tensor(found), torch.as_tensor(wanted), atol=1e-5, rtol=0)
+
+
+def test_a_hub_judge_has_the_embeddings_of_the_librarys_own_forward(family, photos):
+    name, folder = family
+    judge = open_judge(str(folder))
+    assert isinstance(judge, HubJudge)
+    assert judge.gives_clip_score == (name == "clip")
+    hub, texts = import_transformers(), [*SHORT, LONG]
+    whole = getattr(hub, MODELS[name]).from_pretrained(folder).eval()
+    processor = hub.AutoProcessor.from_pretrained(folder)
+    inputs = processor(
+        text=texts, images=[Image.open(path).convert("RGB") for path in photos], padding="max_length",
+        truncation=True, max_length=LONGEST, return_tensors="pt",
+    )  # fmt: skip
+    with torch.inference_mode():
+        wanted = whole(**inputs)
+    seen = judge.encode_photos([judge.prepare(path) for path in photos])
+    assert seen.shape == (3, judge.size)
+    close(seen, wanted.image_embeds)
+    close(judge.encode_texts(texts), wanted.text_embeds)
+    assert np.abs(seen[0] - seen[1]).max() > 0.01  # photos differ
+
+
+def test_a_hub_judge_counts_what_it_cuts(family):
+    judge = open_judge(str(family[1]))
+    assert judge.cut(["a", LONG]) == [LONG]
+    assert judge.unknown(["xyz"]) == []
+
+
+def test_a_hub_judge_with_code_of_its_own_is_refused(family, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": family[0], "auto_map": {"AutoModel": "evil.Evil"}}))
+    with pytest.raises(UserError, match="has auto_map, by which code or another repository is loaded"):
+        open_judge(str(tmp_path))
+
+
+def test_another_kind_of_model_is_no_judge(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    with pytest.raises(UserError, match="is of the kind bert; judges are clip, siglip, siglip2"):
+        open_judge(str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def clip_file(tmp_path_factory):
+    """Weights of a small CLIP of open_clip, and the model itself."""
+    declare_operators()
+    import open_clip
+
+    torch.manual_seed(0)
+    model, _, transform = open_clip.create_model_and_transforms("ViT-S-32-alt", **SMALL)
+    path = tmp_path_factory.mktemp("clip") / "clip.safetensors"
+    save_file(model.state_dict(), path)
+    return path, model.eval(), transform
+
+
+def test_an_open_clip_judge_has_the_embeddings_of_open_clip(clip_file, photos):
+    import open_clip
+
+    path, model, transform = clip_file
+    judge = OpenClipJudge(CLIP, str(path), SMALL, 64)
+    images = torch.stack([transform(Image.open(photo).convert("RGB")) for photo in photos])
+    tokens = open_clip.get_tokenizer("ViT-S-32-alt", context_length=16)([*SHORT, LONG])
+    with torch.inference_mode():
+        wanted = normalize(model.encode_image(images), dim=1), normalize(model.encode_text(tokens), dim=1)
+    close(judge.encode_photos([judge.prepare(photo) for photo in photos]), wanted[0])
+    close(judge.encode_texts([*SHORT, LONG]), wanted[1])
+    assert judge.cut(["a dog", LONG, 40 * "dog ", "dog " * 14]) == [40 * "dog "]  # 14 words, a begin and an end fit
+    assert judge.gives_clip_score
+
+
+def test_equal_captions_are_encoded_once_and_tie():
+    class Counting(ColourJudge):
+        encoded = 0
+
+        def encode_texts(self, texts):
+            self.encoded += len(texts)
+            return super().encode_texts(texts)
+
+    judge, texts = Counting(), [f"red {'green ' * (number % 7)}{number}" for number in range(300)]
+    heard = encode_captions(judge, [*texts, *reversed(texts)])
+    assert judge.encoded == 300
+    assert torch.equal(heard[:300], heard[300:].flip(0))
+    assert torch.equal(heard[:300], judge.encode_texts(texts))
+
+
+def test_weights_that_are_not_here_are_one_line(monkeypatch):
+    import huggingface_hub
+
+    def fail(*arguments, **options):
+        raise OSError("no network")
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fail)
+    with pytest.raises(UserError) as error:
+        open_judge("open_clip/ViT-B-32.openai")
+    assert str(error.value) == (
+        "--judge open_clip/ViT-B-32.openai: its weights are not on this machine and cannot be fetched; where there is "
+        "a network run `hf download timm/vit_base_patch32_clip_224.openai open_clip_model.safetensors --local-dir "
+        "FOLDER` and give --judge open_clip/ViT-B-32.openai=FOLDER/open_clip_model.safetensors; an exported model "
+        "works offline: --judge DIR"
+    )
+    with pytest.raises(UserError, match="--judge nothing: no such judge; give a folder that saywhich"):
+        open_judge("nothing")

@@ -1,0 +1,76 @@
+"""Dual encoders of transformers as small as they go, of drawn weights, in folders as the hub has them."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pipeline.runtime.hub_loading import import_transformers
+
+MODELS = {"clip": "CLIPModel", "siglip": "SiglipModel", "siglip2": "Siglip2Model"}
+SENTENCES = ("a photo depicts a red ball on the box", "a green dog", "the blue dog on a yellow box")
+LONGEST = 16  # tokens
+SIZES = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+
+
+def write_judge(family: str, folder: Path) -> None:
+    """A model of a family of MODELS with its processor, in `folder`."""
+    hub = import_transformers()
+    torch.manual_seed(0)
+    folder.mkdir(parents=True)
+    processor, words, ends = {"clip": _clip, "siglip": _siglip, "siglip2": _siglip2}[family](hub, folder)
+    text = {**SIZES, **ends, "vocab_size": words, "max_position_embeddings": LONGEST}
+    vision = {**SIZES, "patch_size": 16, **({"num_patches": 256} if family == "siglip2" else {"image_size": 32})}
+    more = {"projection_dim": 12} if family == "clip" else {}
+    kind = MODELS[family]
+    if family != "clip":
+        text["projection_size"] = SIZES["hidden_size"]
+    config = getattr(hub, kind.replace("Model", "Config"))(text_config=text, vision_config=vision, **more)
+    model = getattr(hub, kind)(config)
+    with torch.no_grad():  # so that words and images count
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+
+
+def _letters(*more: str) -> dict[str, int]:
+    return {token: number for number, token in enumerate((*more, *sorted(set("".join(SENTENCES)) - {" "})))}
+
+
+def _clip(hub: Any, folder: Path) -> tuple[Any, int, dict[str, int]]:
+    letters = _letters()
+    vocabulary = {token: n for n, token in enumerate((*letters, *(f"{letter}</w>" for letter in letters)))}
+    begin, end = len(vocabulary), len(vocabulary) + 1
+    vocabulary |= {"<|startoftext|>": begin, "<|endoftext|>": end}
+    tokenizer = hub.CLIPTokenizer(vocab=vocabulary, merges=[], model_max_length=LONGEST)
+    images = hub.CLIPImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
+    ends = {"bos_token_id": begin, "eos_token_id": end, "pad_token_id": end}
+    return hub.CLIPProcessor(images, tokenizer), len(vocabulary), ends
+
+
+def _siglip(hub: Any, folder: Path) -> tuple[Any, int, dict[str, int]]:
+    import sentencepiece
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES * 20), model_writer=model, vocab_size=60, model_type="unigram",
+        pad_id=0, eos_id=1, unk_id=2, bos_id=-1, minloglevel=2, hard_vocab_limit=False, num_threads=1,
+    )  # fmt: skip
+    (folder / "spiece.model").write_bytes(model.getvalue())
+    tokenizer = hub.SiglipTokenizer(str(folder / "spiece.model"), model_max_length=LONGEST)
+    ends = {"bos_token_id": 1, "eos_token_id": 1, "pad_token_id": 1}
+    images = hub.SiglipImageProcessor(size={"height": 32, "width": 32})
+    return hub.SiglipProcessor(images, tokenizer), 80, ends
+
+
+def _siglip2(hub: Any, folder: Path) -> tuple[Any, int, dict[str, int]]:
+    bytes_of = (f"<0x{number:02X}>" for number in range(256))
+    vocabulary = _letters("<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "▁")
+    vocabulary |= {token: len(vocabulary) + number for number, token in enumerate(bytes_of)}
+    tokenizer = hub.Siglip2Tokenizer(vocab=vocabulary, merges=[], model_max_length=LONGEST)
+    ends = {"bos_token_id": 2, "eos_token_id": 1, "pad_token_id": 0}
+    return hub.Siglip2Processor(hub.Siglip2ImageProcessor(), tokenizer), len(vocabulary), ends
