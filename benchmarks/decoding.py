@@ -20,7 +20,9 @@ from printed import table
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.channels.hard import Beam, Greedy, Multinomial
+from pipeline.composition.reference_cider import reference_cider
 from pipeline.data.batches import sequential_batches
+from pipeline.data.image_features import load_data
 from pipeline.evaluation.generate import generate_captions
 from pipeline.models import unroll
 from pipeline.models.decoder import Decoder
@@ -28,7 +30,6 @@ from pipeline.models.inference import optimize_for_decoding
 from pipeline.protocols import Channel
 from pipeline.runtime.memory import keep_freed
 from pipeline.types import Batch, Message
-from pipeline.workflow.build_data import cider, load_data
 from pipeline.workflow.build_evaluation import load_speaker
 
 CPU = torch.device("cpu")
@@ -70,7 +71,8 @@ def main() -> None:
 def in_bfloat16(root: Path, times: int) -> None:
     """Compare a trained speaker's captions of the validation split with products in bfloat16 and in float32."""
     prepared, store = load_data(root)
-    speaker, rows, score = load_speaker(root / "pretrained" / "speaker"), prepared.rows("val"), cider(prepared)
+    speaker, rows = load_speaker(root / "pretrained" / "speaker"), prepared.rows("val")
+    score = reference_cider(prepared)
     batches = list(sequential_batches(prepared, store, rows, BATCH))
     row = table(
         "Products in bfloat16", *("decoding", "images", "same captions", "CIDEr", "of float32", "times as fast")

@@ -19,10 +19,10 @@ def inputs(stage: Stage) -> list[Path]:
 
 def run(stage: Stage) -> None:
     """Train and write the listener of a frozen speaker."""
+    from pipeline.data.image_features import load_data
     from pipeline.training.fit import run_training
-    from pipeline.workflow.build_data import load_data
     from pipeline.workflow.build_pretraining import build_adaptation
-    from pipeline.workflow.build_training import build_training
+    from pipeline.workflow.training import build_training
 
     settings = stage.settings.adapt
     prepared, store = load_data(stage.root)

@@ -31,9 +31,9 @@ def run(stage: Stage) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from pipeline.data.image_features import load_data
     from pipeline.evaluation.summary import summary_metrics
     from pipeline.runtime import matmul_precision
-    from pipeline.workflow.build_data import load_data
     from pipeline.workflow.build_evaluation import build_evaluation, flat_numbers, load_speaker
 
     assert stage.instance is not None

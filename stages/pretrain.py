@@ -21,10 +21,10 @@ def run(stage: Stage) -> None:
         return take_in(stage, settings)
     import torch
 
+    from pipeline.data.image_features import load_data
     from pipeline.training.fit import run_training
-    from pipeline.workflow.build_data import load_data
     from pipeline.workflow.build_pretraining import build_pretraining
-    from pipeline.workflow.build_training import build_training
+    from pipeline.workflow.training import build_training
 
     seed = stage.seed + getattr(settings, "seed", 0)  # a speaker has none of its own
     prepared, store = load_data(stage.root, settings.features)
@@ -42,8 +42,8 @@ def run(stage: Stage) -> None:
 
 def take_in(stage: Stage, settings: PretrainedJudgeSettings) -> None:
     """Write a judge that was trained elsewhere, without any training."""
+    from pipeline.data.image_features import load_data
     from pipeline.models.agent_files import save_agents
-    from pipeline.workflow.build_data import load_data
     from pipeline.workflow.build_dual_encoder import dual_encoder
 
     _, store = load_data(stage.root, settings.features)

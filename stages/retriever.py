@@ -30,22 +30,30 @@ def run(stage: Stage) -> None:
         return write_checksums(stage.out)
     import torch
 
+    from pipeline.composition.reward_files import make_rewards, save_rewards
+    from pipeline.data.feature_store import FeatureStore
+    from pipeline.data.image_features import load_data
+    from pipeline.evaluation.judges import make_judge
+    from pipeline.models.dual_encoder import DualEncoder
+    from pipeline.models.listener import Listener
     from pipeline.runtime import ranks
     from pipeline.training.fit import run_training
-    from pipeline.workflow.build_data import load_data
-    from pipeline.workflow.build_retriever import make_rewards, save_rewards
-    from pipeline.workflow.build_training import build_training
+    from pipeline.workflow.training import build_training
+
+    def embed_images(agent: Listener | DualEncoder, features: FeatureStore) -> torch.Tensor:
+        return make_judge(agent, features, stage.device).encode_image(torch.arange(len(prepared)))
 
     prepared, store = load_data(stage.root)
     torch.manual_seed(stage.seed)
-    method, rewards, inputs_ = make_rewards(settings, stage.root, prepared, stage.device)
-    settled = replace(settings.optimisation, validate_every=0)
-    training = build_training(method, None, settled, prepared, store, stage.seed, stage.device)
+    optimisation = replace(settings.optimisation, validate_every=0)
+    rate = optimisation.learning_rate
+    method, rewards, made_of = make_rewards(settings, rate, stage.root, prepared, embed_images, stage.device)
+    training = build_training(method, None, optimisation, prepared, store, stage.seed, stage.device)
     checkpoints, roles = stage.root / "checkpoints" / stage.key(inputs(stage)), frozenset({"discriminator", "grammar"})
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record:
         if not ranks.rank():
             (stage.out / SEAL).unlink(missing_ok=True)
-            save_rewards(stage.out, rewards, inputs_)
+            save_rewards(stage.out, rewards, made_of)
         run_training(training, stage.out, checkpoints, record, stage.checkpoint_seconds, roles)
         if not ranks.rank():
             write_checksums(stage.out)

@@ -3,34 +3,43 @@
 python -m stages.train --method psst_multinomial → data/models/psst_multinomial: weights, history and metrics.
 """
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pipeline.config.load import method_settings
+from pipeline.config.load import MethodSettings, method_settings
 from pipeline.runtime.checksums import data_digests
 from pipeline.tracking import recorder
 from pipeline.workflow.reuse import TRAINED, reuse_finished
 from pipeline.workflow.stage import Stage, main
 
+if TYPE_CHECKING:
+    import torch
+
+    from pipeline.composition.method import Method
+    from pipeline.data.prepared import Prepared
+    from pipeline.metrics.cider import CiderD
+
 
 def inputs(stage: Stage) -> list[Path]:
     """Return the inputs: the data, the pretrained agents, and for methods with reward models the retriever's files."""
-    from pipeline.workflow.build_retriever import retriever_files
+    from pipeline.composition.reward_files import reward_files
 
     settings = method_settings(stage.settings, stage.instance or "")
     names = (f"pretrained/{settings.speaker}/weights.safetensors", "pretrained/listener/weights.safetensors")
     read = [stage.root / name for name in ("prepared", "features/main", *names)]
-    return read + (retriever_files(stage.root) if settings.rewarded else [])
+    return read + (reward_files(stage.root) if settings.rewarded else [])
 
 
 def run(stage: Stage) -> None:
     """Train and write the agents of one method."""
     import torch
 
+    from pipeline.data.image_features import load_data
     from pipeline.training.fit import run_training
-    from pipeline.workflow.build_data import load_data
-    from pipeline.workflow.build_joint import build_method
-    from pipeline.workflow.build_training import build_training
+    from pipeline.workflow.training import build_training
 
     assert stage.instance is not None
     settings = method_settings(stage.settings, stage.instance)
@@ -41,6 +50,30 @@ def run(stage: Stage) -> None:
     checkpoints = stage.root / "checkpoints" / stage.key(inputs(stage))
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record:
         run_training(training, stage.out, checkpoints, record, stage.checkpoint_seconds, data=data_digests(stage.root))
+
+
+def build_method(
+    settings: MethodSettings, root: Path, prepared: Prepared, device: torch.device
+) -> tuple[Method, CiderD | None]:
+    """Build a method from the pretrained agents below `root`, and the CIDEr-D of captions; None for a slice's agents.
+
+    Raises UserError where the method takes other agents than the pretrained ones.
+    """
+    from pipeline.composition.compose import compose
+    from pipeline.composition.joint import Agents, pair_agents
+    from pipeline.composition.reward_files import load_rewards
+    from pipeline.workflow.slices import find_owner, load_any_agent
+    from pipeline.workflow.training import TRAINING
+
+    speaker = load_any_agent(root / "pretrained" / settings.speaker / "weights.safetensors", "speaker")
+    listener = load_any_agent(root / "pretrained" / "listener" / "weights.safetensors", "listener")
+    objective, owner = settings.objective, find_owner(TRAINING, (speaker, listener))
+    agents = (
+        owner.pair_agents(speaker, listener) if owner else pair_agents(speaker, listener, prepared, objective, device)
+    )
+    rewards = load_rewards(root, prepared, device) if settings.rewarded else None
+    method = compose(settings.composition, agents, objective, settings.arguments, rewards, settings.gamma)
+    return method, agents.cider if isinstance(agents, Agents) else None
 
 
 if __name__ == "__main__":

@@ -19,14 +19,14 @@ import torch
 
 from pipeline.analysis.caption_files import read_captions
 from pipeline.analysis.results import read_results
+from pipeline.composition.reward_files import load_rewards
 from pipeline.data.feature_store import FeatureStore
+from pipeline.data.image_features import load_data as data_of
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.models.agent_files import load_agent
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.workflow import stage as door
-from pipeline.workflow.build_data import load_data as data_of
-from pipeline.workflow.build_retriever import reward_models
 from stages import prepare, retriever
 
 HOW = ("bit", "cut", "emptied", "swapped")
@@ -221,7 +221,7 @@ def _retrievers(world: Path, scratch: Path) -> list[tuple[Path, Sequence[Path]]]
 
 def _rewards(path: Path) -> str:
     root = path.parents[1]
-    made = reward_models(root, data_of(root)[0], torch.device("cpu"))
+    made = load_rewards(root, data_of(root)[0], torch.device("cpu"))
     heads = [value for head in (made.discriminator, made.grammar) for value in head.state_dict().values()]
     images = [made.retriever.vectors, made.retriever.neighbours, made.judge.vectors]
     return f"{made.retriever.temperature} {_digest(*(each.numpy() for each in (*heads, *images)))}"

@@ -20,12 +20,12 @@ from test_own_photos import draw_photos
 from tiny_captioners import IMAGE, REGIONS, WORDS, write_captioner
 from whole_profiles import profile, profile_text
 
+from pipeline.composition.joint import text_scorer
 from pipeline.config.load import load
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.metrics.registry import METRICS
-from pipeline.workflow import build_joint
 from pipeline.workflow import stage as door
 
 pytestmark = pytest.mark.skipif(
@@ -114,7 +114,7 @@ def test_a_captioner_goes_from_its_folder_to_an_evaluated_speaker(photos):
 
 def test_rewards_that_read_text_read_words_without_punctuation(photos, monkeypatch):
     assert run("prepare") == 0
-    texts, asked = build_joint.text_scorer(Prepared.load(Path("data/prepared"))), []
+    texts, asked = text_scorer(Prepared.load(Path("data/prepared"))), []
     monkeypatch.setattr(texts, "_compute", lambda metric, said, human: asked.extend((*said, *human[0])) or [0.5])
     (meteor,) = (metric for metric in METRICS if metric.name == "METEOR")
     texts.score(meteor, torch.tensor([[1, 3, 13, 14, 15, 10, 16, 0]]), torch.tensor([0]))

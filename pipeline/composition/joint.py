@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from pipeline.channels.hard import Greedy, Multinomial
@@ -13,6 +15,9 @@ from pipeline.channels.teacher_forcing import Forced
 from pipeline.composition.method import CRITIC, JOINT, LISTENER, SPEAKER, Method, Term, UpdateSchedule
 from pipeline.composition.objective import BaselineName as BaselineName
 from pipeline.composition.objective import Objective as Objective
+from pipeline.composition.reference_cider import reference_cider
+from pipeline.data.corpus import tokenise
+from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.estimators.baselines import BatchStd, CenteredBaseline, GroupMean, GroupStd, LeaveOneOut, SelfCritical
 from pipeline.estimators.critic_baseline import CriticBaseline, CriticLoss
@@ -41,6 +46,27 @@ class Agents:
     def roles(self) -> dict[str, nn.Module]:
         """The networks by role, as `Method` expects them."""
         return {"speaker": self.speaker, "listener": self.listener}
+
+
+def pair_agents(
+    speaker: nn.Module, listener: nn.Module, prepared: Prepared, objective: Objective, device: torch.device
+) -> Agents:
+    """Return both agents with the scores against the human captions that the terms use."""
+    assert isinstance(speaker, Decoder)
+    assert isinstance(listener, Listener)
+    cider = reference_cider(prepared, objective.eos_in_reward, objective.document_frequencies)
+    return Agents(speaker, listener, cider.to(device), text_scorer(prepared))
+
+
+def text_scorer(prepared: Prepared) -> TextScorer:
+    """Return metrics that score text against all human captions, unclipped."""
+    vocabulary = prepared.vocabulary
+
+    def decode(tokens: Sequence[int]) -> str:
+        said = vocabulary.decode(tokens)
+        return " ".join(tokenise(said)) if vocabulary.reads_text else said
+
+    return TextScorer(decode, lambda image: [" ".join(words) for words in prepared.words(image)])
 
 
 def make_hinge(objective: Objective, listener: Listener) -> Hinge:

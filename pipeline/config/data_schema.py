@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from pipeline.config.reading import did_you_mean
-from pipeline.config.section import Name, Section, Text
 from pipeline.ranges import Count, Each, Few, Natural, Positive, Seed, Share, Size, require_distinct
+from pipeline.section import Name, Section, Text
 from pipeline.worlds.scenes.scene_world import NEIGHBOURS
 
 if TYPE_CHECKING:

@@ -29,9 +29,9 @@ from pipeline.config.schema import (
     SpeakerSettings,
     TrainSettings,
 )
-from pipeline.config.section import Name, Section
 from pipeline.errors import UserError
 from pipeline.ranges import Each, NonNegative
+from pipeline.section import Name, Section
 from pipeline.training.optimisation import Optimisation
 
 # the speaker's schema for each listener's: captions first, then dialogs

@@ -9,8 +9,8 @@ from typing import Any
 
 from pipeline.config.reading import read_mapping, show_value
 from pipeline.errors import UserError
+from pipeline.section import NAME
 
-NAME = r"[A-Za-z][A-Za-z0-9_]*"
 SECTIONS = ("draw", "features", "pretrain", "methods", "sweep.grid")  # their keys name stages, folders and cells
 
 

@@ -15,14 +15,15 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, create_model
 from pipeline.analysis.selection import ReportSettings
 from pipeline.channels.scheduled_sampling import ScheduledSampling
 from pipeline.composition.objective import Objective
+from pipeline.composition.reward_settings import RetrieverSettings
 from pipeline.config.data_schema import MAIN, DrawSettings, FeatureSettings, PrepareSettings
 from pipeline.config.reading import read_mapping
-from pipeline.config.section import Given, Name, Section, Text
 from pipeline.config.views import StageParameters, listed_keys
 from pipeline.evaluation.set_sizes import SetSizes
 from pipeline.metrics.registry import MetricName
 from pipeline.models.architectures import ARCHITECTURES, SIZES
-from pipeline.ranges import Count, Dropped, Each, Few, Natural, NonNegative, Positive, Seed, Size, require_distinct
+from pipeline.ranges import Count, Dropped, Each, Few, Natural, NonNegative, Positive, Seed, Size
+from pipeline.section import Given, Name, Section, Text
 from pipeline.training.optimisation import Optimisation
 
 
@@ -214,23 +215,9 @@ PretrainSettings = Annotated[
 ]
 
 
-class RetrieverSettings(Section):
-    """The reward models for methods that take `rewards`: a fixed retriever, and two heads on its vectors.
+class RetrieverSection(RetrieverSettings):
+    """The reward models, and the training of their heads."""
 
-    `model`: the retriever's name in pretrain. `hard_negative_ranks`: ranks of the training images nearest to an image
-    that serve as negatives besides those of the batch. `beam`, `no_repeat_ngram_size`: the speaker's search for the
-    captions that are rewarded. `judge`: the name in pretrain of a listener that also retrieves the validation images
-    but gives no reward; None: none.
-    """
-
-    model: Name
-    speaker: Name
-    judge: Name | None = None
-    temperature: Positive
-    hard_negative_ranks: Annotated[tuple[Count, ...], Field(strict=False), AfterValidator(require_distinct)] = ()
-    hidden_dims: Annotated[tuple[Size, ...], Field(strict=False)] = (512, 256)
-    beam: Few = 5
-    no_repeat_ngram_size: Few | None = 3
     optimisation: Annotated[Optimisation, Given, _selects()]
 
 
@@ -320,7 +307,7 @@ class Params(Section):
     prepare: PrepareSettings
     features: dict[Name, FeatureSettings]
     pretrain: dict[Name, PretrainSettings]
-    retriever: RetrieverSettings | None = None
+    retriever: RetrieverSection | None = None
     train: TrainSettings
     adapt: AdaptSettings
     methods: dict[Name, dict[str, Any]]

@@ -1,4 +1,4 @@
-"""The feature sets of a prepared data set, below the folder of a run."""
+"""The prepared data set and its feature sets, below the folder of a run."""
 
 from __future__ import annotations
 
@@ -17,3 +17,9 @@ def open_features(root: Path, features: str, prepared: Prepared) -> FeatureStore
             f"{store.path}: {len(prepared)} prepared images, but features of {len(store)}; run the features stage again"
         )
     return store
+
+
+def load_data(root: Path, features: str = "main") -> tuple[Prepared, FeatureStore]:
+    """Return the prepared data set and one of its sets of features below `root`."""
+    prepared = Prepared.load(root / "prepared")
+    return prepared, open_features(root, features, prepared)

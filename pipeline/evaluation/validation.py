@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,6 +10,11 @@ from dataclasses import dataclass, field
 import torch
 
 from pipeline.channels.hard import Greedy
+from pipeline.composition.method import Method
+from pipeline.data.batches import sequential_batches
+from pipeline.data.feature_store import FeatureStore
+from pipeline.data.prepared import Prepared
+from pipeline.errors import UserError
 from pipeline.evaluation.generate import generate_captions
 from pipeline.evaluation.judges import AT_ONCE, JudgedCaptions, ListenerJudge, judge_retrieval
 from pipeline.metrics.cider import CiderD
@@ -18,6 +24,7 @@ from pipeline.models.listener import Listener
 from pipeline.models.retriever import Retriever
 from pipeline.types import Batch, Message, caption_mask
 
+BATCH = 256  # images
 FEW = 8  # with fewer captions or images, equal ones are no sign of collapse
 ALIKE = 1e-4  # largest coordinate difference of unit vectors that count as equal
 
@@ -76,6 +83,31 @@ class Validation:
             return there
         back = {f"recall@{k}_of_captions": found.image_to_text[f"R@{k}"] for k in (1, 5, 10)}
         return there | back | {"rsum": sum(there.values()) + sum(back.values())}
+
+
+def build_validation(
+    method: Method, scorer: CiderD | None, prepared: Prepared, store: FeatureStore, device: torch.device
+) -> Validation:
+    """Build the validation of the method's agents on the validation split; `scorer` scores the speaker's captions.
+
+    With SAYWHICH_VALIDATION=bfloat16, captions are generated with matrix products in bfloat16. Raises UserError for
+    any value but float32 and bfloat16.
+    """
+    wanted, rows = os.environ.get("SAYWHICH_VALIDATION", "float32"), prepared.rows("val")
+    if wanted not in ("float32", "bfloat16"):
+        raise UserError(f"SAYWHICH_VALIDATION={wanted}: one of float32, bfloat16")
+    listener = method.agents.get("listener")
+    assert listener is None or isinstance(listener, Listener)
+    return Validation(
+        method.speaker,
+        listener,
+        scorer,
+        lambda: sequential_batches(prepared, store, rows, BATCH),
+        device,
+        prepared.vocabulary.unk,
+        torch.bfloat16 if wanted == "bfloat16" else None,
+        method.validation_judge,
+    )
 
 
 def _tell_collapse(tokens: torch.Tensor) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from pipeline.config.load import load
 from pipeline.data.batches import sequential_batches
+from pipeline.data.image_features import load_data
 from pipeline.gradients.gradient_world import GradientWorld
 from pipeline.models.agent_files import load_agent
 from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
-from pipeline.workflow.build_data import load_data
 
 IMAGES = 32
 

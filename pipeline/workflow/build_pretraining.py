@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.composition.method import Method
 from pipeline.composition.pretraining import listener_adaptation, listener_matching, teacher_forcing
+from pipeline.composition.reference_cider import reference_cider
 from pipeline.config.schema import ListenerSettings, MatchingSettings, SpeakerSettings
 from pipeline.data.batches import showings
 from pipeline.data.feature_store import FeatureStore
@@ -20,9 +21,8 @@ from pipeline.models.hub_captioner import HubDecoder
 from pipeline.models.listener import Listener
 from pipeline.protocols import Score
 from pipeline.scores.discriminability import CollapseRecovery, Hinge, InfoNCE, InputDropout
-from pipeline.workflow.build_data import cider
-from pipeline.workflow.slice_training import TRAINING
 from pipeline.workflow.slices import find_owner, load_any_agent
+from pipeline.workflow.training import TRAINING
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +44,7 @@ def build_pretraining(
     if isinstance(settings, SpeakerSettings):
         speaker = _speaker(settings, prepared, store)
         method = teacher_forcing({"speaker": speaker}, settings.scheduled_sampling, settings.image_dropout)
-        return method, cider(prepared).to(device)
+        return method, reference_cider(prepared).to(device)
     assert isinstance(settings, ListenerSettings)
     listener = Listener(
         words, store.pooled_size, settings.word_dim, settings.hidden_dim, settings.encoder, settings.features
@@ -106,4 +106,4 @@ def build_adaptation(
     assert isinstance(speaker, Decoder)
     assert isinstance(listener, Listener)
     method = listener_adaptation(speaker, listener, _plain_score(settings, listener), settings.reduction)
-    return method, cider(prepared).to(device)
+    return method, reference_cider(prepared).to(device)

@@ -24,11 +24,10 @@ from pipeline.methods.visual_dialog import gan1
 from pipeline.models.agent_files import save_agents
 from pipeline.models.transformer import Transformer
 from pipeline.training.optimisation import Optimisation
-from pipeline.workflow.build_joint import build_method
 from pipeline.workflow.build_pretraining import build_adaptation, build_pretraining
-from pipeline.workflow.build_training import build_training
-from pipeline.workflow.slice_training import TRAINING
 from pipeline.workflow.slices import find_owner
+from pipeline.workflow.training import TRAINING, build_training
+from stages.train import build_method
 
 pretraining = DialogTraining().build_pretraining
 CPU = torch.device("cpu")

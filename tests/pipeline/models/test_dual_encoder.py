@@ -11,6 +11,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch.nn.functional import normalize
 
+from pipeline.composition.reward_files import _check_lengths
 from pipeline.config.schema import PretrainedJudgeSettings
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.errors import UserError
@@ -23,7 +24,6 @@ from pipeline.models.retriever import Retriever
 from pipeline.runtime.torchvision_cpu import declare_operators
 from pipeline.types import Message, caption_mask
 from pipeline.workflow.build_dual_encoder import dual_encoder
-from pipeline.workflow.build_retriever import _check_lengths
 
 SMALL = {
     "vision_cfg": {"image_size": 32, "layers": 1, "width": 64, "patch_size": 32},

@@ -85,7 +85,7 @@ def test_a_training_imports_neither_torchs_compiler_nor_pandas_nor_mlflow():
     """Each takes about as long as the first epoch of a small data set."""
     code = """
 import sys, torch
-import pipeline.workflow.build_joint, pipeline.workflow.build_training
+import pipeline.composition.joint, pipeline.composition.compose, pipeline.workflow.training
 import pipeline.training.fit, pipeline.tracking.recorder
 from pipeline.training.adam import Adam
 model = torch.nn.Linear(2, 2)

@@ -18,10 +18,13 @@ import yaml
 from PIL import Image
 from whole_profiles import profile, profile_text
 
-from pipeline.composition.joint import Agents, Objective
+from pipeline.composition import reward_files
+from pipeline.composition.joint import Agents, Objective, text_scorer
 from pipeline.composition.pretraining import listener_matching
+from pipeline.composition.reference_cider import reference_cider
+from pipeline.composition.reward_settings import RetrieverSettings
 from pipeline.config.load import load
-from pipeline.config.schema import ListenerSettings, MatchingSettings, RecoverySettings, RetrieverSettings
+from pipeline.config.schema import ListenerSettings, MatchingSettings, RecoverySettings
 from pipeline.data.batches import Batches
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.data.prepared import Prepared
@@ -39,13 +42,11 @@ from pipeline.models.lstm import PooledLstm
 from pipeline.runtime import matmul_precision
 from pipeline.scores.discriminability import CollapseRecovery, Hinge, InfoNCE, InputDropout
 from pipeline.training.optimisation import Optimisation
-from pipeline.workflow import build_joint, build_retriever
 from pipeline.workflow import stage as door
-from pipeline.workflow.build_data import cider
 from pipeline.workflow.build_evaluation import build_evaluation, flat_numbers, load_speaker
 from pipeline.workflow.build_gradients import trained_world
 from pipeline.workflow.build_pretraining import build_adaptation, build_pretraining
-from pipeline.workflow.build_training import build_training
+from pipeline.workflow.training import build_training
 from stages import prepare
 
 ROOT = Path(__file__).parents[3]
@@ -108,7 +109,7 @@ def test_rewards_of_training_captions_do_not_depend_on_held_out_images(data, tmp
     said = ["red ball", "a blue ball", "red red dog", "the ball"]
     found = []
     for one in (data, more):
-        scorer, tokens = cider(one), torch.zeros(4, 4, dtype=torch.int64)
+        scorer, tokens = reference_cider(one), torch.zeros(4, 4, dtype=torch.int64)
         assert scorer.log_images == pytest.approx(math.log(4))
         for row, text in zip(tokens, said, strict=True):
             words = one.vocabulary.encode(text.split())
@@ -205,13 +206,13 @@ def test_what_cannot_judge_is_told_in_one_line(models, data):
 
 @pytest.fixture
 def agents(data) -> Agents:
-    return Agents(speaker(1), listener(2), cider(data), build_joint.text_scorer(data))
+    return Agents(speaker(1), listener(2), reference_cider(data), text_scorer(data))
 
 
 def trained(method, data, models, seed: int = 3, **settings):
     """The run that trains `method` on `data`, in batches of two images."""
     store = FeatureStore(models / "features" / "main")
-    return build_training(method, cider(data), Optimisation(1, 2, **settings), data, store, seed, CPU)
+    return build_training(method, reference_cider(data), Optimisation(1, 2, **settings), data, store, seed, CPU)
 
 
 def test_training_reads_the_training_split_and_validates_on_the_validation_split(agents, models, data):
@@ -342,7 +343,7 @@ def test_numbers_of_an_evaluation_are_named_by_their_path():
 
 
 def test_cider_counts_the_end_of_a_caption_unless_told_otherwise(data):
-    assert [cider(data).eos, cider(data, eos=False).eos] == [True, False]
+    assert [reference_cider(data).eos, reference_cider(data, eos=False).eos] == [True, False]
 
 
 def test_small_models_train_on_one_thread_whatever_the_machine_has(agents, models, data, monkeypatch):
@@ -382,7 +383,7 @@ class Reads(DualEncoder):
 
 
 def test_a_retriever_that_would_cut_off_captions_is_refused(models, data, monkeypatch):
-    settings = RetrieverSettings(model="listener", speaker="speaker", temperature=0.1, optimisation=Optimisation(1))
-    monkeypatch.setattr(build_retriever, "_encoder", lambda root, name: Reads())
+    settings = RetrieverSettings(model="listener", speaker="speaker", temperature=0.1)
+    monkeypatch.setattr(reward_files, "_encoder", lambda root, name: Reads())
     with pytest.raises(UserError, match="a caption has 6 tokens, and the text encoder takes 4: “"):
-        build_retriever.make_rewards(settings, models, data, CPU)
+        reward_files.make_rewards(settings, 0.1, models, data, None, CPU)

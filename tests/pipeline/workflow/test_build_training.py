@@ -15,7 +15,7 @@ from pipeline.errors import UserError
 from pipeline.models.listener import Listener
 from pipeline.readers import read_karpathy
 from pipeline.training.optimisation import Optimisation
-from pipeline.workflow.build_training import build_training
+from pipeline.workflow.training import build_training
 from pipeline.worlds.scenes.scene_facts import FACTS, Scene
 
 

@@ -1,11 +1,12 @@
-"""Reward models of captions in the folder `retriever`: image vectors, the nearest images of each, and two heads."""
+"""Construction of reward models, and their files in the folder `retriever`: image vectors, neighbours, two heads."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -16,10 +17,11 @@ from pipeline.channels.hard import Beam
 from pipeline.channels.search import without_repeated_ngrams
 from pipeline.composition.method import Method
 from pipeline.composition.retrieval_rewards import RewardModels, pretrain_heads
+from pipeline.composition.reward_settings import RetrieverSettings
+from pipeline.data.feature_store import FeatureStore
 from pipeline.data.image_features import open_features
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
-from pipeline.evaluation.judges import make_judge
 from pipeline.metrics.retrieval import nearest_images
 from pipeline.models.agent_files import load_agent
 from pipeline.models.caption_classifier import CaptionClassifier
@@ -31,15 +33,12 @@ from pipeline.protocols import Channel
 from pipeline.runtime.checksums import check_checksums
 from pipeline.runtime.files import sha256, write_atomically
 
-if TYPE_CHECKING:
-    from pipeline.config.schema import RetrieverSettings
-
 FOLDER, IMAGES, SETTINGS, WEIGHTS = "retriever", "images.safetensors", "settings.json", "weights.safetensors"
 AGAIN = "run the retriever stage again"
 
 
 @dataclass(frozen=True)
-class Settings:
+class RewardInputs:
     """The settings and inputs that the reward models were made with."""
 
     models: dict[str, str]  # names in `pretrain` of the retriever and, if there is one, the judge
@@ -55,48 +54,55 @@ class Settings:
         return without_repeated_ngrams(Beam(self.beam), self.no_repeat)
 
 
-def retriever_files(root: Path) -> list[Path]:
+def reward_files(root: Path) -> list[Path]:
     """List the files that reward models are read from. Raises UserError where they are missing or damaged."""
-    return [root / FOLDER, *(_weights(root, name) for name in _settings(root).models.values())]
+    return [root / FOLDER, *(_weights(root, name) for name in _inputs(root).models.values())]
 
 
 def make_rewards(
-    section: RetrieverSettings, root: Path, prepared: Prepared, device: torch.device
-) -> tuple[Method, RewardModels, Settings]:
-    """Build the reward models that the section names, with fresh heads, and the method that pretrains the heads."""
-    models = {"retriever": section.model} | ({"judge": section.judge} if section.judge else {})
+    settings: RetrieverSettings,
+    rate: float,
+    root: Path,
+    prepared: Prepared,
+    embed_images: Callable[[Listener | DualEncoder, FeatureStore], Tensor],
+    device: torch.device,
+) -> tuple[Method, RewardModels, RewardInputs]:
+    """Build the reward models that the settings name, with fresh heads, and the method that pretrains the heads.
+
+    `rate` is the discriminator's learning rate. `embed_images` returns the vectors of all images, as in evaluation.
+    """
+    models = {"retriever": settings.model} | ({"judge": settings.judge} if settings.judge else {})
     encoders = {who: _encoder(root, name).to(device) for who, name in models.items()}
     stores = {who: open_features(root, encoder.features, prepared) for who, encoder in encoders.items()}
-    settings = Settings(
+    made_of = RewardInputs(
         models,
         {who: sha256(_weights(root, name)) for who, name in models.items()},
         {who: store.manifest["crc"] for who, store in stores.items()},
-        section.temperature,
-        section.beam,
-        section.no_repeat_ngram_size,
-        section.optimisation.learning_rate,
+        settings.temperature,
+        settings.beam,
+        settings.no_repeat_ngram_size,
+        rate,
     )
     found = {}
     for who, encoder in encoders.items():
         if isinstance(encoder, DualEncoder):
             _check_lengths(encoder, prepared)
-        # the same embeddings as in evaluation
-        vectors = make_judge(encoder, stores[who], device).encode_image(torch.arange(len(prepared)))
+        vectors = embed_images(encoder, stores[who])
         found[who] = Retriever(encoder, vectors, settings.temperature, prepared.vocabulary.decode)
     retriever, rows = found["retriever"], torch.from_numpy(prepared.rows("train")).to(device)
     retriever.neighbours = (
-        nearest_images(retriever.vectors, rows, section.hard_negative_ranks) if section.hard_negative_ranks else None
+        nearest_images(retriever.vectors, rows, settings.hard_negative_ranks) if settings.hard_negative_ranks else None
     )
-    size, hidden = retriever.vectors.shape[1], section.hidden_dims
+    size, hidden = retriever.vectors.shape[1], settings.hidden_dims
     judges = CaptionClassifier(size, hidden).to(device), CaptionClassifier(size, hidden, looks=False).to(device)
-    rewards = RewardModels(retriever, *judges, settings.search, settings.rate, found.get("judge"))
-    speaker = load_agent(root / "pretrained" / section.speaker / WEIGHTS, "speaker")
+    rewards = RewardModels(retriever, *judges, made_of.search, rate, found.get("judge"))
+    speaker = load_agent(root / "pretrained" / settings.speaker / WEIGHTS, "speaker")
     assert isinstance(speaker, Decoder)
-    return pretrain_heads(rewards, speaker), rewards, settings
+    return pretrain_heads(rewards, speaker), rewards, made_of
 
 
-def save_rewards(out: Path, rewards: RewardModels, settings: Settings) -> None:
-    """Write the image vectors, neighbours and settings. The heads' weights are the training's own output."""
+def save_rewards(out: Path, rewards: RewardModels, made_of: RewardInputs) -> None:
+    """Write the image vectors, neighbours and inputs. The heads' weights are the training's own output."""
     retriever = rewards.retriever
     tensors = {"vectors": retriever.vectors}
     if retriever.neighbours is not None:
@@ -104,15 +110,15 @@ def save_rewards(out: Path, rewards: RewardModels, settings: Settings) -> None:
     if rewards.judge is not None:
         tensors["judge"] = rewards.judge.vectors
     write_atomically(out / IMAGES, as_bytes({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}))
-    write_atomically(out / SETTINGS, json.dumps(vars(settings), indent=1) + "\n")
+    write_atomically(out / SETTINGS, json.dumps(vars(made_of), indent=1) + "\n")
 
 
-def reward_models(root: Path, prepared: Prepared, device: torch.device) -> RewardModels:
+def load_rewards(root: Path, prepared: Prepared, device: torch.device) -> RewardModels:
     """Load the reward models below `root` onto `device`. Raises UserError where data or retriever have changed."""
-    folder, settings = root / FOLDER, _settings(root)
+    folder, made_of = root / FOLDER, _inputs(root)
     images: dict[str, Tensor] = {name: x.to(device) for name, x in load_file(folder / IMAGES).items()}
-    encoders = {who: _same_encoder(root, settings, who, prepared).to(device) for who in settings.models}
-    vectors, made = images["vectors"], (settings.temperature, prepared.vocabulary.decode)
+    encoders = {who: _same_encoder(root, made_of, who, prepared).to(device) for who in made_of.models}
+    vectors, made = images["vectors"], (made_of.temperature, prepared.vocabulary.decode)
     retriever = Retriever(encoders["retriever"], vectors, *made, images.get("neighbours"))
     judge = Retriever(encoders["judge"], images["judge"], *made) if "judge" in encoders else None
     judges: list[CaptionClassifier] = []
@@ -125,10 +131,10 @@ def reward_models(root: Path, prepared: Prepared, device: torch.device) -> Rewar
                 f"{vectors.shape[1]}; {AGAIN}"
             )
         judges.append(head.to(device))
-    return RewardModels(retriever, judges[0], judges[1], settings.search, settings.rate, judge)
+    return RewardModels(retriever, judges[0], judges[1], made_of.search, made_of.rate, judge)
 
 
-def _settings(root: Path) -> Settings:
+def _inputs(root: Path) -> RewardInputs:
     path = root / FOLDER / SETTINGS
     if not path.parent.is_dir():
         raise UserError(f"{path}: there is no retriever; run the retriever stage")
@@ -136,21 +142,21 @@ def _settings(root: Path) -> Settings:
     made: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8"))
     if made is None:
         raise UserError(f"{path}: made without a retriever; add that section to params.yaml and run its stage again")
-    return Settings(**made)
+    return RewardInputs(**made)
 
 
 def _weights(root: Path, model: str) -> Path:
     return root / "pretrained" / model / WEIGHTS
 
 
-def _same_encoder(root: Path, settings: Settings, who: str, prepared: Prepared) -> Listener | DualEncoder:
+def _same_encoder(root: Path, made_of: RewardInputs, who: str, prepared: Prepared) -> Listener | DualEncoder:
     """Return the encoder behind the reward models. Raises UserError where its weights or features have changed."""
-    folder, name = root / FOLDER, settings.models[who]
+    folder, name = root / FOLDER, made_of.models[who]
     encoder = _encoder(root, name)
     store = open_features(root, encoder.features, prepared)
-    if settings.features[who] != store.manifest["crc"]:
+    if made_of.features[who] != store.manifest["crc"]:
         raise UserError(f"{folder}: its images are of other features than {store.path}; {AGAIN}")
-    if settings.weights[who] != sha256(_weights(root, name)):
+    if made_of.weights[who] != sha256(_weights(root, name)):
         raise UserError(f"{folder}: made with other weights of {name}; {AGAIN}")
     return encoder
 

@@ -1,4 +1,4 @@
-"""The base class of every section of params.yaml, and the types of its values."""
+"""The base class of validated settings, and the types of their values."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Annotated, Any, Self, cast
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
-from pipeline.config.name_checks import NAME
-
+NAME = r"[A-Za-z][A-Za-z0-9_]*"
 Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(pattern=f"^{NAME}$")]  # it names stages and folders
 

@@ -1,29 +1,24 @@
-"""A training run of any method, from its settings and the data."""
+"""Training of the captioning core's agents or of a slice's. Stages that train nothing do not import this module."""
 
 from __future__ import annotations
-
-import os
-from collections.abc import Iterable
 
 import torch
 
 from pipeline.composition.method import Method
-from pipeline.data.batches import Batches, sequential_batches
+from pipeline.data.batches import Batches
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
-from pipeline.errors import UserError
-from pipeline.evaluation.validation import Validation
+from pipeline.dialog.construction import DialogTraining
+from pipeline.evaluation.validation import build_validation
+from pipeline.extension import SliceTraining
 from pipeline.metrics.cider import CiderD
-from pipeline.models.listener import Listener
 from pipeline.runtime import matmul_precision, ranks
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
-from pipeline.types import Batch
-from pipeline.workflow.slice_training import TRAINING
 from pipeline.workflow.slices import find_owner
 from pipeline.worlds.neighbourhoods import neighbourhood_numbers
 
-VALIDATION_BATCH = 256
+TRAINING: tuple[SliceTraining, ...] = (DialogTraining(),)
 
 
 def build_training(
@@ -37,8 +32,7 @@ def build_training(
 ) -> Training:
     """Build the run that trains `method` on the training split and validates it on the validation split.
 
-    `scorer` scores the speaker's captions of the validation split. With SAYWHICH_VALIDATION=bfloat16, they are
-    generated with matrix products in bfloat16; raises UserError for any value but float32 and bfloat16.
+    `scorer` scores the speaker's captions of the validation split.
 
     Small models run on one thread, which takes half the time of two on the scenes. The choice depends on the model's
     size alone, so that a seed gives the same bits on every machine.
@@ -62,17 +56,4 @@ def build_training(
         captions=settings.captions,
         groups=neighbourhood_numbers(prepared) if settings.order == "neighbourhoods" else None,
     )
-    held_out = prepared.rows("val")
-    listener = method.agents.get("listener")
-    assert listener is None or isinstance(listener, Listener)
-
-    def looked_at() -> Iterable[Batch]:
-        return sequential_batches(prepared, store, held_out, VALIDATION_BATCH)
-
-    wanted = os.environ.get("SAYWHICH_VALIDATION", "float32")
-    if wanted not in ("float32", "bfloat16"):
-        raise UserError(f"SAYWHICH_VALIDATION={wanted}: one of float32, bfloat16")
-    dtype = torch.bfloat16 if wanted == "bfloat16" else None
-    unk = prepared.vocabulary.unk
-    validate = Validation(method.speaker, listener, scorer, looked_at, device, unk, dtype, method.validation_judge)
-    return Training(method, batches, settings, seed, device, validate)
+    return Training(method, batches, settings, seed, device, build_validation(method, scorer, prepared, store, device))

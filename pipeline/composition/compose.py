@@ -1,0 +1,38 @@
+"""Construction of a method of pipeline/methods from its agents and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, get_type_hints
+
+from pipeline.composition.method import Method
+from pipeline.composition.objective import Objective
+from pipeline.composition.relax_controls import with_relax
+from pipeline.composition.retrieval_rewards import RewardModels
+from pipeline.errors import UserError
+
+
+def compose(
+    composition: Callable[..., Method],
+    agents: object,
+    objective: Objective,
+    arguments: Mapping[str, Any],
+    rewards: RewardModels | None = None,
+    gamma: float = 1.0,
+) -> Method:
+    """Build the method of `composition`, with its own `arguments`, guidance by `gamma`, and RELAX where asked for.
+
+    Raises UserError where the composition takes other agents.
+    """
+    wanted = get_type_hints(composition)["agents"]
+    if not isinstance(agents, wanted):
+        raise UserError(
+            f"{composition.__name__}: expected {wanted.__name__}, found {type(agents).__name__}: "
+            "choose another method, or another pretrain.listener in params.yaml"
+        )
+    given = arguments if rewards is None else {"rewards": rewards, **arguments}
+    composed = composition(agents, objective, **given)
+    if objective.control_variate == "relax":
+        composed = with_relax(composed)
+    return replace(composed, gamma=gamma)

@@ -1,0 +1,22 @@
+"""CIDEr-D against the human captions of the prepared data set."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pipeline.data.prepared import Prepared, column_array, read_columns
+from pipeline.metrics.cider import CiderD
+
+
+def reference_cider(prepared: Prepared, eos: bool = True, frequencies: Literal["train", "batch"] = "train") -> CiderD:
+    """Build CIDEr-D against all human captions, with the document frequencies that the prepare stage counted."""
+    counted = read_columns(prepared.folder / "document_frequencies.parquet", ["key", "count"])
+    return CiderD.build(
+        [prepared.captions(image) for image in range(len(prepared))],
+        column_array(counted["key"]),
+        column_array(counted["count"]),
+        len(prepared.rows("train")),
+        max_words=prepared.max_words,
+        eos=eos,
+        frequencies=frequencies,
+    )

@@ -1,0 +1,29 @@
+"""Settings of the reward models."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from pipeline.ranges import Count, Few, Positive, Size, require_distinct
+from pipeline.section import Name, Section
+
+
+class RetrieverSettings(Section):
+    """The reward models for methods that take `rewards`: a fixed retriever, and two heads on its vectors.
+
+    `model`: the retriever's name in pretrain. `hard_negative_ranks`: ranks of the training images nearest to an image
+    that serve as negatives besides those of the batch. `beam`, `no_repeat_ngram_size`: the speaker's search for the
+    captions that are rewarded. `judge`: the name in pretrain of a listener that also retrieves the validation images
+    but gives no reward; None: none.
+    """
+
+    model: Name
+    speaker: Name
+    judge: Name | None = None
+    temperature: Positive
+    hard_negative_ranks: Annotated[tuple[Count, ...], Field(strict=False), AfterValidator(require_distinct)] = ()
+    hidden_dims: Annotated[tuple[Size, ...], Field(strict=False)] = (512, 256)
+    beam: Few = 5
+    no_repeat_ngram_size: Few | None = 3
