@@ -146,7 +146,7 @@ endif
 # uv checks the SHA-256 of all but PyTorch's two wheels, and DVC unpickles what lies in .dvc/tmp: nobody else may write there.
 # uv chooses PyTorch by the driver it finds: PyPI's wheels for Linux bring gigabytes of CUDA. pip's own find-links go to uv
 # too: a machine that keeps wheels of its own uses them.
-$(INSTALLED): pyproject.toml constraints-hashed.txt requirements-uv.txt
+$(INSTALLED): pyproject.toml $(wildcard setup.py) constraints-hashed.txt requirements-uv.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "$(PYTHON) is $$($(PYTHON) --version 2>&1): Python 3.11 or newer is needed; name one with PYTHON=..."; exit 1; }
 	@test -x .venv/bin/pip || $(PYTHON) -m venv .venv
