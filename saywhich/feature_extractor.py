@@ -26,6 +26,7 @@ from pipeline.features.manifest import Manifest
 from pipeline.features.network_weights import HUB, check_fit
 from pipeline.features.object_detector import ObjectDetector
 from pipeline.features.projection import FittedTransforms, Projection, Standardisation
+from pipeline.features.texture import SIZE, TrainingTexture
 from pipeline.features.word_detector import WordDetector, WordDetectorNetwork
 from pipeline.runtime.checksums import checksummed_json
 from pipeline.runtime.files import sha256, write_atomically
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 NETWORK = "network.safetensors"  # in a folder that `FeatureExtractor.save` wrote
 AGAIN = "run the features stage again, or export the model again"
-FITTED = ("projection", "scale")
+FITTED = ("projection", "scale", "texture")
 LARGEST = 2**26  # limit of the numbers in the regions of one photo
 
 
@@ -50,6 +51,7 @@ class FeatureExtractor:
     fitted: FittedTransforms
     manifest: Mapping[str, Any]
     folder: Path
+    texture: TrainingTexture | None = None  # None: the features are of an earlier version, or of too few images
 
     @classmethod
     def open(
@@ -74,8 +76,7 @@ class FeatureExtractor:
         except Exception as error:  # the libraries that build networks raise anything for bad options in a manifest
             raise UserError(f"{path}: its network cannot be built ({reason(error)}); {AGAIN}") from None
         _check_made(path, made, network)
-        fitted = _fitted(folder, made, network)
-        return cls(network, fitted, manifest, folder)
+        return cls(network, _fitted(folder, made, network), manifest, folder, _texture(folder, made))
 
     @property
     def regions_size(self) -> int:
@@ -103,6 +104,10 @@ class FeatureExtractor:
         """Return an RGB image as the network's input (3, H, W), or the frames of a film as (F, 3, H, W)."""
         prepare: Callable[..., Tensor] = self.network.prepare
         return prepare(image)
+
+    def is_unlike(self, prepared: Tensor) -> bool:
+        """Return whether a prepared image is unlike the training images; False where their texture is unknown."""
+        return self.texture is not None and self.texture.is_unlike(prepared)
 
     def __call__(self, prepared: Sequence[Tensor], mirrored: bool = False) -> ImageFeatures:
         """Return the features of B prepared images, or of their mirror images, in the precision of the feature store.
@@ -233,6 +238,14 @@ def _fitted(folder: Path, made: Manifest, network: Extractor) -> FittedTransform
             raise UserError(f"{path}: a deviation is not positive; {AGAIN}")
         scale = Standardisation(mean, deviation)
     return FittedTransforms(projection, scale, passed)
+
+
+def _texture(folder: Path, made: Manifest) -> TrainingTexture | None:
+    """Load the texture of the training images, if the manifest names one."""
+    if made.texture is None:
+        return None
+    path = _checked(folder / made.texture.file, made.texture.sha256)
+    return TrainingTexture(*_tensors(path, mean=(SIZE,), whitening=(SIZE, SIZE), limit=()))
 
 
 def _tensors(path: Path, **shapes: tuple[int | None, ...]) -> list[Tensor]:

@@ -30,7 +30,7 @@ from pipeline.types import Batch
 from pipeline.vocabulary import Vocabulary
 from saywhich.feature_extractor import FeatureExtractor
 from saywhich.model_files import ModelFiles
-from saywhich.photos import Photo, UndecodedPhoto, content_digest, load_in_threads, open_photo
+from saywhich.photos import UNLIKE, Photo, UndecodedPhoto, content_digest, load_in_threads, open_photo
 
 AT_ONCE = 32  # photos in one batch of the network
 BEAM = 5
@@ -41,7 +41,8 @@ class Caption:
     """A caption of one photo; `str` returns its text.
 
     `candidates` begin with the selected caption where they were ranked. `rank` is the photo's retrieval rank by the
-    listener among `of` photos, 1 the best. `margin` is its score minus the best distractor's score.
+    listener among `of` photos, 1 the best. `margin` is its score minus the best distractor's score. `unlike`: the photo
+    is unlike the training images, so that caption and rank mean little.
     """
 
     text: str
@@ -49,6 +50,7 @@ class Caption:
     rank: int | None = None
     of: int | None = None
     margin: float | None = None
+    unlike: bool = False
 
     def __str__(self) -> str:
         return self.text
@@ -75,6 +77,11 @@ class PhotoFeatures:
 
     def __len__(self) -> int:
         return len(self.contents)
+
+    @property
+    def unlike(self) -> tuple[bool, ...]:
+        """Return for each photo whether it is unlike the training images."""
+        return tuple(content.endswith(UNLIKE) for content in self.contents)
 
 
 @dataclass(frozen=True)
@@ -185,7 +192,8 @@ class Model:
         judge = self._judge(seen, mirrored)
         mask = torch.arange(seen.regions.shape[1]) < seen.region_count.unsqueeze(1)
         vectors = judge.encode_image(torch.arange(len(prepared))).cpu()
-        return PhotoFeatures(seen.pooled, seen.regions, mask, seen.boxes, vectors, tuple(map(content_digest, prepared)))
+        contents = tuple(content_digest(tensor, self.feature_extractor.is_unlike(tensor)) for tensor in prepared)
+        return PhotoFeatures(seen.pooled, seen.regions, mask, seen.boxes, vectors, contents)
 
     def encode_text(self, captions: Sequence[str]) -> Tensor:
         """Return the listener's embeddings (N, H) of N captions, each of length 1; one text counts as a list of one."""
@@ -219,7 +227,7 @@ class Model:
         tokens = torch.cat([self._spoken(part, channel, seed) for part in parts])
         texts = [[self.vocabulary.decode(row) for row in rows] for rows in tokens.tolist()]
         if among is None:
-            return [Caption(said[0], tuple(said)) for said in texts]
+            return [Caption(said[0], tuple(said), unlike=odd) for said, odd in zip(texts, sight.unlike, strict=True)]
         flat = JudgedCaptions(tokens.flatten(0, 1), [text for said in texts for text in said])
         heard = self._judge().encode_text(flat).cpu().unflatten(0, tokens.shape[:2])
         same = torch.tensor([[mine == other for other in among.contents] for mine in sight.contents])
@@ -229,7 +237,7 @@ class Model:
             candidates = (said[which], *said[:which], *said[which + 1 :])
             rank, margin = int(chosen.ranks[row, which]), float(chosen.margins[row, which])
             of = 1 + int((~same[row]).sum()) if len(among) else 1
-            captions.append(Caption(said[which], candidates, rank, of, margin))
+            captions.append(Caption(said[which], candidates, rank, of, margin, sight.unlike[row]))
         return captions
 
     def _spoken(self, sight: PhotoFeatures, channel: Channel, seed: int) -> Tensor:

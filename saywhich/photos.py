@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import islice
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from PIL import Image
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, one_line
 from pipeline.features.images import open_within, to_upright_rgb
 from pipeline.readers.folder import PHOTOS
 
@@ -34,6 +34,7 @@ class UndecodedPhoto(Protocol):
 Photo = str | Path | Image.Image | np.ndarray | UndecodedPhoto
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+UNLIKE = "-unlike"  # the end of the content digest of a photo that is unlike the training images
 THREADS = 4  # decoding threads
 
 
@@ -61,9 +62,23 @@ def open_photo(photo: Photo, used: int) -> Iterator[Image.Image]:
         yield image
 
 
-def content_digest(prepared: Tensor) -> str:
-    """Return the SHA-256 of a prepared image; the network cannot distinguish photos with equal digests."""
-    return hashlib.sha256(prepared.contiguous().numpy().tobytes()).hexdigest()
+def content_digest(prepared: Tensor, unlike: bool = False) -> str:
+    """Return the SHA-256 of a prepared image; the network cannot distinguish photos with equal digests.
+
+    The digest of a photo that is `unlike` the training images ends in UNLIKE, so that caches keep it.
+    """
+    return hashlib.sha256(prepared.contiguous().numpy().tobytes()).hexdigest() + (UNLIKE if unlike else "")
+
+
+def unlike_note(contents: Iterable[str], files: Sequence[str | Path]) -> str | None:
+    """Return a line on the photos that are unlike the training images, by their `contents`; None if there are none."""
+    found = [file for file, content in zip(files, contents, strict=True) if content.endswith(UNLIKE)]
+    if not found:
+        return None
+    return one_line(
+        f"note: {len(found)} of {len(files)} photos are unlike the training images of this model, such as {found[0]}: "
+        "expect captions and ranks that mean little"
+    )
 
 
 def photo_files(places: Iterable[str | Path]) -> list[Path]:

@@ -67,7 +67,8 @@ class ModelCaption(BaseModel):
     """A model's caption of a photo, and the photos in the order of its listener's scores, best first.
 
     `attention` has a row per word and a number per region. Regions are `boxes` (left, top, right, bottom as shares of
-    the photo) or, without boxes, a square grid, row by row.
+    the photo) or, without boxes, a square grid, row by row. `unlike`: the photo is unlike the model's training images,
+    so that caption and rank mean little.
     """
 
     model: str
@@ -77,6 +78,7 @@ class ModelCaption(BaseModel):
     retrieved: list[int]
     attention: list[list[float]] | None
     boxes: list[list[float]] | None
+    unlike: bool
 
 
 class CaptionedPhotos(BaseModel):
@@ -101,10 +103,11 @@ class PhotoHit(BaseModel):
 
 
 class FindResponse(BaseModel):
-    """Photos, best first, and words of the query that are not in the vocabulary."""
+    """Photos, best first, words of the query that are not in the vocabulary, and photos unlike the training images."""
 
     found: list[PhotoHit]
     unknown: list[str]
+    unlike: list[int]
 
 
 def make_app(
@@ -199,10 +202,12 @@ def make_app(
 
         def work(check: Check) -> FindResponse:
             check_photos(asked.photos, limit)
-            found = best_matches(model.encode_text([asked.text])[0], seen(model, asked.photos, check).vectors, None)
+            sight = seen(model, asked.photos, check)
+            found = best_matches(model.encode_text([asked.text])[0], sight.vectors, None)
             known = model.vocabulary
             unknown = [] if known.reads_text else [word for word in tokenise(asked.text) if word not in known.ids]
-            return FindResponse(found=[PhotoHit(photo=each.index, score=each.score) for each in found], unknown=unknown)
+            hits = [PhotoHit(photo=each.index, score=each.score) for each in found]
+            return FindResponse(found=hits, unknown=unknown, unlike=[n for n, odd in enumerate(sight.unlike) if odd])
 
         return await answered(request, work)
 
@@ -315,6 +320,15 @@ def _said_of(
         rows = None if shares is None else [[round(x, 4) for x in row] for row in shares[i, : len(said)].tolist()]
         boxes = None if part.boxes is None else part.boxes[i].tolist()
         result.append(
-            ModelCaption(model=name, caption=text, words=said, rank=rank, retrieved=order, attention=rows, boxes=boxes)
+            ModelCaption(
+                model=name,
+                caption=text,
+                words=said,
+                rank=rank,
+                retrieved=order,
+                attention=rows,
+                boxes=boxes,
+                unlike=part.unlike[i],
+            )
         )
     return result

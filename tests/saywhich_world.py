@@ -42,6 +42,19 @@ class Images:
         return np.tile(np.array([[[1, 2, 0]]], np.int32), (len(images), 1, 1))
 
 
+class ManyImages(Images):
+    """The twelve images over and over: so many held-out ones that the training images' texture is known."""
+
+    def __len__(self):
+        return 260
+
+    def rows(self, split):
+        return np.arange(60) if split == "train" else np.arange(60, 260)
+
+    def file(self, image):
+        return f"{image % 12}.png"
+
+
 def paint(path: Path, seed: int, size: tuple[int, int] = (40, 50)) -> Path:
     """A picture of four coloured quarters."""
     quarters = np.random.default_rng(seed).integers(0, 256, (2, 2, 3), np.uint8)
@@ -86,7 +99,7 @@ def make_model(
     return data / "models" / name
 
 
-def make_repository(folder: Path, **options: object) -> Path:
+def make_repository(folder: Path, images: Images | None = None, **options: object) -> Path:
     """Images, features with what `options` of `extract` say, and the model `psst_multinomial`; its folder data."""
     data = folder / "data"
     (data / "images").mkdir(parents=True)
@@ -106,6 +119,8 @@ def make_repository(folder: Path, **options: object) -> Path:
     for i in range(12) if settings.frames else ():
         film(data / "images" / f"{i}.png", i)
     out, work = data / "features/main", folder / "work"
-    extract(Images(), data / "images", out, FeatureWriter, work, settings, batch=5, detector=DETECTOR, **options)
+    extract(
+        images or Images(), data / "images", out, FeatureWriter, work, settings, batch=5, detector=DETECTOR, **options
+    )
     make_model(data, "psst_multinomial", 0)
     return data

@@ -42,6 +42,7 @@ from pipeline.features.network_weights import HUB, UnreachableWeightsError
 from pipeline.features.networks import TORCHVISION, TimmNetwork, TorchvisionNetwork
 from pipeline.features.object_detector import AnnotatedImage, ObjectDetection
 from pipeline.features.projection import FittedTransforms, Projection, Standardisation
+from pipeline.features.texture import SIZE, TrainingTexture, texture_statistics
 from pipeline.features.word_detector import CaptionReferences, WordDetectorNetwork, WordPrediction, resize_square
 from pipeline.runtime.files import allocate, read_checked, write_atomically, write_checked
 from pipeline.runtime.untrusted import path_inside
@@ -49,6 +50,7 @@ from pipeline.vocabulary import Vocabulary
 
 AHEAD = 2  # batches of images decoded while the network processes one
 CHUNK = 64  # images whose features are read together
+TEXTURED = {"train": 2000, "val": 1000}  # at most so many images of each split determine the training texture
 WORD_DETECTOR, OBJECT_DETECTOR = OWN = ("word_detector", "object_detector")  # trained in this project
 INSTEAD = (
     "Until then a word detector is trained on these images instead (features.detector), which sees far less: expect "
@@ -117,7 +119,8 @@ def extract(
     films, and `batch` counts frames. A detector is then trained on each frame, and `objects` are annotations of frames,
     a film's one after another. `pca_dim` reduces the regions by a PCA fitted on the training split; a vector of mean
     and maximum or of times is standardised there. With `horizontal_flip` the mirror images are extracted too. `writer`
-    opens the store. The weights of the detector, the projection and the scale are written into the same folder.
+    opens the store. The weights of the detector, the projection, the scale and the training split's texture are written
+    into the same folder.
 
     The folder `work` belongs to this extraction alone; its complete batches are not computed again, and it is removed
     at the end. With `shard` (k, n) only the k-th of n parts of the images is computed, into `work`. Batches do not
@@ -178,6 +181,9 @@ def extract(
     out.mkdir(parents=True, exist_ok=True)
     if settings.network in OWN:
         network.description["weights"] = _save(out / "detector.safetensors", trained.state_dict())
+    training, held_out = (_textures(images, split, load, network.prepare, batch) for split in TEXTURED)
+    if texture := TrainingTexture.fit(training, held_out):
+        network.description["texture"] = _save(out / "texture.safetensors", vars(texture))
     network.description |= {"cells": settings.grid_size, "project": pca_dim, "vector": settings.vector}
     _join(images, sides, network, out, writer, pca_dim, settings.vector is not None, COLUMNS if settings.frames else 0)
     shutil.rmtree(work)
@@ -300,6 +306,14 @@ def _join(
                     pooled, regions = fitted(_single(seen["pooled"]), _single(seen["regions"]), count)
                     seen |= {"pooled": pooled.numpy(), "regions": regions.numpy()}
                 store.write(part + side * len(images), **seen)
+
+
+def _textures(images: CaptionedImages, split: str, load: Load, prepare: Callable[[Any], Tensor], batch: int) -> Tensor:
+    """Return the texture statistics (N, SIZE) of images spread evenly over a split."""
+    rows = images.rows(split)
+    rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), TEXTURED[split])).astype(int)]
+    with closing(_loaded(load, lambda image: texture_statistics(prepare(image)), _parts(rows, batch))) as loaded:
+        return torch.stack([found for _, part in loaded for found in part]) if len(rows) else torch.zeros(0, SIZE)
 
 
 def _training(rows: FeatureParts, images: CaptionedImages) -> Iterator[dict[str, np.ndarray]]:

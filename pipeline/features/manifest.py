@@ -101,6 +101,7 @@ class Manifest(Record):
     detector: Mapping[str, Any] | None = None
     projection: FittedFile | None = None
     scale: FittedFile | None = None
+    texture: FittedFile | None = None
     crc: Annotated[int, Ge(0), Lt(2**32)] | None = None
     shape: Shape | None = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -57,7 +58,7 @@ def run(options: Namespace) -> int:
     import torch
 
     from saywhich.model import BEAM, Distractors
-    from saywhich.photos import photo_files
+    from saywhich.photos import photo_files, unlike_note
     from saywhich.streaming import PhotoStream
 
     photos = photo_files(options.photos)
@@ -72,12 +73,17 @@ def run(options: Namespace) -> int:
         among = Distractors(torch.from_numpy(others.vectors), others.contents)
     samples = options.samples or (CANDIDATES if gallery and options.beam is None else None)
     how: dict[str, Any] = {"beam": BEAM if options.beam is None else options.beam, "samples": samples}
+    files: list[Path] = []
+    contents: list[str] = []
     with _out(options) as write, tqdm(total=len(photos), desc="photos", unit="", disable=None) as bar:
         for there, sight in looking.features(photos):
             said = model.caption_features(sight, **how, among=among, seed=options.seed)
             for file, caption in zip(there, said, strict=True):
                 write(file, caption)
             bar.update(len(there))
+            files, contents = [*files, *there], [*contents, *sight.contents]
+    if note := unlike_note(contents, files):
+        print(note, file=sys.stderr)
     return int(looking.broken > 0)
 
 
@@ -128,6 +134,7 @@ def _lines(out: TextIO) -> Write:
         said: dict[str, Any] = {"file": str(file), "caption": caption.text}
         if caption.rank is not None:
             said |= {"rank": caption.rank, "of": caption.of, "margin": caption.margin}
+        said |= {"unlike_training_images": True} if caption.unlike else {}
         said |= {"candidates": list(caption.candidates)} if len(caption.candidates) > 1 else {}
         print(json.dumps(said), file=out)
 

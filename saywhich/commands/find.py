@@ -32,7 +32,7 @@ def run(options: Namespace) -> int:
     import numpy as np
 
     from saywhich.model_files import locate_model
-    from saywhich.photos import photo_files
+    from saywhich.photos import photo_files, unlike_note
     from saywhich.text_encoder import TextEncoder
     from saywhich.vector_cache import gallery_vectors
 
@@ -58,6 +58,8 @@ def run(options: Namespace) -> int:
     found = [(seen.files[i], float(scores[i])) for i in np.argsort(-scores, kind="stable")[: options.top]]
     for file, score in found:
         print(f"{score:.3f}\t{one_line(str(file))}")
+    if note := unlike_note(seen.contents, seen.files):
+        print(note, file=sys.stderr)
     if options.html:
         from saywhich.search_page import write_page
 

@@ -82,10 +82,11 @@ function block(said, number, look) {
     for (const [event, act] of [["mouseenter", show], ["focus", show], ["mouseleave", hide], ["blur", hide]]) button.addEventListener(event, act);
     text.append(button, " ");
   });
-  const first = said.retrieved.slice(0, 5).map((found) => made("li", { className: found === number ? "right" : "" },
+  const first = said.retrieved.slice(0, 5).map((found) => made("li", { className: found === number && !said.unlike ? "right" : "" },
     made("img", { src: photos[found].url, alt: (found === number ? "the right photo: " : "") + photos[found].name })));
   const rank = made("li", { textContent: `found at place ${said.rank} of ${photos.length}:` });
-  return made("div", { className: "said" }, made("h3", { textContent: said.model }), text, made("ul", { className: "thumbs" }, rank, ...first));
+  const warning = said.unlike ? [made("p", { className: "unlike", textContent: "This photo is unlike the model's training images: caption and ranks mean little." })] : [];
+  return made("div", { className: "said" }, made("h3", { textContent: said.model }), text, ...warning, made("ul", { className: "thumbs" }, rank, ...first));
 }
 
 function draw(look, said, word) {
@@ -109,7 +110,8 @@ async function search(event) {
     const answer = await post("find", { text: $("text").value, photos: photos.map((p) => p.data), model: $("listener").value });
     $("found").replaceChildren(...answer.found.slice(0, 10).map(({ photo, score }) =>
       made("li", {}, made("img", { src: photos[photo].url, alt: photos[photo].name }), `${photos[photo].name} · ${score.toFixed(2)}`)));
-    say(answer.unknown.length ? `Words that it has never heard: ${answer.unknown.join(", ")}.` : `The best is ${photos[answer.found[0].photo].name}.`);
+    const odd = answer.unlike.length ? ` ${answer.unlike.length} of ${photos.length} photos are unlike the model's training images: scores mean little.` : "";
+    say((answer.unknown.length ? `Words that are not in the vocabulary: ${answer.unknown.join(", ")}.` : `The best is ${photos[answer.found[0].photo].name}.`) + odd);
   } catch (error) { say(error.message); }
 }
 

@@ -53,6 +53,21 @@ def test_photos_are_captioned_by_all_models_side_by_side(open_page, photos):
     assert page.locator(".thumbs .right").count() == 6
 
 
+def test_a_photo_unlike_the_training_images_has_a_warning_and_no_green_frame(open_page, photos):
+    def unlike_for_the_first_model(route):
+        answer = route.fetch()
+        content = answer.json()
+        for captions in content["photos"]:
+            captions[0]["unlike"] = True
+        route.fulfill(response=answer, json=content)
+
+    page = open_page()
+    page.route("**/caption", unlike_for_the_first_model)
+    captioned(page, photos)
+    assert page.locator(".unlike").count() == 3
+    assert page.locator(".thumbs .right").count() == 3
+
+
 def test_a_word_shows_where_the_speaker_looked(open_page, photos):
     page = captioned(open_page(), photos)
     look = page.locator("article .look").first
@@ -80,7 +95,7 @@ def test_photos_are_searched_by_words(open_page, photos):
     page.keyboard.press("Enter")
     page.locator("#found li").first.wait_for()
     assert page.locator("#found li").count() == 3
-    assert page.get_by_role("status").first.inner_text() == "Words that it has never heard: zebra."
+    assert page.get_by_role("status").first.inner_text() == "Words that are not in the vocabulary: zebra."
 
 
 def test_the_game_is_played_by_keyboard_and_its_rounds_are_saved(open_page, tmp_path):

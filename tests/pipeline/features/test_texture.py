@@ -1,0 +1,72 @@
+"""The distance of an image's texture from that of a training split."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from pipeline.features.images import open_image
+from pipeline.features.texture import FALSE_ALARMS, SIZE, TrainingTexture, texture_statistics
+from pipeline.features.word_detector import resize_square
+from pipeline.worlds.scenes.drawing.draw_scene import draw_scene
+from pipeline.worlds.scenes.sample_scenes import sample_scene
+
+
+def test_bytes_and_shares_of_white_and_the_first_frame_have_the_same_statistics():
+    image = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (3, 80, 120), np.uint8))
+    found = texture_statistics(image)
+    assert found.shape == (SIZE,)
+    torch.testing.assert_close(texture_statistics(image / 255), found)
+    torch.testing.assert_close(texture_statistics(torch.stack([image, image.flip(-1)])), found)
+
+
+def test_a_plain_image_has_no_differences_and_noise_has_large_ones():
+    plain, noise = torch.full((3, 96, 96), 0.5), torch.rand(3, 96, 96, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(texture_statistics(plain), torch.full((SIZE,), 1 / 255).log())
+    assert (texture_statistics(noise) > texture_statistics(plain)).all()
+
+
+def test_distances_are_mahalanobis_and_false_alarms_as_rare_as_said():
+    mix = torch.randn(SIZE, SIZE, generator=torch.Generator().manual_seed(0))
+
+    def drawn(number: int, seed: int) -> torch.Tensor:
+        return torch.randn(number, SIZE, generator=torch.Generator().manual_seed(seed)) @ mix + 3
+
+    fitted = TrainingTexture.fit(drawn(20_000, 1), drawn(20_000, 2))
+    whole = mix.T @ mix
+    fresh = drawn(20_000, 3)
+    expected = (((fresh - 3) @ torch.linalg.inv(whole)) * (fresh - 3)).sum(1).sqrt()
+    # with shrinkage, directions of small variance count a little less
+    assert ((fitted.distances(fresh) / expected).median() - 1).abs() < 0.03
+    rate = (fitted.distances(fresh) > fitted.limit).float().mean()
+    assert 0.5 * FALSE_ALARMS < rate < 1.5 * FALSE_ALARMS
+
+
+def test_the_limit_needs_199_held_out_images_and_is_then_the_largest_distance():
+    statistics = torch.randn(300, SIZE, generator=torch.Generator().manual_seed(0))
+    assert TrainingTexture.fit(statistics, statistics[:198]) is None
+    fitted = TrainingTexture.fit(statistics, statistics[:199])
+    assert fitted.limit == fitted.distances(statistics[:199]).max()
+
+
+@pytest.mark.slow
+def test_photos_are_unlike_drawn_scenes_and_other_scenes_are_not(real_data):
+    def scene(number: int) -> torch.Tensor:
+        return texture_statistics(resize_square(draw_scene(sample_scene(1, number), 1, number, 128), 96))
+
+    files = random.Random(0).sample(sorted((real_data / "flickr8k/images").glob("*.jpg")), 60)
+    photos = torch.stack([texture_statistics(resize_square(open_image(file), 96)) for file in files])
+    scenes = torch.stack([scene(number) for number in range(800)])
+    fitted = TrainingTexture.fit(scenes[:400], scenes[400:600])
+    assert (fitted.distances(scenes[600:]) > fitted.limit).float().mean() <= 0.02
+    assert (fitted.distances(photos) > fitted.limit).float().mean() >= 0.95
+
+
+@pytest.mark.parametrize("side", [16, 500])
+def test_images_of_any_size_have_statistics(side):
+    noise = np.random.default_rng(1).integers(0, 256, (side, side, 3), np.uint8)
+    assert texture_statistics(resize_square(Image.fromarray(noise), side)).isfinite().all()

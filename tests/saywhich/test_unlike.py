@@ -1,0 +1,67 @@
+"""Photos that are unlike the training images: told by the commands, in the API, and by an exported model."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+from saywhich_world import ManyImages, make_repository
+
+import saywhich
+from saywhich.cli import main
+from saywhich.exporting import export_model
+from saywhich.server import make_app
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """A model of painted images."""
+    data = make_repository(tmp_path_factory.mktemp("many"), ManyImages())
+    return data / "models/psst_multinomial"
+
+
+@pytest.fixture
+def noise(photos, trained) -> Path:
+    """In the working folder, a training image, and a photo that is unlike all of them."""
+    for photo in photos.iterdir():
+        photo.unlink()
+    Image.open(trained.parents[1] / "images/3.png").save(photos / "a.png")
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    Image.fromarray(pixels).save(photos / "noise.png")
+    return photos / "noise.png"
+
+
+NOTE = "note: 1 of 2 photos are unlike the training images of this model, such as noise.png: expect captions and ranks"
+
+
+def test_captions_and_hits_of_such_a_photo_are_told_on_stderr_and_in_json(noise, trained, tmp_path, capsys):
+    export_model(trained, tmp_path / "exported")
+    for model in (trained, tmp_path / "exported"):
+        named = ["--model", str(model)]
+        assert main(["caption", ".", "--jsonl", "said.jsonl", *named]) == 0
+        assert capsys.readouterr().err.startswith(NOTE)
+        said = [json.loads(line) for line in Path("said.jsonl").read_text().splitlines()]
+        assert [(each["file"], each.get("unlike_training_images")) for each in said] == [
+            ("a.png", None),
+            ("noise.png", True),
+        ]
+        for _ in range(2):  # the second search takes the photos from the cache
+            assert main(["find", "a dog", ".", *named]) == 0
+            assert capsys.readouterr().err.startswith(NOTE)
+    assert main(["caption", "a.png", "--model", str(trained)]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_the_api_and_python_tell_such_photos(noise, trained):
+    model = saywhich.load(trained)
+    assert [caption.unlike for caption in model.caption(["a.png", "noise.png"], among=["a.png"])] == [False, True]
+    photos = [base64.b64encode(Path(name).read_bytes()).decode() for name in ("a.png", "noise.png")]
+    client = TestClient(make_app({"psst": model}), base_url="http://127.0.0.1")
+    said = client.post("/caption", json={"photos": photos}).json()["photos"]
+    assert [each[0]["unlike"] for each in said] == [False, True]
+    assert client.post("/find", json={"photos": photos, "text": "a dog"}).json()["unlike"] == [1]
