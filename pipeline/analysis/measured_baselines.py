@@ -13,10 +13,10 @@ from pipeline.analysis.tradeoff import Curve
 
 TEMPLATE, PEOPLE = "template", "human"
 EXPLAINED = {
-    PEOPLE: "people's captions, of which the best counts where an image looks for them; own and adapted: {method}'s",
+    PEOPLE: "annotators' captions, of which the best counts where an image looks for them; own and adapted: {method}'s",
     TEMPLATE: "the captions of {method} with place, and night, sunset or rain, read from the features by a linear map",
     "oracle": "a sentence written from the facts",
-    "random": "people's captions of other images",
+    "random": "annotators' captions of other images",
 }
 
 

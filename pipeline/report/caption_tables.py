@@ -27,7 +27,7 @@ DIVERSITY = {
 }
 EXPLAINED = {
     "Self-BLEU": "Self-BLEU: BLEU-5 of each of the first 1,000 captions against the others; lower is more varied.",
-    "human_log_likelihood": "log p: the speaker's, of a word of people's captions.",
+    "human_log_likelihood": "log p: the speaker's, of a word of human captions.",
 }
 OF_PEOPLE = {  # notes for the row of human captions, by table name
     "diversity": "Human captions: the first of each image.",

@@ -82,6 +82,7 @@ class GalleryPicture:
     image: Image.Image
     human: tuple[str, ...]
     said: tuple[ShownCaption, ...]
+    annotator: str = "person"  # who wrote the human captions
     moving: str = ""  # data URI of a film's animated copy; `image` is its first frame
 
     @property
@@ -135,13 +136,14 @@ def make_gallery(
     settings: ReportSettings,
     drawn_with: int | None = None,
     read_scenes: ReadScenes = no_scenes,
+    annotator: str = "person",
 ) -> list[GalleryPicture]:
     """Return `settings.images` images drawn at random from the test split, in the order of the data set."""
     rows = read_rows(prepared / "images.parquet", ["image"], [("split", "==", "test")]).to_pylist()
     draw = np.random.Generator(np.random.Philox(key=[settings.seed, 0]))
     drawn = sorted(draw.choice(len(rows), size=min(settings.images, len(rows)), replace=False))
     wanted = [rows[n]["image"] for n in drawn]
-    return pictures_of(wanted, results, views, prepared, images_root, drawn_with, read_scenes)
+    return pictures_of(wanted, results, views, prepared, images_root, drawn_with, read_scenes, annotator)
 
 
 def pictures_of(
@@ -152,6 +154,7 @@ def pictures_of(
     images_root: Path,
     drawn_with: int | None = None,
     read_scenes: ReadScenes = no_scenes,
+    annotator: str = "person",
 ) -> list[GalleryPicture]:
     """Return the images `wanted`, in the order of the data set, with their captions.
 
@@ -173,7 +176,7 @@ def pictures_of(
         images = [open_thumbnail(path_inside(images_root, row["file"]), LONGEST_SIDE) for row in rows]
         moving = [animated_thumbnail(path_inside(images_root, row["file"]), LONGEST_SIDE) for row in rows]
     return [
-        GalleryPicture(n, row["id"], image, tuple(human[n]), tuple(said[n]), copy)
+        GalleryPicture(n, row["id"], image, tuple(human[n]), tuple(said[n]), annotator, copy)
         for n, row, image, copy in zip(wanted, rows, images, moving, strict=True)
     ]
 

@@ -37,8 +37,17 @@ def headline_pair(results: Results, choices: Sequence[Choice], control: str) -> 
     return own, max(scored, key=lambda each: each[0])[1] if scored else None
 
 
-def headline_sentence(results: Results, choices: Sequence[Choice], control: str, samples: Resamples | None) -> str:
-    """Return the main result in one sentence with its numbers on test; "" where a number is missing."""
+def headline_sentence(
+    results: Results,
+    choices: Sequence[Choice],
+    control: str,
+    samples: Resamples | None,
+    references: str = "human captions",
+) -> str:
+    """Return the main result in one sentence with its numbers on test; "" where a number is missing.
+
+    `references` names the captions that CIDEr compares with.
+    """
     own, best = headline_pair(results, choices, control)
     judge = results.judges[results.ends[-1]]
     keys, images = results.by(judge.name), int(max(results.values("images"), default=0))
@@ -61,7 +70,7 @@ def headline_sentence(results: Results, choices: Sequence[Choice], control: str,
         f"With captions by {published_name(best.method)} the {judge.title.lower()} {found} in {mine:.1f} % of cases, "
         f"with captions by {published_name(own.method)} in {theirs:.1f} % (difference "
         f"{typographic_sign(f'{mine - theirs:+.1f}')} points{sure}); "
-        f"CIDEr, the similarity to human captions, is {ciders[0]} and {ciders[1]}."
+        f"CIDEr, the similarity to {references}, is {ciders[0]} and {ciders[1]}."
     )
 
 

@@ -86,7 +86,7 @@ def along_png(picture: GalleryPicture, said: Sequence[ShownCaption], judge: Judg
     from matplotlib.figure import Figure
 
     texts = [_wrapped(_said(words.setting, words, [judge]), 70) for words in said]
-    texts.append(_wrapped(f"human: {escape_math(picture.text)}", 70))
+    texts.append(_wrapped(f"{picture.annotator}: {escape_math(picture.text)}", 70))
     lines = [line for text in texts for line in (*text, "")]
     figure = Figure(figsize=(9.6, max(2.7, 0.18 * (len(lines) + 2) + 0.3)), dpi=150)
     photo, words = figure.subplots(1, 2, width_ratios=(1, 1.7))
@@ -109,7 +109,7 @@ def _text(axes: Any, y: float, lines: Sequence[str], size: float) -> None:
 
 def _lines(picture: GalleryPicture, judges: Sequence[JudgeTitle], letters: int) -> list[str]:
     """Return the lines below a picture."""
-    said = [f"human: {escape_math(picture.text)}"]
+    said = [f"{picture.annotator}: {escape_math(picture.text)}"]
     said += [
         _said(escape_math(published_name(words.line)), words, judges)
         for words in picture.said

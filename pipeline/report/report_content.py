@@ -24,8 +24,8 @@ HISTORY = "history.jsonl"  # of all cells
 class ReportContent:
     """The results, the settings of the report, and what several sections derive from them.
 
-    `inputs` are files and folders of optional stages by the name of the section that reads them; the other fields are
-    arguments of `write_report`.
+    With `simulated` a grammar wrote the captions that are called human elsewhere. `inputs` are files and folders of
+    optional stages by the name of the section that reads them; the other fields are arguments of `write_report`.
     """
 
     results: Results
@@ -38,11 +38,22 @@ class ReportContent:
     models: Sequence[Path] = ()
     drawn_with: int | None = None
     scenes: gallery.ReadScenes = gallery.no_scenes
+    simulated: bool = False
 
     def input(self, name: str) -> Path | None:
         """Return the input `name` if it exists."""
         path = self.inputs.get(name)
         return path if path is not None and path.exists() else None
+
+    @property
+    def annotator(self) -> str:
+        """Return who wrote the human captions."""
+        return "simulated annotator" if self.simulated else "person"
+
+    @property
+    def references(self) -> str:
+        """Return a name of the human captions."""
+        return "captions of simulated annotators" if self.simulated else "human captions"
 
     @cached_property
     def choices(self) -> list[Choice]:
@@ -62,7 +73,14 @@ class ReportContent:
         if self.images_root is None:
             return []
         return gallery.make_gallery(
-            self.results, self.views, self.prepared, self.images_root, self.settings, self.drawn_with, self.scenes
+            self.results,
+            self.views,
+            self.prepared,
+            self.images_root,
+            self.settings,
+            self.drawn_with,
+            self.scenes,
+            self.annotator,
         )
 
     def pictures_of(self, rows: Sequence[int]) -> list[gallery.GalleryPicture]:
@@ -70,7 +88,14 @@ class ReportContent:
         if self.images_root is None:
             return []
         return gallery.pictures_of(
-            rows, self.results, self.views, self.prepared, self.images_root, self.drawn_with, self.scenes
+            rows,
+            self.results,
+            self.views,
+            self.prepared,
+            self.images_root,
+            self.drawn_with,
+            self.scenes,
+            self.annotator,
         )
 
     @cached_property

@@ -67,9 +67,8 @@ def write_report(
     if kind := next((kind for kind in parts.kinds if results.has(*kind.metric)), None):
         return kind.write(results, prepared, images_root, out, settings)
     results = with_frozen_speakers(with_control_overlap(results, settings.control), settings.frozen_speakers)
-    content = ReportContent(
-        results, settings, sweep, prepared, images_root, inputs or {}, retriever, models, drawn_with, parts.scenes
-    )
+    simulated, given = parts.simulated(prepared), (inputs or {}, retriever, models, drawn_with, parts.scenes)
+    content = ReportContent(results, settings, sweep, prepared, images_root, *given, simulated)
     built = {section: section.build(content) for section in parts.sections}
     tables = [table for each in built.values() for table in each.tables]
     files = {name: text for each in built.values() for name, text in each.files.items()}
@@ -103,7 +102,9 @@ def _page(content: ReportContent, built: Mapping[ReportSection, SectionContent])
         script=script,
         hashes=[_hash(style), _hash(script)],
         spoken=mark_words,
-        sentence=headline_sentence(results, content.choices, content.settings.control, content.comparison.samples),
+        sentence=headline_sentence(
+            results, content.choices, content.settings.control, content.comparison.samples, content.references
+        ),
         swatches={name: swatch(style) for name, style in sorted(styles.items())},
         thumbnails={} if root is None else thumbnails(content.pictures, content.prepared, root),
         digests=_digests(read),

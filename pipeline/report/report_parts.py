@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pipeline.report.gallery import ReadScenes, no_scenes
 from pipeline.report.report_kind import ReportKind
@@ -13,8 +14,12 @@ from pipeline.report.sections import SECTIONS
 
 @dataclass(frozen=True)
 class ReportParts:
-    """The sections of the page, the reader of drawn scenes, and the reports of results that are no captions."""
+    """The sections of the page, the reader of drawn scenes, and the reports of results that are no captions.
+
+    `simulated` returns whether a grammar wrote the captions of a prepared data set.
+    """
 
     sections: Sequence[ReportSection] = SECTIONS
     scenes: ReadScenes = no_scenes
+    simulated: Callable[[Path], bool] = lambda prepared: False
     kinds: Sequence[ReportKind] = ()

@@ -8,10 +8,11 @@ from pipeline.report.report_parts import ReportParts
 from pipeline.report.report_section import insert_sections
 from pipeline.report.sections import SECTIONS
 from pipeline.study.study_section import STUDY
-from pipeline.worlds.gallery_scenes import gallery_scenes
+from pipeline.worlds.gallery_scenes import gallery_scenes, has_simulated_captions
 
 REPORT = ReportParts(
     sections=insert_sections(SECTIONS, after={"rewarded": STUDY, "along": OBSERVATORY}),
     scenes=gallery_scenes,
+    simulated=has_simulated_captions,
     kinds=(ReportKind(MRR, write_dialog_report),),
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from PIL import Image
 
+from pipeline.worlds.films.film_facts import FACTS as FILM_FACTS
 from pipeline.worlds.scenes.drawing.draw_scene import draw_scene
 from pipeline.worlds.scenes.faithfulness import check_words
 from pipeline.worlds.scenes.scene_facts import FACTS, Scene, read_facts
@@ -26,6 +27,11 @@ class GalleryScene:
     def judge_words(self, caption: str) -> list[bool | None]:
         """Return for each word of `caption` whether its claims are true; None: no claim."""
         return [truth for _, truth in check_words(caption, self.scene)]
+
+
+def has_simulated_captions(prepared: Path) -> bool:
+    """Return whether the prepared data set is of drawn scenes or films, whose captions a grammar wrote."""
+    return any((prepared / name).exists() for name in (FACTS, FILM_FACTS))
 
 
 def gallery_scenes(prepared: Path) -> dict[str, GalleryScene]:

@@ -38,7 +38,7 @@ function fill(within) {
     if (!picture || place.querySelector("img")) continue;
     const image = new Image();
     image.src = picture.src;
-    // A button to pick by already has its name; elsewhere the picture says what a person says of it.
+    // A button to pick by already has its name; elsewhere the picture has an annotator's caption.
     image.alt = place.closest(".picker") ? "" : ("right" in place.dataset ? "the right image: " : "") + (picture.text || "no description");
     place.title = picture.text;
     place.replaceChildren(image);

@@ -34,6 +34,13 @@ def test_the_gallery_is_made_for_any_number_and_deterministic(world, images):
     assert gallery_png(pictures, OWN) == gallery_png(pictures, OWN)
 
 
+def test_a_sheet_names_who_wrote_the_human_captions(world):
+    pictures = read(world)[2]
+    assert {picture.annotator for picture in pictures} == {"person"}
+    drawn = [replace(picture, annotator="simulated annotator") for picture in pictures]
+    assert gallery_png(drawn, OWN) != gallery_png(pictures, OWN)
+
+
 def test_the_gallery_shows_the_chosen_settings_of_twelve_pictures_at_most(world):
     pictures = read(world)[2]
     unchosen = [replace(p, said=tuple(w for w in p.said if "chosen" in w.views)) for p in pictures]

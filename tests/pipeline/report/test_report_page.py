@@ -12,7 +12,7 @@ from pipeline.analysis.selection import ReportSettings
 from pipeline.errors import UserError
 from pipeline.report.report_page import write_report
 from pipeline.report.report_parts import ReportParts
-from pipeline.worlds.gallery_scenes import gallery_scenes
+from pipeline.worlds.gallery_scenes import gallery_scenes, has_simulated_captions
 
 VOID = {"meta", "link", "img", "br", "hr", "input"}
 SETTINGS = ReportSettings(images=3)
@@ -351,11 +351,21 @@ def test_words_of_drawn_scenes_are_underlined_or_struck_through_and_the_page_say
     assert "<u>" not in full
     assert "<s>" not in full
     one_scene(full_world)
-    html = write(full_world, tmp_path / "report", FULL, parts=ReportParts(scenes=gallery_scenes))
+    html = write(
+        full_world,
+        tmp_path / "report",
+        FULL,
+        parts=ReportParts(scenes=gallery_scenes, simulated=has_simulated_captions),
+    )
     said = "<u>two</u> <s>red</s> <u>dogs</u> and <s>a</s> <s>cat</s> on a <u>farm</u>"
     for name in ("first", "gallery", "along"):
         assert said in section(html, name)
     assert "<u>True</u> and <s>false</s> claims" in section(html, "first")
+    assert "A simulated annotator:" in section(html, "gallery")
+    assert "A person:" in section(full, "gallery")
+    assert "A person:" not in html
+    assert "similarity to captions of simulated annotators" in section(html, "first")
+    assert "it means these simulated annotators" in section(html, "first")
     assert "<u>underlined</u> where it is true, <s>struck through</s> where" in section(html, "gallery")
     assert Reader(html).open == []
 
