@@ -141,10 +141,10 @@ class Message:
         if self.relaxed is None:
             return words.view(*self.tokens.shape, -1)
         parts = [part for part in (self.relaxed.words, self.relaxed.full) if part is not None]
-        heard = self.relaxed.embed(
+        mixed = self.relaxed.embed(
             words.to(parts[0].probabilities.dtype), lambda soft: soft, lambda soft: soft - soft.detach()
         )
-        return heard.view(*self.tokens.shape, -1)
+        return mixed.view(*self.tokens.shape, -1)
 
     def token_mask(self, words: Words) -> Tensor:
         """Return the part of the mask, (N, T) bool, that `words` selects: all, forced or drawn tokens."""

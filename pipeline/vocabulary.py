@@ -55,9 +55,9 @@ class Vocabulary:
 
     def decode(self, tokens: Iterable[int]) -> str:
         """Return the words up to the first EOS, joined by blanks."""
-        said = []
+        words = []
         for token in tokens:
             if token == EOS:
                 break
-            said.append(self.words[token - 1])
-        return " ".join(said)
+            words.append(self.words[token - 1])
+        return " ".join(words)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipeline.errors import UserError
-from pipeline.runtime.checksums import SEAL, check_checksums, write_checksums
+from pipeline.runtime.checksums import CHECKSUMS, check_checksums, write_checksums
 from pipeline.runtime.files import atomic_path, write_atomically
 from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage, main
@@ -55,7 +55,7 @@ def run(stage: Stage) -> None:
         FORMATS,
     )
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests([root])) as record:
-        (stage.out / SEAL).unlink(missing_ok=True)
+        (stage.out / CHECKSUMS).unlink(missing_ok=True)
         if p.tokenizer is not None:
             texts = (caption.text for image in corpus.images for caption in image.captions)
             corpus = replace(corpus, vocabulary=TokenizerVocabulary.fetch(p.tokenizer, stage.out, texts, MAX_ID))

@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline.runtime.checksums import SEAL, write_checksums
+from pipeline.runtime.checksums import CHECKSUMS, write_checksums
 from pipeline.runtime.files import write_atomically
 from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage, main
@@ -52,7 +52,7 @@ def run(stage: Stage) -> None:
     checkpoints, roles = stage.root / "checkpoints" / stage.key(inputs(stage)), frozenset({"discriminator", "grammar"})
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record:
         if not ranks.rank():
-            (stage.out / SEAL).unlink(missing_ok=True)
+            (stage.out / CHECKSUMS).unlink(missing_ok=True)
             save_rewards(stage.out, rewards, made_of)
         run_training(training, stage.out, checkpoints, record, stage.checkpoint_seconds, roles)
         if not ranks.rank():

@@ -15,7 +15,7 @@ from toy_world import ROOT, toy_params
 
 from pipeline.data.prepared import Prepared
 from pipeline.models.agent_files import load_agent, save_agents
-from pipeline.runtime.checksums import SEAL, write_checksums
+from pipeline.runtime.checksums import CHECKSUMS, write_checksums
 from pipeline.training.loop import Training
 from pipeline.workflow import stage as door
 from pipeline.workflow.dependencies import write_code_digests
@@ -151,7 +151,7 @@ def test_what_does_not_fit_is_one_line_before_training_begins(folder, capsys):
     """Also where all files of the retriever are whole, and made from something else."""
     heads, images = Path("data/retriever/weights.safetensors"), Path("data/retriever/images.safetensors")
     settings, model = Path("data/retriever/settings.json"), Path("data/pretrained/retriever/weights.safetensors")
-    sealed = settings.with_name(SEAL)
+    sealed = settings.with_name(CHECKSUMS)
     kept = {path: path.read_bytes() for path in (heads, images, settings, model, sealed)}
 
     def again() -> None:

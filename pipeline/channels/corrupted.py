@@ -35,19 +35,19 @@ class CorruptedCaptions(HardChannel):
         """Return corrupted captions (B, T), padded or cut to the length of the batch's captions."""
         drawn = BatchRandom(batch, rng).like(torch.empty(len(batch), 3 + batch.captions.shape[1], device=batch.device))
         whole = [[word for word in row if word] for row in batch.captions.tolist()]
-        broken = torch.zeros_like(batch.captions)
+        corrupted = torch.zeros_like(batch.captions)
         for place, (words, numbers) in enumerate(zip(whole, drawn.tolist(), strict=True)):
-            said = _broken(words, whole[place - 1], numbers)[: broken.shape[1]]
-            said = said if said != words else (words[:1] + words)[: broken.shape[1]]
-            broken[place, : len(said)] = torch.tensor(said, dtype=broken.dtype)
-        return broken
+            tokens = _corrupt(words, whole[place - 1], numbers)[: corrupted.shape[1]]
+            tokens = tokens if tokens != words else (words[:1] + words)[: corrupted.shape[1]]
+            corrupted[place, : len(tokens)] = torch.tensor(tokens, dtype=corrupted.dtype)
+        return corrupted
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
-        said = self.captions(batch, rng)
-        return lambda t, logits, rows: TokenChoice(said[rows, t])
+        tokens = self.captions(batch, rng)
+        return lambda t, logits, rows: TokenChoice(tokens[rows, t])
 
 
-def _broken(words: list[int], other: list[int], numbers: Sequence[float]) -> list[int]:
+def _corrupt(words: list[int], other: list[int], numbers: Sequence[float]) -> list[int]:
     """Corrupt `words` by uniform `numbers`: the kind of corruption, a position, a length or target, an order."""
     way, place, more, *order = numbers
     at, end = int(place * len(words)), len(words)
@@ -60,8 +60,8 @@ def _broken(words: list[int], other: list[int], numbers: Sequence[float]) -> lis
         case 2:
             return words[:at] + other[int(more * len(other)) :][:1] + words[at:]
         case 3:
-            said, to = list(words), int(more * end)
-            said[at : at + 1], said[to : to + 1] = said[to : to + 1], said[at : at + 1]
-            return said
+            swapped, to = list(words), int(more * end)
+            swapped[at : at + 1], swapped[to : to + 1] = swapped[to : to + 1], swapped[at : at + 1]
+            return swapped
         case _:
             return [word for _, word in sorted(zip(order, words, strict=False))]

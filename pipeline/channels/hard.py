@@ -49,9 +49,9 @@ def log_partition(logits: Tensor) -> Tensor:
         return logits.logsumexp(-1)
     from pipeline.channels import vocabulary_kernels
 
-    found = logits.new_empty(len(logits))
-    vocabulary_kernels.logsumexp_rows(logits.contiguous().numpy(), found.numpy())
-    return found
+    log_sums = logits.new_empty(len(logits))
+    vocabulary_kernels.logsumexp_rows(logits.contiguous().numpy(), log_sums.numpy())
+    return log_sums
 
 
 class HardChannel(NamedStream):

@@ -22,20 +22,20 @@ class NoRepeatNgram(FilteredChannel):
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
         choose, n = self.channel.open(batch, vocabulary, rng), self.n
-        said = torch.zeros(len(batch) * self.width, 0, dtype=torch.int64, device=batch.device)  # (N, t)
+        tokens = torch.zeros(len(batch) * self.width, 0, dtype=torch.int64, device=batch.device)  # (N, t)
 
         def step(t: int, logits: Tensor, rows: Tensor) -> TokenChoice:
-            nonlocal said
+            nonlocal tokens
             if t >= n:
-                spans = said[rows].unfold(1, n, 1)  # (N, t − n + 1, n): all n-grams so far
-                again = (spans[..., :-1] == said[rows, t - n + 1 :].unsqueeze(1)).all(2) & (spans[..., -1] != 0)
+                spans = tokens[rows].unfold(1, n, 1)  # (N, t − n + 1, n): all n-grams so far
+                again = (spans[..., :-1] == tokens[rows, t - n + 1 :].unsqueeze(1)).all(2) & (spans[..., -1] != 0)
                 banned = torch.zeros_like(logits).scatter_add_(1, spans[..., -1], again.to(logits.dtype))
                 logits = logits.masked_fill(banned > 0, -torch.inf)
             symbol = choose(t, logits, rows)
             if symbol.parent is not None:
-                said[rows] = said[rows[symbol.parent]]
-            said = torch.cat([said, said.new_zeros(len(said), 1)], 1)
-            said[rows, t] = symbol.index
+                tokens[rows] = tokens[rows[symbol.parent]]
+            tokens = torch.cat([tokens, tokens.new_zeros(len(tokens), 1)], 1)
+            tokens[rows, t] = symbol.index
             return symbol
 
         return step

@@ -12,8 +12,8 @@ BLOCK = 64  # tokens whose sum or maximum is computed before blocks are searched
 
 
 @compiled
-def sample_rows(logits, uniform, found):
-    """Write to `found` (N,) the token of each row of `logits` (N, V) whose cumulative share passes `uniform` (N,)."""
+def sample_rows(logits, uniform, tokens):
+    """Write to `tokens` (N,) the token of each row of `logits` (N, V) whose cumulative share passes `uniform` (N,)."""
     words = logits.shape[1]
     sums = np.empty((words + BLOCK - 1) // BLOCK, logits.dtype)
     for n in range(len(logits)):
@@ -38,7 +38,7 @@ def sample_rows(logits, uniform, found):
             left -= exp(logits[n, v] - top)
         while v > 0 and logits[n, v] == -np.inf:  # a rounding error may reach masked tokens at the end
             v -= 1
-        found[n] = v
+        tokens[n] = v
 
 
 @compiled
@@ -60,23 +60,23 @@ def top_k_rows(logits, values, words):
             for other in range(len(largest)):
                 if left[other] > 0 and (block < 0 or largest[other] > largest[block]):
                     block = other
-            found, rest = -1, least
+            token, rest = -1, least
             for v in range(block * BLOCK, min(size, (block + 1) * BLOCK)):
                 new = True
                 for earlier in range(i):
                     new = new and words[n, earlier] != v
-                if new and found < 0 and not logits[n, v] < largest[block]:
-                    found = v
+                if new and token < 0 and not logits[n, v] < largest[block]:
+                    token = v
                 elif new and logits[n, v] > rest:
                     rest = logits[n, v]
-            words[n, i], values[n, i] = found, logits[n, found]
+            words[n, i], values[n, i] = token, logits[n, token]
             largest[block] = rest
             left[block] -= 1
 
 
 @compiled
-def logsumexp_rows(logits, found):
-    """Write to `found` (N,) the log-sum-exp of each row of `logits` (N, V)."""
+def logsumexp_rows(logits, log_sums):
+    """Write to `log_sums` (N,) the log-sum-exp of each row of `logits` (N, V)."""
     for n in range(len(logits)):
         top = logits[n, 0]
         for v in range(logits.shape[1]):
@@ -84,4 +84,4 @@ def logsumexp_rows(logits, found):
         total = logits.dtype.type(0)
         for v in range(logits.shape[1]):
             total += exp(logits[n, v] - top)
-        found[n] = top + math.log(total)
+        log_sums[n] = top + math.log(total)

@@ -104,7 +104,7 @@ def tradeoff(
     objective: Objective,
     lam: float,
     discriminability: Estimator,
-    turns: UpdateSchedule,
+    schedule: UpdateSchedule,
     listening: Estimator | None = None,
     naturalness: Estimator | None = None,
 ) -> Method:
@@ -128,7 +128,7 @@ def tradeoff(
     ]
     if listening:
         terms.append(Term("listening", lam, hinge, listening, LISTENER))
-    return Method(agents.roles, tuple(term for term in terms if term.weight), turns, objective.normalise_gradients)
+    return Method(agents.roles, tuple(term for term in terms if term.weight), schedule, objective.normalise_gradients)
 
 
 def pathwise(agents: Agents, objective: Objective, lam: float, channel: Channel) -> Method:
@@ -166,6 +166,6 @@ def with_critic(
         Term("naturalness", 1 - lam, score, ScoreFunction(channel, expected, credit=credit, words=words), SPEAKER),
         Term("critic", 1.0, score, CriticLoss(channel, critic, credit, words), CRITIC),
     )
-    turns = UpdateSchedule((SPEAKER | CRITIC,), CRITIC, alone)
+    schedule = UpdateSchedule((SPEAKER | CRITIC,), CRITIC, alone)
     used = tuple(term for term in terms if term.weight)
-    return Method({**agents.roles, "critic": critic}, used, turns, objective.normalise_gradients)
+    return Method({**agents.roles, "critic": critic}, used, schedule, objective.normalise_gradients)

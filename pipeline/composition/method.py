@@ -122,9 +122,9 @@ class Method:
         """
         losses: Losses = {}
         report: Report = {}
-        for _, some, seen in self.rounds(batch, seed):
-            losses |= some
-            report |= seen
+        for _, parts, values in self.rounds(batch, seed):
+            losses |= parts
+            report |= values
         return losses, report
 
     def rounds(self, batch: Batch, seed: int) -> Iterator[tuple[frozenset[str], Losses, Report]]:
@@ -141,10 +141,10 @@ class Method:
                 if not (learners & term.updates if term.updates is not None else learners == parts[-1]):
                     continue
                 score = term.score.bind_batch(rollouts) if isinstance(term.score, BatchScore) else term.score
-                loss, seen = term.estimator.surrogate(score, rollouts)
+                loss, values = term.estimator.surrogate(score, rollouts)
                 losses[term.name] = term.weight * loss
                 report[f"{term.name}/loss"] = loss.detach() * ranks.size()
-                report |= {f"{term.name}/{name}": value for name, value in seen.items()}
+                report |= {f"{term.name}/{name}": value for name, value in values.items()}
             yield learners, losses, report
 
     @property

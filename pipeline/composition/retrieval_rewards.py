@@ -72,26 +72,31 @@ def pretrain_heads(rewards: RewardModels, speaker: Decoder) -> Method:
 
 
 def reward_trajectories(
-    contrastive: ContrastiveScore, rewards: RewardModels, alpha: float, *along: Channel, weighting: Weighting = "word"
+    contrastive: ContrastiveScore,
+    rewards: RewardModels,
+    alpha: float,
+    *channels: Channel,
+    weighting: Weighting = "word",
 ) -> tuple[Term, ...]:
-    """Build α · r_bicont + (1 − α) · P_D by score functions over captions through each channel of `along` (Eq. 3)."""
+    """Build α · r_bicont + (1 − α) · P_D by score functions over captions through each channel (Eq. 3)."""
     terms = []
-    for channel in along:
-        learned, of = ScoreFunction(channel, weighting=weighting), "_of_human" if isinstance(channel, Forced) else ""
-        terms.append(Term(f"discriminability{of}", alpha, contrastive, learned, SPEAKER))
-        terms.append(Term(f"naturalness{of}", 1 - alpha, rewards.human, learned, SPEAKER))
+    for channel in channels:
+        estimator = ScoreFunction(channel, weighting=weighting)
+        suffix = "_of_human" if isinstance(channel, Forced) else ""
+        terms.append(Term(f"discriminability{suffix}", alpha, contrastive, estimator, SPEAKER))
+        terms.append(Term(f"naturalness{suffix}", 1 - alpha, rewards.human, estimator, SPEAKER))
     return tuple(term for term in terms if term.weight)
 
 
 def with_discriminator(method: Method, rewards: RewardModels, channel: Channel) -> Method:
     """Add to `method` a discriminator of captions through `channel`, updated at the beginning of every step."""
     odds = HumanLogOdds(rewards.retriever, rewards.discriminator)
-    telling = Term("discriminator", 1.0, odds, BinaryDiscrimination(channel), DISCRIMINATOR)
+    trained = Term("discriminator", 1.0, odds, BinaryDiscrimination(channel), DISCRIMINATOR)
     order = tuple(learners | DISCRIMINATOR for learners in method.schedule.order)
     return replace(
         method,
         agents={**method.agents, "discriminator": rewards.discriminator},
-        terms=(telling, *method.terms),
+        terms=(trained, *method.terms),
         schedule=replace(method.schedule, order=order, early=DISCRIMINATOR),
         rates={**method.rates, "discriminator": rewards.rate},
         validation_judge=rewards.validation_judge,

@@ -229,7 +229,7 @@ def _check_null_image(params: Params, blocks: Mapping[str, Any]) -> None:
 def _composition(name: str, block: Mapping[str, Any]) -> Callable[..., Any]:
     """Return the function of the block `name`: `method`, or else `name`, in the module `from`; imports torch."""
     module, method = block.get("from"), block.get("method", name)
-    modules = [found.name for found in pkgutil.iter_modules(methods.__path__)]
+    modules = [module_info.name for module_info in pkgutil.iter_modules(methods.__path__)]
     if module not in modules:
         wrong = f"from = {show_value(module)} is no" if "from" in block else "from is missing: a"
         raise UserError(f"methods.{name}.{wrong} module of pipeline/methods; {did_you_mean(str(module), modules)}")
@@ -256,7 +256,7 @@ def _schema(name: str, block: Mapping[str, Any]) -> type[Section]:
                     f"{place} has no type; write {option.name}: float, say, or a range of pipeline/ranges.py"
                 )
             if option.name in OWN:
-                raise UserError(f"{place}: every method has a key of this name; call it otherwise")
+                raise UserError(f"{place}: the name is reserved for a key of every method; rename the option")
             default = ... if option.default is option.empty else option.default
             fields["lambda" if option.name == "lam" else option.name] = (option.annotation, default)
         return create_model(
@@ -265,8 +265,8 @@ def _schema(name: str, block: Mapping[str, Any]) -> type[Section]:
     except UserError as mistake:
         raise _MistakeError(("methods", name), str(mistake)) from None
     except Exception as error:  # raised by the method's own file
-        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        line = f"methods.{name}: pipeline/methods/{block['from']}.py: {said}"
+        problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        line = f"methods.{name}: pipeline/methods/{block['from']}.py: {problem}"
         raise _MistakeError(("methods", name), line) from error
 
 

@@ -123,11 +123,11 @@ class Profiles:
         variants = self._variants(top, data, ()) if data in top.groups[VARIANTS] else []
         layers += [(f"{top.path}: {data}", layer) for layer in variants]
         for group, word, name in ((METHOD_SETS, "METHODS", methods), (GRIDS, "GRID", grid)):
-            found = [file.groups[group][name] for file in chain if name in file.groups[group]]
-            if name and not found and (group == METHOD_SETS or composition.grid):
+            named = [file.groups[group][name] for file in chain if name in file.groups[group]]
+            if name and not named and (group == METHOD_SETS or composition.grid):
                 there = sorted({key for file in chain for key in file.groups[group]})
                 raise UserError(f"{word}={name}: DATA={data} has none of that name; {did_you_mean(name, there)}")
-            layers += [(f"{group}: {name}", layer) for layer in found]
+            layers += [(f"{group}: {name}", layer) for layer in named]
         whole = ProfileLine([], "", "", [], {})
         for place, layer in layers:
             whole = _replaced(whole, layer, place)
@@ -138,10 +138,10 @@ class Profiles:
         place = f"{self.files[file].path}: profiles: {name}"
         if not isinstance(given, dict) or given.keys() - {"data", "methods", "grid"}:
             raise UserError(f"{place}: expected {{data: …, methods: …, grid: …}}, each of them optional")
-        found = Composition(**{"data": file} | given)
-        if self.data.get(found.data) != file:
-            raise UserError(f"{place}: data: {found.data} is neither {file} nor a variant in this file")
-        return found
+        composition = Composition(**{"data": file} | given)
+        if self.data.get(composition.data) != file:
+            raise UserError(f"{place}: data: {composition.data} is neither {file} nor a variant in this file")
+        return composition
 
     def _chain(self, name: str, above: tuple[str, ...] = ()) -> list[ProfileFile]:
         """Return the files that `name` consists of, from base.yaml upward."""
@@ -283,7 +283,7 @@ def _words(entry: ProfileLine | None) -> list[str]:
 
 def _section(lines: Sequence[str], tree: Any, begin: int, keys: tuple[str, ...]) -> dict[str, ProfileLine]:
     """Return the keys of a mapping with one key per line. The comments above the first key start at line `begin`."""
-    found = {}
+    keys_of = {}
     for key, value in tree.value:
         first, column, place = key.start_mark.line, key.start_mark.column, (*keys, key.value)
         block = isinstance(value.value, list) and not value.flow_style
@@ -291,7 +291,7 @@ def _section(lines: Sequence[str], tree: Any, begin: int, keys: tuple[str, ...])
         section = block and value.id == "mapping" and within not in WHOLE
         stop = len(lines[first]) if value.end_mark.line > first else value.end_mark.column
         stop = key.end_mark.column + 1 if block else stop
-        found[key.value] = ProfileLine(
+        keys_of[key.value] = ProfileLine(
             above=[line.strip() for line in lines[begin:first]],
             line=lines[first][column:stop].rstrip(),
             comment=lines[first][stop:].strip(),
@@ -299,7 +299,7 @@ def _section(lines: Sequence[str], tree: Any, begin: int, keys: tuple[str, ...])
             section=_section(lines, value, first + 1, place) if section else {},
         )
         begin = _end(value)
-    return found
+    return keys_of
 
 
 def _end(tree: Any) -> int:

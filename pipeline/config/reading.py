@@ -237,9 +237,9 @@ def _bounds(metadata: Iterable[Any]) -> str:
     words = {"ge": "at least {}", "gt": "above {}", "le": "at most {}", "lt": "below {}", "min_length": "not empty"}
     words["pattern"] = "of letters, digits and underscores, a letter first"
     items = [item for entry in metadata for item in getattr(entry, "metadata", None) or [entry]]
-    found = {name: getattr(item, name) for item in items for name in words if getattr(item, name, None) is not None}
-    if found.get("le", 0) >= LIMIT:
-        del found["le"]
-    if "ge" in found and "le" in found:
-        return f" from {found['ge']} to {found['le']}"
-    return "".join(", " + words[name].format(bound) for name, bound in found.items())
+    bounds = {name: getattr(item, name) for item in items for name in words if getattr(item, name, None) is not None}
+    if bounds.get("le", 0) >= LIMIT:
+        del bounds["le"]
+    if "ge" in bounds and "le" in bounds:
+        return f" from {bounds['ge']} to {bounds['le']}"
+    return "".join(", " + words[name].format(bound) for name, bound in bounds.items())

@@ -87,11 +87,11 @@ def _part(tree: Any, keys: list[Keys]) -> Any:
 
 def _flat(tree: Mapping[str, Any], above: Keys = ()) -> dict[str, Any]:
     """Return the values of a nested mapping by their dotted keys."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in tree.items():
         keys = (*above, name)
-        found |= _flat(value, keys) if isinstance(value, Mapping) else {".".join(keys): value}
-    return found
+        flat |= _flat(value, keys) if isinstance(value, Mapping) else {".".join(keys): value}
+    return flat
 
 
 def listed_keys(
@@ -128,5 +128,5 @@ def listed_deps(workflow: Mapping[str, Any], stage: str, item: Mapping[str, Any]
     instance, such as a method's block.
     """
     block = workflow["stages"][stage]
-    listed = [_ITEM.sub(lambda found: str(item.get(found[1], "")), path) for path in block.get("do", block)["deps"]]
+    listed = [_ITEM.sub(lambda match: str(item.get(match[1], "")), path) for path in block.get("do", block)["deps"]]
     return [path for path in listed if "${" not in path]

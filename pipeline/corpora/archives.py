@@ -97,7 +97,7 @@ def read_marker(folder: Path) -> dict | None:
 def _write(archive: Path, members: str, into: Path, files: int, most_bytes: int) -> tuple[int, int]:
     """Check all entries and write the matching ones; return the number of files and bytes written."""
     folder, _, pattern = members.rpartition("/")
-    seen: set[str] = set()
+    names: set[str] = set()
     count = written = 0
 
     def refuse(problem: str) -> UserError:
@@ -114,9 +114,9 @@ def _write(archive: Path, members: str, into: Path, files: int, most_bytes: int)
                 raise refuse(f"{member.name!r} leads outside the folder or is no name for a file")
             if member.kind == "folder":
                 continue
-            if (name := unicodedata.normalize("NFC", "/".join(parts)).casefold()) in seen:
+            if (name := unicodedata.normalize("NFC", "/".join(parts)).casefold()) in names:
                 raise refuse(f"{member.name!r} is in it twice")
-            seen.add(name)
+            names.add(name)
             if "/".join(parts[:-1]) != folder or not fnmatchcase(parts[-1], pattern):
                 continue
             if parts[-1] == MARKER:

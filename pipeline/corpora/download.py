@@ -38,8 +38,8 @@ def download(
     to.parent.mkdir(parents=True, exist_ok=True)
     part, tag = part_of(to), to.with_name(f"{to.name}.etag")
     if to.exists():
-        if (found := sha256(to)) != digest:
-            raise UserError(f"{to}: its SHA-256 is {found}, and {digest} is expected; move it away and run this again")
+        if (actual := sha256(to)) != digest:
+            raise UserError(f"{to}: its SHA-256 is {actual}, and {digest} is expected; move it away and run this again")
         return
     best, failed = _size(part), 0
     with tqdm(total=size, desc=to.name, unit="B", unit_scale=True, disable=None) as bar:
@@ -62,10 +62,10 @@ def download(
                 tqdm.write(f"{to.name}: {fault}; going on in {seconds:.0f} s", file=sys.stderr)
                 time.sleep(seconds)
         bar.update(size - bar.n)
-    if (found := sha256(part)) != digest:
+    if (actual := sha256(part)) != digest:
         part.unlink()
         tag.unlink(missing_ok=True)
-        raise UserError(f"{url}: SHA-256 {found} came, and {digest} is expected; what came is removed")
+        raise UserError(f"{url}: SHA-256 {actual} came, and {digest} is expected; what came is removed")
     rename(part, to)
     tag.unlink(missing_ok=True)
 
@@ -149,11 +149,12 @@ def _read(response: HTTPResponse, size: int) -> bytes:
 
 def _check_range(response: HTTPResponse, part: Path, have: int, size: int) -> None:
     """Check that a 206 response continues at the end of `part`, in a file of the right size."""
-    said = response.headers.get("Content-Range", "")
-    match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", said.strip())
+    stated = response.headers.get("Content-Range", "")
+    match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", stated.strip())
     if match is None or int(match[1]) != have or match[2] not in ("*", str(size)):
         part.unlink(missing_ok=True)
-        raise _PassingError(f"the server goes on with {said or 'an unknown range'}, not from byte {have:,} of {size:,}")
+        sent = stated or "an unknown range"
+        raise _PassingError(f"the server goes on with {sent}, not from byte {have:,} of {size:,}")
 
 
 def _note(response: HTTPResponse, tag: Path) -> None:

@@ -103,7 +103,7 @@ def _check(card: DataCard, out: Path, downloads: Path, say: Say) -> str:
     Prints each missing file and its source. Raises UserError where a required file is missing or a folder has changed.
     """
     missing: list[tuple[CardSource, Path]] = []
-    found: list[CardSource] = []
+    complete: list[CardSource] = []
     for archive in card.archives:
         folder = out / archive.to
         if not _filled(folder):
@@ -123,17 +123,17 @@ def _check(card: DataCard, out: Path, downloads: Path, say: Say) -> str:
             there = f"{files:,} files are there, and {least:,} are needed"
             raise UserError(f"{folder}: {there}; complete it, or move it away and run this again")
         say(f"there: {folder}, {files:,} files" + ("" if marker else ", not unpacked by this command"))
-        found.append(archive)
+        complete.append(archive)
     for entry in card.by_hand:
         path = out / entry.file
         if path.is_file():
             say(f"there: {path}; no digest is published, so it is not checked here")
-            found.append(entry)
+            complete.append(entry)
         else:
             say(f"{'optional' if entry.optional else 'missing'}: {path}")
             say(f"  {entry.where}")
             missing.append((entry, path))
-    chosen = {source.choice: source.profile for source in found if source.choice}
+    chosen = {source.choice: source.profile for source in complete if source.choice}
     absent = [(source, path) for source, path in missing if not source.optional and source.choice not in chosen]
     if absent:
         both = {source.choice for source, _ in absent if source.choice}

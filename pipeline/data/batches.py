@@ -77,18 +77,18 @@ class Batches:
         shuffle, drop, turn = (_generator(self.seed, epoch, stream) for stream in (ORDER, UNSEEN, SIDE))
         captions, each = self._captions(epoch), []
         for shown, caption in zip(self.showings, captions, strict=True):
-            order, unseen = shown[shuffle.permutation(len(shown))], drop.random(len(self.prepared)) < self.image_dropout
+            order, masked = shown[shuffle.permutation(len(shown))], drop.random(len(self.prepared)) < self.image_dropout
             order = order if self.groups is None else order[_together(self.groups[order])]
             parts = (order[k * self.batch : (k + 1) * self.batch] for k in range(len(shown) // self.batch))
-            seen = np.arange(len(self.prepared))
+            store_rows = np.arange(len(self.prepared))
             if self.store.mirrored:
-                seen += len(seen) * (turn.random(len(seen)) < 0.5)
-            each += [(rows, seen[rows], caption[rows], unseen[rows]) for rows in parts]
+                store_rows += len(store_rows) * (turn.random(len(store_rows)) < 0.5)
+            each += [(rows, store_rows[rows], caption[rows], masked[rows]) for rows in parts]
 
         def read(number: int) -> Batch:
             first, step = self.part * self.each, epoch * len(self) + number
-            rows, seen, caption, unseen = (values[first : first + self.each] for values in each[number])
-            batch = self.read(rows, seen, caption, unseen, epoch, step)
+            rows, store_rows, caption, masked = (values[first : first + self.each] for values in each[number])
+            batch = self.read(rows, store_rows, caption, masked, epoch, step)
             if self.each == self.batch:
                 return batch
             many = len(batch) // len(rows)  # an image may have several rows
@@ -107,14 +107,14 @@ class Batches:
                 reader.shutdown(wait=True, cancel_futures=True)
 
     def read(
-        self, rows: np.ndarray, seen: np.ndarray, captions: np.ndarray, unseen: np.ndarray, epoch: int, step: int
+        self, rows: np.ndarray, store_rows: np.ndarray, captions: np.ndarray, masked: np.ndarray, epoch: int, step: int
     ) -> Batch:
-        """Read images `rows` (b,) with the captions numbered `captions` (b,); `seen` (b,) are their rows of the store.
+        """Read images `rows` (b,) with the captions numbered `captions` (b,).
 
-        All regions are masked where `unseen` (b,).
+        `store_rows` (b,) are their rows of the store. All regions are masked where `masked` (b,).
         """
-        batch = read_batch(self.prepared, self.store, rows, seen, captions, epoch, step, self.pinned)
-        batch.region_mask[torch.from_numpy(unseen)] = False
+        batch = read_batch(self.prepared, self.store, rows, store_rows, captions, epoch, step, self.pinned)
+        batch.region_mask[torch.from_numpy(masked)] = False
         return batch
 
     def _captions(self, epoch: int) -> np.ndarray:
@@ -154,20 +154,20 @@ def read_batch(
     prepared: Prepared,
     store: FeatureStore,
     rows: np.ndarray,
-    seen: np.ndarray,
+    store_rows: np.ndarray,
     captions: np.ndarray,
     epoch: int,
     step: int,
     pinned: bool,
 ) -> Batch:
-    """Read the batch of images `rows` (B,); `seen` (B,) are their rows of the store, plain or mirrored."""
+    """Read the batch of images `rows` (B,); `store_rows` (B,) are their rows of the store, plain or mirrored."""
     pooled = torch.empty(len(rows), store.pooled_size, dtype=torch.float16, pin_memory=pinned)
     regions = torch.empty(len(rows), *store.regions_shape, dtype=torch.float16, pin_memory=pinned)
-    store.read_into(seen, pooled.numpy(), regions.numpy())
+    store.read_into(store_rows, pooled.numpy(), regions.numpy())
     if not pinned:
         pooled, regions = pooled.float(), regions.float()
     words = torch.from_numpy(prepared.tokens[captions].astype(np.int64))
-    mask = torch.from_numpy(store.mask(seen))
+    mask = torch.from_numpy(store.mask(store_rows))
     return Batch(torch.from_numpy(rows.astype(np.int64)), pooled, regions, mask, words, epoch, step)
 
 

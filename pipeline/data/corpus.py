@@ -99,8 +99,8 @@ def check_images(
                     skipped.append(file)
             bar.update(len(some))
     if lost:
-        said = f"warning: {len(lost)} of {total} images are missing or cannot be decoded, and left out: {lost[0]}"
-        tqdm.write(said + (f"; and {len(lost) - 1} more" if len(lost) > 1 else ""), file=sys.stderr)
+        warning = f"warning: {len(lost)} of {total} images are missing or cannot be decoded, and left out: {lost[0]}"
+        tqdm.write(warning + (f"; and {len(lost) - 1} more" if len(lost) > 1 else ""), file=sys.stderr)
     return skipped
 
 

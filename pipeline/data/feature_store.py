@@ -278,13 +278,13 @@ def _check_room(path: Path, size: int) -> None:
 
 def _checksums(*values: np.ndarray) -> np.ndarray:
     """Return (B,) uint32: CRC-32 of each row's bytes as stored: pooled, regions, region_count, boxes if any."""
-    found = np.empty(len(values[0]), np.uint32)
+    checksums = np.empty(len(values[0]), np.uint32)
     for i, row in enumerate(zip(*values, strict=True)):
         crc = 0
         for value in row:
             crc = zlib.crc32(np.ascontiguousarray(value).data, crc)
-        found[i] = crc
-    return found
+        checksums[i] = crc
+    return checksums
 
 
 def _crc_of(checksums: np.ndarray) -> int:

@@ -212,8 +212,10 @@ def _counted(corpus: Corpus, min_count: int, count_words: Literal["train", "all"
     counted = [image for image in annotated if count_words == "all" or image.split == "train"]
     captions = (caption.words for image in counted for caption in image.captions)
     of_all = count_words == "all"
-    said = () if corpus.dialogs is None else corpus.dialogs.texts([of_all or i.split == "train" for i in corpus.images])
-    vocabulary = Vocabulary.count(chain(captions, said), min_count)
+    dialogs = (
+        () if corpus.dialogs is None else corpus.dialogs.texts([of_all or i.split == "train" for i in corpus.images])
+    )
+    vocabulary = Vocabulary.count(chain(captions, dialogs), min_count)
     if len(vocabulary) == 1:
         where = "all splits" if count_words == "all" else "the training split"
         raise UserError(f"{corpus.sources[0]}: no word occurs more than {min_count} times in {where}; lower min_count")
@@ -225,6 +227,6 @@ def pad_lists(tokens: pa.ListArray, width: int | None = None) -> np.ndarray:
     offsets, flat = column_array(tokens.offsets), column_array(tokens.values)
     lengths = np.diff(offsets)
     width = int(lengths.max(initial=0)) if width is None else width
-    found = np.zeros((len(tokens), width), np.int32)
-    found[np.arange(width) < lengths[:, None]] = flat[offsets[0] : offsets[-1]]
-    return found
+    padded = np.zeros((len(tokens), width), np.int32)
+    padded[np.arange(width) < lengths[:, None]] = flat[offsets[0] : offsets[-1]]
+    return padded

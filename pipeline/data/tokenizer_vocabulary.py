@@ -44,14 +44,14 @@ class TokenizerVocabulary(Vocabulary):
         """
         from pipeline.runtime.hub_loading import load_pretrained  # here: it imports PyTorch, which takes a second
 
-        found = load_pretrained("AutoTokenizer", name)
-        if not hasattr(found, "backend_tokenizer"):
+        loaded = load_pretrained("AutoTokenizer", name)
+        if not hasattr(loaded, "backend_tokenizer"):
             raise UserError(f"{name}: has no {TOKENIZER}, only a tokenizer that is not of the library tokenizers")
         out.mkdir(parents=True, exist_ok=True)
-        found.save_pretrained(out)
-        tokenizer, special = _plain(out / TOKENIZER), set(found.all_special_ids)
-        ends = {found.eos_token_id, found.bos_token_id, found.pad_token_id, found.sep_token_id, found.cls_token_id}
-        unknown = found.unk_token_id if found.unk_token_id not in ends else None
+        loaded.save_pretrained(out)
+        tokenizer, special = _plain(out / TOKENIZER), set(loaded.all_special_ids)
+        ends = {loaded.eos_token_id, loaded.bos_token_id, loaded.pad_token_id, loaded.sep_token_id, loaded.cls_token_id}
+        unknown = loaded.unk_token_id if loaded.unk_token_id not in ends else None
         numbers = [number for number in sorted(tokenizer.get_vocab().values()) if number not in special]
         if len(numbers) + 1 > most:
             texts = tokenizer.encode_batch(list(captions), add_special_tokens=False)
@@ -90,14 +90,14 @@ class TokenizerVocabulary(Vocabulary):
 
         Other tokens become UNK, or are left out without UNK.
         """
-        found = self.tokenizer.encode(" ".join(words), add_special_tokens=False).ids
-        ids = (self._ids.get(number, self.unk) for number in found)
+        numbers = self.tokenizer.encode(" ".join(words), add_special_tokens=False).ids
+        ids = (self._ids.get(number, self.unk) for number in numbers)
         return [number for number in ids if number > 0]
 
     def decode(self, tokens: Iterable[int]) -> str:
         """Return the text up to the first EOS, with tokens joined to words as the tokenizer does."""
-        said = [self.numbers[token - 1] for token in takewhile(lambda token: token != EOS, tokens)]
-        return " ".join(self.tokenizer.decode(said, skip_special_tokens=False).split())
+        numbers = [self.numbers[token - 1] for token in takewhile(lambda token: token != EOS, tokens)]
+        return " ".join(self.tokenizer.decode(numbers, skip_special_tokens=False).split())
 
 
 Word = Annotated[str, Field(max_length=500)]

@@ -80,10 +80,10 @@ class DialogTraining(SliceTraining):
         """Build the ranking of the candidates of the validation split."""
         dialogs, rows = PreparedDialogs.load(prepared.folder), prepared.rows("val")
 
-        def looked_at() -> Iterable[Batch]:
+        def validation_batches() -> Iterable[Batch]:
             return all_rounds(prepared, dialogs, store, rows, AT_ONCE)
 
-        return RankingValidation(method.speaker, method.agents.get("listener"), looked_at, device)
+        return RankingValidation(method.speaker, method.agents.get("listener"), validation_batches, device)
 
 
 def _encoder(settings: DialogEncoderSettings, store: FeatureStore) -> DialogEncoder:

@@ -43,13 +43,13 @@ class DialogSlice(Slice):
     ) -> DialogEvaluation:
         if rerank is not None:
             raise UserError("rerank: answers in dialogs are not drawn and ranked; take it out of the method's block")
-        listening = {name: self._discriminator(folder) for name, folder in judges.items()}
+        discriminators = {name: self._discriminator(folder) for name, folder in judges.items()}
         names = settings.candidate_rankers.get(method, ())
-        beside = {name: name if name in PRIORS else self._discriminator(pretrained / name) for name in names}
-        return DialogEvaluation(prepared, store, listening, settings.beam, device, beside)
+        rankers = {name: name if name in PRIORS else self._discriminator(pretrained / name) for name in names}
+        return DialogEvaluation(prepared, store, discriminators, settings.beam, device, rankers)
 
     def _discriminator(self, folder: Path) -> Discriminator:
         known = KINDS | {kind.__name__: kind for kind in self.agents}
-        found = load_agent(folder / "weights.safetensors", "listener", known=known)
-        assert isinstance(found, Discriminator)
-        return found
+        discriminator = load_agent(folder / "weights.safetensors", "listener", known=known)
+        assert isinstance(discriminator, Discriminator)
+        return discriminator

@@ -23,14 +23,14 @@ class MonteCarloCredit:
     per_token = True
 
     def __call__(self, value: Tensor, score: Score, channel: Channel, rollouts: Rollouts) -> Tensor:
-        return rollouts.cached((self, score, channel), lambda: self._worth(value, score, channel, rollouts))
+        return rollouts.cached((self, score, channel), lambda: self._estimate(value, score, channel, rollouts))
 
     @torch.no_grad()
-    def _worth(self, value: Tensor, score: Score, channel: Channel, rollouts: Rollouts) -> Tensor:
+    def _estimate(self, value: Tensor, score: Score, channel: Channel, rollouts: Rollouts) -> Tensor:
         message = rollouts.of(channel)
-        found = score(rollouts.continue_prefixes(channel, self.samples), rollouts.batch).view(
+        scores = score(rollouts.continue_prefixes(channel, self.samples), rollouts.batch).view(
             len(message), -1, self.samples
         )
-        worth = pad(found.mean(2), (0, 1))[:, : message.tokens.shape[1]]
+        credit = pad(scores.mean(2), (0, 1))[:, : message.tokens.shape[1]]
         last = message.mask.sum(1, keepdim=True) - 1
-        return worth.scatter(1, last, value.detach().unsqueeze(1))
+        return credit.scatter(1, last, value.detach().unsqueeze(1))

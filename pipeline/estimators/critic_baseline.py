@@ -51,9 +51,9 @@ class CriticLoss:
         assert message.states is not None
         with torch.no_grad():
             value = score(message, rollouts.batch)
-            worth = expand_per_token(self.credit(value, score, self.channel, rollouts))
+            credit = expand_per_token(self.credit(value, score, self.channel, rollouts))
         counted = message.token_mask(self.words)
         count = ranks.all_sum(counted.sum()).clamp(min=1)
         expected = self.critic(message.states())
-        loss = ((expected - worth).square() * counted).sum() / count
+        loss = ((expected - credit).square() * counted).sum() / count
         return loss, {"expected": (expected.detach() * counted).sum() * ranks.size() / count}

@@ -40,24 +40,24 @@ class RelaxEstimator:
         loss, report = surrogate(value, message, advantage, self.inner.reduction)
         assert message.logits is not None
         assert message.states is not None
-        said = message.logits()
-        index, states = message.tokens.flatten()[said.positions], message.states().flatten(0, 1)[said.positions]
-        perturbed, times = self._perturbed(said.probabilities.detach(), said.positions, index, message, rollouts)
+        logits = message.logits()
+        index, states = message.tokens.flatten()[logits.positions], message.states().flatten(0, 1)[logits.positions]
+        perturbed, times = self._perturbed(logits.probabilities.detach(), logits.positions, index, message, rollouts)
         expected, slope = self._controlled(states, perturbed, times, index)
-        worth = advantage[said.positions // message.tokens.shape[1]]
-        there = 1.0 if said.valid is None else said.valid
+        advantages = advantage[logits.positions // message.tokens.shape[1]]
+        valid = 1.0 if logits.valid is None else logits.valid
         count = ranks.all_sum(message.mask.sum())
         # the part that `surrogate` lacks: −c ∇ log p of the token + Σ slope ∇ log p
         weight = slope.detach().scatter_add(1, index.unsqueeze(1), -expected.detach().unsqueeze(1))
-        more = (weight * said.probabilities).sum(1) - weight.sum(1) * said.probabilities.logsumexp(1)
+        more = (weight * logits.probabilities).sum(1) - weight.sum(1) * logits.probabilities.logsumexp(1)
         # the whole gradient of the logits, whose square the control minimises
-        rest = (worth - expected).unsqueeze(1)
-        shares = said.probabilities.detach().softmax(1)
+        rest = (advantages - expected).unsqueeze(1)
+        shares = logits.probabilities.detach().softmax(1)
         whole = slope.scatter_add(1, index.unsqueeze(1), rest) - (slope.sum(1, keepdim=True) + rest) * shares
-        noise = (whole.square().sum(1) * there).sum() / count
-        report |= {"control": (expected.detach() * there).sum() * ranks.size() / count}
+        noise = (whole.square().sum(1) * valid).sum() / count
+        report |= {"control": (expected.detach() * valid).sum() * ranks.size() / count}
         report |= {"noise": noise.detach() * ranks.size()}
-        return loss - (more * there).sum() / count + noise, report
+        return loss - (more * valid).sum() / count + noise, report
 
     def _perturbed(
         self, logits: Tensor, at: Tensor, index: Tensor, message: Message, rollouts: Rollouts

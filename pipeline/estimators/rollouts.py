@@ -73,15 +73,13 @@ class StepRollouts:
             return human_message(self.batch)
         if isinstance(channel, CorruptedCaptions):
             return human_message(replace(self.batch, captions=channel.captions(self.batch, self._rng(channel.rng_key))))
-        known = self.of(channel.channel).tokens if isinstance(channel, SearchTrajectory) else self.batch.captions
+        captions = self.of(channel.channel).tokens if isinstance(channel, SearchTrajectory) else self.batch.captions
         # `requires_grad` decides even within a baseline's no_grad: another term may need this caption's gradient
         with self._decoding(channel):
-            if channel == Forced() or isinstance(
-                channel, SearchTrajectory
-            ):  # all tokens are known, so all steps are computed at once
-                return teacher_force(
-                    self.speaker, replace(self.batch, captions=known), self._rng(channel.rng_key), self._encode_images()
-                )
+            if channel == Forced() or isinstance(channel, SearchTrajectory):
+                # all tokens are known, so all steps are computed at once
+                batch = replace(self.batch, captions=captions)
+                return teacher_force(self.speaker, batch, self._rng(channel.rng_key), self._encode_images())
             speaker = self.speaker
             if not (channel.requires_grad or speaker.training):
                 speaker = optimize_for_batch(speaker, len(self.batch) * channel.width)
@@ -107,8 +105,8 @@ class StepRollouts:
                     of=batch.total * begun.samples,
                 )
                 rng = self._rng(f"{ends.rng_key} of {channel.rng_key}")
-                spoken = generate(self.speaker, captions, ends, rng, self._encode_images()[images]).tokens
-                said.append(pad(spoken, (0, longest - spoken.shape[1])))
+                tokens_after = generate(self.speaker, captions, ends, rng, self._encode_images()[images]).tokens
+                said.append(pad(tokens_after, (0, longest - tokens_after.shape[1])))
         whole = pad(tokens, (0, longest - steps)).repeat_interleave(ends.width, 0)
         ended = (tokens[:, :-1] == 0).repeat_interleave(each, 1).view(-1, 1)
         found = torch.where(ended, whole, torch.cat(said))

@@ -146,11 +146,11 @@ class ScoreFunction:
     @torch.no_grad()
     def advantage(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
         """Compute the advantage, (N,) or per token (N, T), of captions with the scores `value` (N,)."""
-        worth = self.credit(value, score, self.channel, rollouts)
+        credit = self.credit(value, score, self.channel, rollouts)
         expected = self.baseline(value, score, rollouts)
-        if worth.dim() != expected.dim():
-            worth, expected = expand_per_token(worth), expand_per_token(expected)
-        return self.scaling(worth - expected, rollouts)
+        if credit.dim() != expected.dim():
+            credit, expected = expand_per_token(credit), expand_per_token(expected)
+        return self.scaling(credit - expected, rollouts)
 
 
 def expand_per_token(x: Tensor) -> Tensor:

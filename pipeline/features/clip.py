@@ -105,10 +105,10 @@ class ClipNetwork(GridNetwork):
         return open_clip.get_tokenizer(self.architecture, context_length=self.model.context_length)
 
     def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        seen = self.model.forward_intermediates(
+        outputs = self.model.forward_intermediates(
             image=pixels, image_indices=1, normalize=False, normalize_intermediates=True
         )
-        return seen["image_features"], seen["image_intermediates"][-1]
+        return outputs["image_features"], outputs["image_intermediates"][-1]
 
     @torch.inference_mode()
     def text(self, captions: Sequence[str]) -> Tensor:

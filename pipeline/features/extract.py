@@ -225,9 +225,9 @@ def _trained_detector(
     settings, training = dict(detector), []
     own = settings.pop("seed")
 
-    def small(seen: Any) -> Tensor:
+    def small(image: Any) -> Tensor:
         return torch.stack(
-            [resize_square(frame, image_size) for frame in (seen if isinstance(seen, Iterable) else [seen])]
+            [resize_square(frame, image_size) for frame in (image if isinstance(image, Iterable) else [image])]
         )
 
     with tempfile.TemporaryDirectory(prefix=".pixels-", dir=work) as scratch:
@@ -261,8 +261,8 @@ def _compute(
     # the threads end with this block, also after an error
     with closing(_loaded(load, network.prepare, missing)) as loaded:
         for part, tensors in loaded:
-            seen = network([tensor.flip(-1) for tensor in tensors] if mirrored else tensors)
-            finite = rows.write(int(part[0]), seen)
+            features = network([tensor.flip(-1) for tensor in tensors] if mirrored else tensors)
+            finite = rows.write(int(part[0]), features)
             if not finite.all():
                 name = images.file(int(part[~finite][0]))
                 raise UserError(f"{name}: a feature is infinite or NaN in half precision; use another network")
@@ -300,12 +300,12 @@ def _join(
         store.manifest.update(description)
         for side, rows in enumerate(sides):
             for part in _parts(np.arange(len(images)), CHUNK):
-                seen = rows.read(part)
+                features = rows.read(part)
                 if projection is not None or scale is not None:
-                    count = torch.from_numpy(seen["region_count"])
-                    pooled, regions = fitted(_single(seen["pooled"]), _single(seen["regions"]), count)
-                    seen |= {"pooled": pooled.numpy(), "regions": regions.numpy()}
-                store.write(part + side * len(images), **seen)
+                    count = torch.from_numpy(features["region_count"])
+                    pooled, regions = fitted(_single(features["pooled"]), _single(features["regions"]), count)
+                    features |= {"pooled": pooled.numpy(), "regions": regions.numpy()}
+                store.write(part + side * len(images), **features)
 
 
 def _textures(images: CaptionedImages, split: str, load: Load, prepare: Callable[[Any], Tensor], batch: int) -> Tensor:
@@ -320,8 +320,8 @@ def _training(rows: FeatureParts, images: CaptionedImages) -> Iterator[dict[str,
     return (rows.read(part) for part in _parts(images.rows("train"), CHUNK))
 
 
-def _regions(seen: Mapping[str, np.ndarray], most: int) -> Tensor:
-    return _single(seen["regions"][np.arange(most) < seen["region_count"][:, None]])
+def _regions(features: Mapping[str, np.ndarray], most: int) -> Tensor:
+    return _single(features["regions"][np.arange(most) < features["region_count"][:, None]])
 
 
 def _loaded(

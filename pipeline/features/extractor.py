@@ -95,8 +95,9 @@ class GridNetwork(ABC):
         self.grid_size, self.vector = settings.grid_size, settings.vector
         self.device, self.description = torch.device(device), description
         self._transform = transform
-        seen = self([torch.zeros(3, settings.image_size, settings.image_size)])
-        self.pooled_size, self.regions_shape = seen.pooled.shape[1], (seen.regions.shape[1], seen.regions.shape[2])
+        features = self([torch.zeros(3, settings.image_size, settings.image_size)])
+        _, regions, size = features.regions.shape
+        self.pooled_size, self.regions_shape = features.pooled.shape[1], (regions, size)
 
     @abstractmethod
     def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:

@@ -33,14 +33,14 @@ class FeatureParts:
         except UserError:
             return False
 
-    def write(self, first: int, seen: ImageFeatures) -> np.ndarray:
+    def write(self, first: int, features: ImageFeatures) -> np.ndarray:
         """Write the batch that begins with row `first` if all its features are finite in half precision.
 
         Returns (B,) bool: True for rows with finite features. Regions and pooled become float16, region_count int32,
         boxes float32.
         """
         kinds = {"pooled": np.float16, "regions": np.float16, "region_count": np.int32, "boxes": np.float32}
-        given = {name: value for name, value in seen._asdict().items() if value is not None}
+        given = {name: value for name, value in features._asdict().items() if value is not None}
         with np.errstate(over="ignore"):  # the caller names the image
             arrays = {name: value.float().cpu().numpy().astype(kinds[name]) for name, value in given.items()}
         finite = np.isfinite(arrays["pooled"]).all(1) & np.isfinite(arrays["regions"]).all((1, 2))

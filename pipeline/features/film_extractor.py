@@ -83,21 +83,21 @@ class FilmExtractor:
 
     def __call__(self, images: Sequence[Tensor]) -> ImageFeatures:
         """Return the features of films; the network processes all their frames in one batch."""
-        seen = self.network([frame for film in images for frame in film])
-        exist = torch.arange(seen.regions.shape[1]) < seen.region_count.cpu().unsqueeze(1)
-        regions = seen.regions.new_zeros(len(images), *self.regions_shape)
-        boxes = None if seen.boxes is None else seen.boxes.new_zeros(*regions.shape[:2], 4)
+        features = self.network([frame for film in images for frame in film])
+        exist = torch.arange(features.regions.shape[1]) < features.region_count.cpu().unsqueeze(1)
+        regions = features.regions.new_zeros(len(images), *self.regions_shape)
+        boxes = None if features.boxes is None else features.boxes.new_zeros(*regions.shape[:2], 4)
         count, pooled, start = torch.zeros(len(images), dtype=torch.int64), [], 0
         for i, film in enumerate(images):
             part = slice(start, start := start + len(film))
-            there = exist[part].to(regions.device)
-            moments = time_features(len(film)).to(regions).unsqueeze(1).expand(-1, there.shape[1], -1)
-            found = torch.cat([seen.regions[part], moments], 2)[there]
-            count[i] = len(found)
-            regions[i, : len(found)] = found
-            if boxes is not None and seen.boxes is not None:
-                boxes[i, : len(found)] = seen.boxes[part][there]
-            pooled.append(seen.pooled[part].flatten() if self.side_by_side else seen.pooled[part].mean(0))
+            existing = exist[part].to(regions.device)
+            moments = time_features(len(film)).to(regions).unsqueeze(1).expand(-1, existing.shape[1], -1)
+            timed = torch.cat([features.regions[part], moments], 2)[existing]
+            count[i] = len(timed)
+            regions[i, : len(timed)] = timed
+            if boxes is not None and features.boxes is not None:
+                boxes[i, : len(timed)] = features.boxes[part][existing]
+            pooled.append(features.pooled[part].flatten() if self.side_by_side else features.pooled[part].mean(0))
         return ImageFeatures(torch.stack(pooled), regions, count, boxes)
 
 

@@ -62,8 +62,8 @@ class HubNetwork(GridNetwork):
             raise UserError(f"features.image_size: {name} does not take {size} pixels ({reason(error)})") from None
 
     def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        seen: Any = self.model(pixel_values=pixels)
-        pooled, regions = getattr(seen, "pooler_output", None), seen.last_hidden_state
+        outputs: Any = self.model(pixel_values=pixels)
+        pooled, regions = getattr(outputs, "pooler_output", None), outputs.last_hidden_state
         if pooled is None or not self._pools:
             pooled = regions.mean(1)
         return pooled.flatten(1), regions.transpose(1, 2).unsqueeze(-1)
@@ -71,7 +71,7 @@ class HubNetwork(GridNetwork):
 
 def weights_digest(tower: torch.nn.Module) -> str:
     """Return the SHA-256 of all weights, in the order of their names."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for _, value in sorted(tower.state_dict().items()):
-        found.update(value.contiguous().numpy().tobytes())
-    return found.hexdigest()
+        digest.update(value.contiguous().numpy().tobytes())
+    return digest.hexdigest()

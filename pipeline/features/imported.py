@@ -81,12 +81,13 @@ def import_features(
     paths = [Path(regions)] if isinstance(regions, str) else [Path(file) for file in regions]
     sources: dict[str, Digests] = {"regions": {}}
     read = {"tsv": _of_tsv, "detections": _of_detections, "npy_folders": _of_folders, "visdial": _of_visdial}[format]
-    with closing(read(ids, paths, sources["regions"])) as found:  # the threads end with this block, also after an error
+    # the threads end with this block, also after an error
+    with closing(read(ids, paths, sources["regions"])) as entries:
         vectors = None
         if pooled is not None:
             sources["pooled"] = {}
             vectors = _Folder(Path(pooled), sources["pooled"])
-        pairs = (_checked(image, ids[image.row], vectors, max_regions) for image in found)
+        pairs = (_checked(image, ids[image.row], vectors, max_regions) for image in entries)
         first, vector = next(pairs)
         size, length = first.regions.shape[1], len(vector)
         images, cut, which = chain([(first, vector)], pairs), 0, FIRST

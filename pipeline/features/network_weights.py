@@ -70,12 +70,12 @@ def hugging_face_file(repository: str, file: str, name: str) -> tuple[Path, dict
             f"{repository} where there is a network, compare its SHA-256 with the one on its page, put it on "
             "this machine and give its path as features.weights"
         ) from None
-    found, wanted = sha256(path), path.resolve().name
-    if re.fullmatch("[0-9a-f]{64}", wanted) and found != wanted:
+    digest, wanted = sha256(path), path.resolve().name
+    if re.fullmatch("[0-9a-f]{64}", wanted) and digest != wanted:
         raise UserError(
-            f"{path.resolve()}: the SHA-256 is {found[:16]}…, not the file's name; remove it and fetch it again"
+            f"{path.resolve()}: the SHA-256 is {digest[:16]}…, not the file's name; remove it and fetch it again"
         )
-    return path, {"source": HUB, "file": f"{repository}/{file}", "sha256": found}
+    return path, {"source": HUB, "file": f"{repository}/{file}", "sha256": digest}
 
 
 def load_torchvision(model: nn.Module, weights: str, entry: Any, name: str) -> dict[str, str]:
@@ -102,17 +102,17 @@ def load_torchvision(model: nn.Module, weights: str, entry: Any, name: str) -> d
                 f"{path.name}{known} where there is a network and put it into {path.parent}, or give the path of a "
                 "safetensors file as features.weights"
             ) from None
-    found = sha256(path)
-    if prefix and not found.startswith(prefix):
+    digest = sha256(path)
+    if prefix and not digest.startswith(prefix):
         raise UserError(
-            f"{path}: the SHA-256 begins with {found[:16]}, not with {prefix}; remove it and fetch it again"
+            f"{path}: the SHA-256 begins with {digest[:16]}, not with {prefix}; remove it and fetch it again"
         )
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a pickle with other objects than tensors, or no pickle
         raise UserError(f"{path}: not a file of tensors only ({reason(error)})") from None
     _load_strictly(model, state, path, name)
-    return {"source": HUB, "file": path.name, "sha256": found}
+    return {"source": HUB, "file": path.name, "sha256": digest}
 
 
 def _existing(weights: str, name: str) -> Path:

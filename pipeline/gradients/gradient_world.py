@@ -32,19 +32,19 @@ class GradientWorld:
     def captions(self) -> Tensor:
         """Return all captions, int64 (C, T), each ended by EOS or by the last of its T words."""
         words, steps = range(1, self.speaker.vocabulary + 1), self.speaker.max_words
-        ended = [(*said, 0) for length in range(steps) for said in itertools.product(words, repeat=length)]
-        said = [*ended, *itertools.product(words, repeat=steps)]
-        return torch.tensor([(*caption, *[0] * (steps - len(caption))) for caption in said])
+        ended = [(*caption, 0) for length in range(steps) for caption in itertools.product(words, repeat=length)]
+        captions = [*ended, *itertools.product(words, repeat=steps)]
+        return torch.tensor([(*caption, *[0] * (steps - len(caption))) for caption in captions])
 
     def log_probs(self) -> Tensor:
         """Return the speaker's log-probability of each caption for each image (B, C); differentiable."""
         captions, images = self.captions(), torch.arange(len(self.batch))
         rows = images.repeat_interleave(len(captions))
-        batch, seen = self.batch, self.speaker.encode_image(self.batch)
-        asked = Batch(
+        batch, encoded = self.batch, self.speaker.encode_image(self.batch)
+        pairs = Batch(
             rows, batch.pooled[rows], batch.regions[rows], batch.region_mask[rows], captions.repeat(len(images), 1)
         )
-        log_probs = teacher_force(self.speaker, asked, seen=seen[rows]).log_probs
+        log_probs = teacher_force(self.speaker, pairs, encoded=encoded[rows]).log_probs
         assert log_probs is not None
         return log_probs.sum(1).view(len(images), -1)
 
@@ -60,18 +60,18 @@ class GradientWorld:
     def exact(self, score: Score) -> Tensor:
         """Return the gradient (P,) of the expected score of a caption, averaged over the images."""
         outcomes, log_probs = self.outcomes(), self.log_probs()
-        said = self.captions()[outcomes.T.flatten()]  # image-major, as messages are
+        tokens = self.captions()[outcomes.T.flatten()]  # image-major, as messages are
         images = torch.arange(len(self.batch)).repeat_interleave(len(outcomes))
         with torch.no_grad():
-            value = score(Message(said, caption_mask(said), images, len(outcomes)), self.batch)
+            value = score(Message(tokens, caption_mask(tokens), images, len(outcomes)), self.batch)
         probability = log_probs.gather(1, outcomes.T).sum(0).exp()  # (S,)
         expected = (probability * value.view(len(self.batch), -1).mean(0)).sum()
         return self.gradient(expected)
 
     def gradient(self, value: Tensor) -> Tensor:
         """Return the gradient (P,) of a scalar with respect to `weights`, concatenated; 0 for independent weights."""
-        found = torch.autograd.grad(value, self.weights, allow_unused=True)
-        pairs = zip(found, self.weights, strict=True)
+        gradients = torch.autograd.grad(value, self.weights, allow_unused=True)
+        pairs = zip(gradients, self.weights, strict=True)
         return torch.cat([(torch.zeros_like(weight) if part is None else part).flatten() for part, weight in pairs])
 
 

@@ -43,11 +43,11 @@ def accuracy(mean: Tensor, variance: Tensor, truth: Tensor) -> Accuracy:
     )
 
 
-def sampled_accuracy(found: Tensor, truth: Tensor) -> Accuracy:
-    """Return the accuracy of independent estimates `found` (R, P); the error that is due to sampling is subtracted."""
-    rounds, norm = len(found), truth.norm()
-    mean, spread = found.mean(0), found - found.mean(0)
-    variance = found.var(0).sum()
+def sampled_accuracy(estimates: Tensor, truth: Tensor) -> Accuracy:
+    """Return the accuracy of independent `estimates` (R, P); the error that is due to sampling is subtracted."""
+    rounds, norm = len(estimates), truth.norm()
+    mean, spread = estimates.mean(0), estimates - estimates.mean(0)
+    variance = estimates.var(0).sum()
     error = mean - truth
     squared = float((error.square().sum() - variance / rounds) / norm**2)
     bias = max(squared, 0.0) ** 0.5

@@ -73,11 +73,11 @@ def measure_candidates(
                 if score_name != "hinge" and candidate.name not in OWN:
                     continue
                 say(f"world {seed} of {effort.worlds}, {score_name}: {called[n]}")
-                for samples, found in _accuracies(enumeration, candidate, truth, effort).items():
+                for samples, measured in _accuracies(enumeration, candidate, truth, effort).items():
                     row: dict[str, Any] = {"score": score_name, "name": candidate.name, "samples": samples}
                     row |= {"settings": dict(candidate.settings), "worlds": []}
                     row |= {"exact": enumerable(candidate.of(samples, world.speaker))}
-                    rows.setdefault((score_name, n, samples), row)["worlds"].append(asdict(found))
+                    rows.setdefault((score_name, n, samples), row)["worlds"].append(asdict(measured))
     world = drawn_world(**LARGE, seed=0, contrast=1.0, dtype=torch.float32)
     score = SCORES["hinge"](world.listener)
     for (score_name, n, samples), row in rows.items():
@@ -93,9 +93,9 @@ def _accuracies(
     """Return the accuracy for each number of samples; one measurement serves all numbers of independent samples."""
     numbers = [samples for samples in effort.samples if samples >= candidate.min_samples]
     world, score = enumeration.world, enumeration.score
-    made = {samples: candidate.of(samples, world.speaker) for samples in numbers}
-    if all(enumerable(estimator) for estimator in made.values()):
-        return {samples: accuracy(*enumeration.moments(one), truth) for samples, one in made.items()}
+    estimators = {samples: candidate.of(samples, world.speaker) for samples in numbers}
+    if all(enumerable(estimator) for estimator in estimators.values()):
+        return {samples: accuracy(*enumeration.moments(one), truth) for samples, one in estimators.items()}
 
     def sampled(estimator: Estimator) -> Accuracy:
         if isinstance(estimator, RelaxEstimator):
@@ -103,7 +103,7 @@ def _accuracies(
         return sampled_accuracy(estimate_gradients(world, estimator, score, effort.rounds), truth)
 
     most = max(numbers)
-    if independent(made[most]):
-        found = sampled(made[most])
-        return {samples: replace(found, variance=found.variance * most / samples) for samples in numbers}
-    return {samples: sampled(one) for samples, one in made.items()}
+    if independent(estimators[most]):
+        measured = sampled(estimators[most])
+        return {samples: replace(measured, variance=measured.variance * most / samples) for samples in numbers}
+    return {samples: sampled(one) for samples, one in estimators.items()}

@@ -23,7 +23,7 @@ from pipeline.training.optimisation import Optimisation
 from pipeline.types import Batch
 
 COMMON, NAME = 1, -1
-SAID = ((COMMON, 0), (NAME, 0), (COMMON, NAME), (NAME, COMMON))  # per image; NAME stands for its own token
+TEMPLATES = ((COMMON, 0), (NAME, 0), (COMMON, NAME), (NAME, COMMON))  # per image; NAME stands for its own token
 
 
 @dataclass(frozen=True)
@@ -33,26 +33,26 @@ class PretrainingBatches:
     batch: Batch
 
     def __len__(self) -> int:
-        return len(SAID)
+        return len(TEMPLATES)
 
     def epoch(self, epoch: int, start: int = 0) -> Generator[Batch]:
         """Yield the batches of an epoch from number `start` on."""
         names = torch.arange(len(self.batch)).unsqueeze(1) + COMMON + 1
-        for number in range(start, len(SAID)):
-            said = torch.tensor(SAID[number]).expand(len(names), -1)
-            captions = torch.where(said == NAME, names, said)
-            yield replace(self.batch, captions=captions, epoch=epoch, step=epoch * len(SAID) + number)
+        for number in range(start, len(TEMPLATES)):
+            template = torch.tensor(TEMPLATES[number]).expand(len(names), -1)
+            captions = torch.where(template == NAME, names, template)
+            yield replace(self.batch, captions=captions, epoch=epoch, step=epoch * len(TEMPLATES) + number)
 
 
 def pretrained_world(images: int, epochs: int, seed: int) -> GradientWorld:
     """Return agents pretrained for `epochs` on the captions of all `images`; its batch has the names as captions."""
     world = drawn_world(images, images + 1, 2, seed)
-    lessons = PretrainingBatches(world.batch)
+    batches = PretrainingBatches(world.batch)
     score = InfoNCE(world.listener, temperature=0.2)
-    _learn(teacher_forcing({"speaker": world.speaker}), lessons, epochs, seed)
-    _learn(listener_matching(world.listener, score), lessons, epochs, seed)
+    _pretrain(teacher_forcing({"speaker": world.speaker}), batches, epochs, seed)
+    _pretrain(listener_matching(world.listener, score), batches, epochs, seed)
     world.speaker.requires_grad_(True)
-    return replace(world, batch=next(lessons.epoch(0, SAID.index((NAME, 0)))))
+    return replace(world, batch=next(batches.epoch(0, TEMPLATES.index((NAME, 0)))))
 
 
 def train_control(world: GradientWorld, estimator: RelaxEstimator, score: Score, steps: int) -> None:
@@ -65,7 +65,7 @@ def train_control(world: GradientWorld, estimator: RelaxEstimator, score: Score,
         adam.step()
 
 
-def _learn(method: Method, lessons: PretrainingBatches, epochs: int, seed: int) -> None:
+def _pretrain(method: Method, batches: PretrainingBatches, epochs: int, seed: int) -> None:
     settings = Optimisation(epochs, learning_rate=0.02, clip_value=None, clip_norm=1.0, validate_every=0)
     with torch.random.fork_rng():
-        Training(method, lessons, settings, seed, torch.device("cpu")).run()
+        Training(method, batches, settings, seed, torch.device("cpu")).run()

@@ -90,10 +90,10 @@ def measure_trained(
             continue
         say(", ".join([one.name, *(f"{key} {value:g}" for key, value in one.settings.items())]))
         begin = time.process_time()
-        found = means(one.of(samples, world.speaker), steps, ESTIMATES)
-        seconds = (time.process_time() - begin) / (GROUPS * found.steps)
+        estimates = means(one.of(samples, world.speaker), steps, ESTIMATES)
+        seconds = (time.process_time() - begin) / (GROUPS * estimates.steps)
         row = {"name": one.name, "settings": dict(one.settings), "seconds": seconds}
-        rows.append(row | asdict(sampled_truth_accuracy(found, truth)))
+        rows.append(row | asdict(sampled_truth_accuracy(estimates, truth)))
     noise = float(truth.spread.square().sum())
     return {
         "images": len(world.batch),
@@ -106,9 +106,9 @@ def measure_trained(
     }
 
 
-def sampled_truth_accuracy(found: GradientMeans, truth: GradientMeans) -> Accuracy:
+def sampled_truth_accuracy(estimates: GradientMeans, truth: GradientMeans) -> Accuracy:
     """Return the accuracy as in `sampled_accuracy` with a sampled truth; both sampling errors are subtracted."""
-    mean, true, a, b = found.mean, truth.mean, found.spread, truth.spread
+    mean, true, a, b = estimates.mean, truth.mean, estimates.spread, truth.spread
     own, other = a.square().sum(), b.square().sum()  # squared standard errors of both means
     norm = (true.square().sum() - other).clamp(min=1e-30).sqrt()
     error = mean - true
@@ -123,5 +123,5 @@ def sampled_truth_accuracy(found: GradientMeans, truth: GradientMeans) -> Accura
         bias_error=(bias**2 + deviation) ** 0.5 - bias,
         cosine=float(mean @ true / (length * norm)),
         length=float(length / norm),
-        variance=float(own * len(found.parts) * found.steps / norm**2),
+        variance=float(own * len(estimates.parts) * estimates.steps / norm**2),
     )

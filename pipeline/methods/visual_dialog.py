@@ -85,15 +85,15 @@ def g_rloo(agents: DialogAgents, objective: Objective, alpha: NonNegative = 0.5,
 def gan1(agents: DialogAgents, objective: Objective, alpha: NonNegative = 0.5, temperature: Positive = 0.5) -> Method:
     """Build alternate training in which the discriminator minimises log(1 + exp(generated − human))."""
     channel = _gumbel(objective, temperature)
-    told = Term("listening", 1.0, PairwiseScore(agents.listener, reverse=True), Detached(channel), LISTENER)
-    return discriminator_guided(agents, objective, alpha, _through(objective, channel), ALTERNATE, (told,))
+    listening = Term("listening", 1.0, PairwiseScore(agents.listener, reverse=True), Detached(channel), LISTENER)
+    return discriminator_guided(agents, objective, alpha, _through(objective, channel), ALTERNATE, (listening,))
 
 
 def gan2(agents: DialogAgents, objective: Objective, alpha: NonNegative = 0.5, temperature: Positive = 0.5) -> Method:
     """Build alternate training in which the generated answer is one more negative of the discriminator."""
     channel = _gumbel(objective, temperature)
-    told = Term("listening", 1.0, NPairScore(agents.listener, adversary=True), Detached(channel), LISTENER)
-    return discriminator_guided(agents, objective, alpha, _through(objective, channel), ALTERNATE, (told,))
+    listening = Term("listening", 1.0, NPairScore(agents.listener, adversary=True), Detached(channel), LISTENER)
+    return discriminator_guided(agents, objective, alpha, _through(objective, channel), ALTERNATE, (listening,))
 
 
 def _gumbel(objective: Objective, temperature: float) -> Gumbel:

@@ -123,9 +123,9 @@ def psst_wtf(
     channel = PartialSampling(StraightThrough(eos_gradient=objective.eos_gradient), rho, mix, feed)
     through = Pathwise(channel, objective.reduction)
     # only generated captions are negatives: human negatives would lower the listener's scores of human captions
-    heard = ContrastiveScore(agents.listener, (), rewards.retriever.temperature, "both", combine, clamp)
+    contrastive = ContrastiveScore(agents.listener, (), rewards.retriever.temperature, "both", combine, clamp)
     terms = (
-        Term("discriminability", lam * alpha, heard, through, SPEAKER | LISTENER),
+        Term("discriminability", lam * alpha, contrastive, through, SPEAKER | LISTENER),
         Term("human", lam * (1 - alpha), rewards.human, through, SPEAKER),
         Term("naturalness", 1 - lam, CiderScore(agents.cider), score_function(objective), SPEAKER),
     )

@@ -47,23 +47,24 @@ def object_counts(
     """
     if len(captions) != len(references) or not len(captions):
         raise UserError(f"CHAIR: {len(captions)} captions and references of {len(references)}; give both, and some")
-    said = [mentioned_objects(caption) for caption in captions]
+    mentioned = [mentioned_objects(caption) for caption in captions]
     known = [set(chain.from_iterable(map(mentioned_objects, each))) for each in references]
-    for there, names in zip(known, annotated, strict=bool(annotated)):
-        there.update(chain.from_iterable(mentioned_objects(name.split()) for name in names))
-    return [(sum(name not in there for name in names), len(names)) for names, there in zip(said, known, strict=True)]
+    for objects, names in zip(known, annotated, strict=bool(annotated)):
+        objects.update(chain.from_iterable(mentioned_objects(name.split()) for name in names))
+    pairs = zip(mentioned, known, strict=True)
+    return [(sum(name not in objects for name in names), len(names)) for names, objects in pairs]
 
 
 def mentioned_objects(words: Words) -> list[str]:
     """Return the objects that a caption mentions, by name; the longest phrase counts, so a hot dog is not a dog."""
-    found, place = [], 0
+    objects, place = [], 0
     while place < len(words):
         for length in range(min(LONGEST, len(words) - place), 0, -1):
             if name := _object(" ".join(words[place : place + length])):
-                found.append(name)
+                objects.append(name)
                 break
         place += length
-    return found
+    return objects
 
 
 @cache

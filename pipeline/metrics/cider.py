@@ -43,8 +43,8 @@ def document_frequencies(captions: Captions, *, max_words: int = 16, eos: bool =
     words = mask_after_end(_padded(captions, max_words)[0], eos)
     once = []
     for part in words.split(_IMAGES_AT_ONCE, dim=1):
-        found = _distinct(_ngrams(part).permute(2, 0, 1, 3).flatten(1))
-        once.append(found[found >= 0].numpy())
+        distinct = _distinct(_ngrams(part).permute(2, 0, 1, 3).flatten(1))
+        once.append(distinct[distinct >= 0].numpy())
     keys, counts = np.unique(np.concatenate(once), return_counts=True)
     return keys, counts.astype(np.int32)
 
@@ -141,13 +141,13 @@ class CiderD:
         With `eos`, a caption that ends before T has EOS as its last token; one of T tokens has none. Nothing is copied
         from the device to the host. Ids above 32767 are therefore checked on the CPU only; they raise UserError.
         """
-        looked = devices.is_synchronous(tokens.device) and tokens.numel()
-        if looked and not 0 <= int(tokens.min()) <= int(tokens.max()) <= MAX_ID:
+        checkable = devices.is_synchronous(tokens.device) and tokens.numel()
+        if checkable and not 0 <= int(tokens.min()) <= int(tokens.max()) <= MAX_ID:
             raise UserError(f"captions: an id lies outside 0 … {MAX_ID}; CIDEr packs {ID_BITS} bits a word")
         dtype = self.idf.dtype
         words, human = self.side_by_side(tokens, images)
-        said = count_occurrences(words, words[:, None]).to(dtype)  # (4, T, 1, N)
-        heard = count_occurrences(words, human).to(dtype)  # (4, T, R, N)
+        own = count_occurrences(words, words[:, None]).to(dtype)  # (4, T, 1, N)
+        matching = count_occurrences(words, human).to(dtype)  # (4, T, R, N)
         keys = _ngrams(words)
         if self.frequencies == "train":
             idf, norms = _look_up(keys, self.slots, self.idf, self.log_images), self.norms[images].permute(1, 2, 0)
@@ -155,9 +155,9 @@ class CiderD:
             idf, norms = _of_batch(keys, human, dtype)
         # the sums run over distinct n-grams: one that occurs k times has k positions, and each counts as 1/k
         squares = idf.square()[:, :, None]
-        norm = (said * squares).sum(dim=1).sqrt()  # (4, 1, N)
-        weights = squares / said.clamp(min=1)
-        dot = torch.minimum(heard, said).mul_(heard).mul_(weights).sum(dim=1)  # (4, R, N)
+        norm = (own * squares).sum(dim=1).sqrt()  # (4, 1, N)
+        weights = squares / own.clamp(min=1)
+        dot = torch.minimum(matching, own).mul_(matching).mul_(weights).sum(dim=1)  # (4, R, N)
         length = norm * norms
         cosine = (dot / torch.where(length > 0, length, 1)).mean(dim=0)
         apart = _bigrams(words) - self.bigrams[images].T
@@ -174,8 +174,8 @@ def _look_up(keys: Tensor, slots: Tensor, values: Tensor, otherwise: float) -> T
 
 def _norms(words: Tensor, idf: Tensor) -> Tensor:
     """Return norms (4, …) of the tf-idf vectors of captions `words` (T, …) with `idf` (4, T, …)."""
-    said = count_occurrences(words.flatten(1), words.reshape(len(words), 1, -1)).view_as(idf)
-    return (said * idf.square()).sum(dim=1).sqrt()
+    counts = count_occurrences(words.flatten(1), words.reshape(len(words), 1, -1)).view_as(idf)
+    return (counts * idf.square()).sum(dim=1).sqrt()
 
 
 def _of_batch(keys: Tensor, human: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

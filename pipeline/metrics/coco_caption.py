@@ -8,30 +8,30 @@ from pipeline.metrics import java, shared_meteor
 from pipeline.metrics.java import Score
 
 
-def bleu(said: Sequence[str], human: Sequence[Sequence[str]], timeout: float) -> Iterable[Score]:
+def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Iterable[Score]:
     """Return BLEU-1 … BLEU-4."""
     from pycocoevalcap.bleu.bleu import Bleu
 
-    return zip(*Bleu(4).compute_score(*_by_place(said, human), verbose=0), strict=True)
+    return zip(*Bleu(4).compute_score(*_by_place(hypotheses, references), verbose=0), strict=True)
 
 
-def rouge_l(said: Sequence[str], human: Sequence[Sequence[str]], timeout: float) -> Iterable[Score]:
+def rouge_l(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Iterable[Score]:
     """Return ROUGE-L."""
     from pycocoevalcap.rouge.rouge import Rouge
 
-    return [Rouge().compute_score(*_by_place(said, human))]
+    return [Rouge().compute_score(*_by_place(hypotheses, references))]
 
 
-def cider(said: Sequence[str], human: Sequence[Sequence[str]], timeout: float) -> Iterable[Score]:
+def cider(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Iterable[Score]:
     """Return CIDEr, with document frequencies from the references."""
     from pycocoevalcap.cider.cider import Cider
 
-    return [Cider().compute_score(*_by_place(said, human))]
+    return [Cider().compute_score(*_by_place(hypotheses, references))]
 
 
-def spice(said: Sequence[str], human: Sequence[Sequence[str]], timeout: float) -> Iterable[Score]:
+def spice(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Iterable[Score]:
     """Return SPICE, by a Java program."""
-    return [java.spice(said, human, timeout)]
+    return [java.spice(hypotheses, references, timeout)]
 
 
 def start_meteor(timeout: float) -> java.Meteor | shared_meteor.SharedMeteor:
@@ -45,6 +45,6 @@ def find_spice() -> None:
 
 
 def _by_place(
-    said: Sequence[str], human: Sequence[Sequence[str]]
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]]
 ) -> tuple[dict[int, Sequence[str]], dict[int, list[str]]]:
-    return dict(enumerate(human)), {i: [text] for i, text in enumerate(said)}
+    return dict(enumerate(references)), {i: [text] for i, text in enumerate(hypotheses)}

@@ -124,8 +124,8 @@ def _bleu_of(sets: Sequence[Sequence[str]], k: int) -> tuple[float, float]:
     from pycocoevalcap.bleu.bleu import Bleu
 
     others = {place: [*captions[:k], *captions[k + 1 :]] for place, captions in enumerate(sets)}
-    said = {place: [captions[k]] for place, captions in enumerate(sets)}
-    corpus, per_caption = Bleu(4).compute_score(others, said, verbose=0)
+    hypotheses = {place: [captions[k]] for place, captions in enumerate(sets)}
+    corpus, per_caption = Bleu(4).compute_score(others, hypotheses, verbose=0)
     return corpus[3], fmean(per_caption[3])
 
 

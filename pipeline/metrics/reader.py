@@ -42,6 +42,6 @@ def leave_one_out(references: Sequence[Sequence[Words]]) -> tuple[list[Words], l
     return [caption for caption, _ in pairs], [others for _, others in pairs]
 
 
-def _share(name: str, said: Sequence[Words], known: Sequence[set[str]]) -> dict[str, float]:
-    found = [word in there for words, there in zip(said, known, strict=True) for word in words]
-    return {name: sum(found) / len(found)} if found else {}
+def _share(name: str, mentioned: Sequence[Words], known: Sequence[set[str]]) -> dict[str, float]:
+    matches = [word in referred for words, referred in zip(mentioned, known, strict=True) for word in words]
+    return {name: sum(matches) / len(matches)} if matches else {}

@@ -42,29 +42,30 @@ class TextScorer:
         Raises UserError if the program cannot run.
         """
         asked = [
-            (metric.name, image, self._decode(said))
-            for image, said in zip(images.tolist(), tokens.tolist(), strict=True)
+            (metric.name, image, self._decode(row)) for image, row in zip(images.tolist(), tokens.tolist(), strict=True)
         ]
         if len(self._known) > KEPT:
             self._known.clear()
         new = [key for key in dict.fromkeys(asked) if key not in self._known]
         if new:
-            said, human = [text for *_, text in new], [self._references(image) for _, image, _ in new]
+            row, human = [text for *_, text in new], [self._references(image) for _, image, _ in new]
             try:
-                self._known.update(zip(new, self._compute(metric, said, human), strict=True))
+                self._known.update(zip(new, self._compute(metric, row, human), strict=True))
             except NotComputedError as reason:
                 raise UserError(f"reward {metric.name}: {reason}") from None
         return torch.tensor([self._known[key] for key in asked], dtype=torch.float64, device=tokens.device)
 
-    def _compute(self, metric: Metric, said: Sequence[str], human: Sequence[Sequence[str]]) -> Sequence[float]:
+    def _compute(
+        self, metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> Sequence[float]:
         if metric.compute:
-            ((_, each),) = metric.compute(said, human, self._timeout)
+            ((_, each),) = metric.compute(hypotheses, references, self._timeout)
             return each
         assert metric.start
         if metric.name not in self._processes:
             self._processes[metric.name] = metric.start(self._timeout)
             weakref.finalize(self, self._processes[metric.name].close)
-        return self._processes[metric.name].score(said, human)[1]
+        return self._processes[metric.name].score(hypotheses, references)[1]
 
 
 def check_text_metric(metric: Metric) -> None:

@@ -69,11 +69,11 @@ def save_agents(
         for name, value in agent.state_dict().items():
             tensors[f"{prefix}.{name}"] = value.cpu().contiguous()
     built = {name: {"kind": type(agent).__name__, "arguments": agent.arguments} for name, agent in agents.items()}
-    said: dict[str, Any] = {"sha256": NONE}
-    said |= {} if history is None else {HISTORY: [history.name, sha256(history)]}
-    said |= {} if data is None else {INPUTS: dict(data)}
+    header: dict[str, Any] = {"sha256": NONE}
+    header |= {} if history is None else {HISTORY: [history.name, sha256(history)]}
+    header |= {} if data is None else {INPUTS: dict(data)}
     # one entry of metadata, since the order of several varies
-    content = save(tensors, metadata={"agents": json.dumps({**said, **built})})
+    content = save(tensors, metadata={"agents": json.dumps({**header, **built})})
     write_atomically(path, content.replace(NONE.encode(), hashlib.sha256(content).hexdigest().encode(), 1))
 
 
@@ -125,10 +125,10 @@ class AgentSpec(Record):
 
 def read_agents(path: Path, metadata: Mapping[str, str]) -> dict[str, AgentSpec]:
     """Return the specifications of a file's agents, by name. Raises UserError where its metadata hold none."""
-    said = parse_json(metadata.get("agents", "{}"), str(path), AGAIN)
-    if not isinstance(said, dict):
+    header = parse_json(metadata.get("agents", "{}"), str(path), AGAIN)
+    if not isinstance(header, dict):
         raise UserError(f"{path}: its header names no agents; {AGAIN}")
-    named = {name: value for name, value in said.items() if name not in ("sha256", HISTORY, INPUTS)}
+    named = {name: value for name, value in header.items() if name not in ("sha256", HISTORY, INPUTS)}
     return {name: parse_record(value, AgentSpec, f"{path}, {name}", AGAIN) for name, value in named.items()}
 
 
@@ -141,15 +141,15 @@ def check_own_bytes(path: Path) -> None:
         with open(require_plain_file(path), "rb") as file:
             head = file.read(8)
             head += file.read(min(int.from_bytes(head, "little"), LONGEST))
-            said = re.search(rb'\\"sha256\\": \\"([0-9a-f]{64})\\"', head)
-            found = hashlib.sha256(head.replace(said[1], NONE.encode(), 1) if said else head)
+            stated = re.search(rb'\\"sha256\\": \\"([0-9a-f]{64})\\"', head)
+            digest = hashlib.sha256(head.replace(stated[1], NONE.encode(), 1) if stated else head)
             while part := file.read(1 << 20):
-                found.update(part)
+                digest.update(part)
     except FileNotFoundError:
         raise UserError(f"{path}: no such weights; run the stage that trains them first") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({reason(error)}); {AGAIN}") from None
-    if said is None or found.hexdigest().encode() != said[1]:
+    if stated is None or digest.hexdigest().encode() != stated[1]:
         raise UserError(
             f"{path}: not a whole safetensors file of ours: its bytes are not those that were written; run "
             "its stage again"
@@ -205,8 +205,8 @@ def _refuse_odd(value: Any, where: str, key: str = "") -> None:
         _refuse_odd(each, where, name)
 
 
-def _compare(wanted: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]) -> None:
+def _compare(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, tuple[int, ...]]) -> None:
     """Raise ValueError for the first tensor that is missing, unexpected, or of another shape."""
-    for key in (*wanted, *found):
-        if wanted.get(key) != found.get(key):
-            raise ValueError(f"{key} has the shape {found.get(key)}, and {wanted.get(key)} is needed")
+    for key in (*wanted, *given):
+        if wanted.get(key) != given.get(key):
+            raise ValueError(f"{key} has the shape {given.get(key)}, and {wanted.get(key)} is needed")

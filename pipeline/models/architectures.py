@@ -46,8 +46,8 @@ class Architecture:
 
     def load(self) -> type[Decoder]:
         """Import the class."""
-        found: type[Decoder] = getattr(import_module(self.module), self.kind)
-        return found
+        kind: type[Decoder] = getattr(import_module(self.module), self.kind)
+        return kind
 
     def arguments(self, section: Mapping[str, Any]) -> dict[str, Any]:
         """Return the constructor's arguments for the sizes of a section of params.yaml."""

@@ -62,16 +62,16 @@ class Att2in(Decoder):
         if null_image:
             self.add_null_image()
 
-    def begin(self, batch: Batch, seen: Tensor, drop: RolloutDropout, width: int) -> Att2inState:
-        regions = drop(seen)
+    def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> Att2inState:
+        regions = drop(encoded)
         rows = torch.arange(len(batch) * width, device=batch.device)
         per_image = self.key(regions), regions, self.mask(batch)
         keys, regions, mask = (x[rows // width] for x in per_image) if width > 1 else per_image
-        zero = seen.new_zeros(len(rows), self.hidden)
+        zero = encoded.new_zeros(len(rows), self.hidden)
         return Att2inState(zero, zero, keys, regions, mask, rows, width, drop)
 
-    def step(self, heard: Tensor, state: Att2inState) -> tuple[Tensor, Att2inState]:
-        return self.advance(self.from_word(state.drop(F.relu(heard), state.rows, state.width)), state)
+    def step(self, inputs: Tensor, state: Att2inState) -> tuple[Tensor, Att2inState]:
+        return self.advance(self.from_word(state.drop(F.relu(inputs), state.rows, state.width)), state)
 
     def advance(self, entering: Tensor, state: Att2inState) -> tuple[Tensor, Att2inState]:
         """Compute one step of the recurrence; `entering` (n, 5H) is `from_word` of the input embeddings."""
@@ -95,16 +95,16 @@ class Att2in(Decoder):
         scores = torch.tanh(state.keys + query.unsqueeze(1)) @ self.weight.weight[0]
         return scores.masked_fill(~state.mask, -torch.inf).softmax(-1)
 
-    def teacher_force(self, batch: Batch, seen: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
+    def teacher_force(self, batch: Batch, encoded: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
         """Compute the input projection of all tokens at once, since they are known."""
-        tokens, state, found = batch.captions, self.begin(batch, seen, drop, 1), []
+        tokens, state, states = batch.captions, self.begin(batch, encoded, drop, 1), []
         places = torch.arange(tokens.numel(), device=tokens.device)
         embedded = self.word(self.shift_right(tokens)).flatten(0, 1)
-        heard = self.from_word(drop(F.relu(embedded), places, tokens.shape[1]))
-        for entering in heard.view(*tokens.shape, -1).unbind(1):
+        gate_inputs = self.from_word(drop(F.relu(embedded), places, tokens.shape[1]))
+        for entering in gate_inputs.view(*tokens.shape, -1).unbind(1):
             hidden, state = self.advance(entering, state)
-            found.append(hidden)
-        return torch.stack(found, 1).flatten(0, 1), places
+            states.append(hidden)
+        return torch.stack(states, 1).flatten(0, 1), places
 
     def select(self, state: Att2inState, rows: Tensor, same_images: bool = False) -> Att2inState:
         moved = replace(state, h=state.h[rows], c=state.c[rows])

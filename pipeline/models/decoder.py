@@ -56,12 +56,15 @@ class Decoder(nn.Module, ABC):
         self.register_parameter("null", None)
 
     @abstractmethod
-    def begin(self, batch: Batch, seen: Tensor, drop: RolloutDropout, width: int) -> State:
-        """Return the state before the first token of B·width captions, image-major; `seen` is from `encode_image`."""
+    def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> State:
+        """Return the state before the first token of B·width captions, image-major.
+
+        `encoded` is the result of `encode_image`.
+        """
 
     @abstractmethod
-    def step(self, heard: Tensor, state: State) -> tuple[Tensor, State]:
-        """Return hidden states (n, H), before dropout, for the input embeddings `heard` (n, E), and the next state."""
+    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """Return hidden states (n, H), before dropout, for the input embeddings `inputs` (n, E), and the next state."""
 
     @abstractmethod
     def select(self, state: State, rows: Tensor, same_images: bool = False) -> State:
@@ -72,8 +75,10 @@ class Decoder(nn.Module, ABC):
 
     def encode_image(self, batch: Batch) -> Tensor:
         """Encode the regions, (B, R, H), before dropout; computed once for all captions of a step."""
-        seen = F.relu(self.region(batch.regions))
-        return seen if self.null is None else torch.where(batch.region_mask.any(1).view(-1, 1, 1), seen, self.null)
+        encoded = F.relu(self.region(batch.regions))
+        if self.null is None:
+            return encoded
+        return torch.where(batch.region_mask.any(1).view(-1, 1, 1), encoded, self.null)
 
     def mask(self, batch: Batch) -> Tensor:
         """Return a mask (B, R) bool of the encoded regions; a null image counts as one region."""
@@ -89,16 +94,16 @@ class Decoder(nn.Module, ABC):
         """Return the input tokens (B, T) before each of `tokens` (B, T), beginning with BOS."""
         return torch.cat([tokens.new_full((len(tokens), 1), self.vocabulary + 1), tokens[:, :-1]], 1)
 
-    def teacher_force(self, batch: Batch, seen: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
+    def teacher_force(self, batch: Batch, encoded: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
         """Run teacher forcing on the batch's captions (B, T): return hidden states (M, H) and positions (M,) int64.
 
         A state precedes the token at its position n·T + t. Positions include at least all words and each first EOS.
         """
-        tokens, state, found = batch.captions, self.begin(batch, seen, drop, 1), []
+        tokens, state, states = batch.captions, self.begin(batch, encoded, drop, 1), []
         for words in self.shift_right(tokens).unbind(1):
             hidden, state = self.step(self.word(words), state)
-            found.append(hidden)
-        return torch.stack(found, 1).flatten(0, 1), torch.arange(tokens.numel(), device=tokens.device)
+            states.append(hidden)
+        return torch.stack(states, 1).flatten(0, 1), torch.arange(tokens.numel(), device=tokens.device)
 
     def add_null_image(self) -> None:
         """Add a null image, initially zeros; an existing null image is kept."""

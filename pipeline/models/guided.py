@@ -41,14 +41,14 @@ class GuidedDecoder(WrappedDecoder):
     def encode_image(self, batch: Batch) -> Tensor:
         return self.inner.encode_image(batch)
 
-    def begin(self, batch: Batch, seen: Tensor, drop: RolloutDropout, width: int) -> GuidedState:
+    def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> GuidedState:
         decoder, nothing = fast_form(self.inner), replace(batch, region_mask=torch.zeros_like(batch.region_mask))
         unseen = decoder.begin(nothing, self.inner.encode_image(nothing), drop, width)
-        return GuidedState(decoder, decoder.begin(batch, seen, drop, width), unseen)
+        return GuidedState(decoder, decoder.begin(batch, encoded, drop, width), unseen)
 
-    def step(self, heard: Tensor, state: GuidedState) -> tuple[Tensor, GuidedState]:
-        image, after_image = state.decoder.step(heard, state.image)
-        nothing, after_nothing = state.decoder.step(heard, state.nothing)
+    def step(self, inputs: Tensor, state: GuidedState) -> tuple[Tensor, GuidedState]:
+        image, after_image = state.decoder.step(inputs, state.image)
+        nothing, after_nothing = state.decoder.step(inputs, state.nothing)
         return torch.stack([image, nothing], 1), GuidedState(state.decoder, after_image, after_nothing)
 
     def select(self, state: GuidedState, rows: Tensor, same_images: bool = False) -> GuidedState:

@@ -30,8 +30,8 @@ Pairs = tuple[tuple[Tensor, Tensor], ...]  # per layer: keys and values (n, head
 class HubState:
     """Decoder state of n captions."""
 
-    said: Pairs  # keys and values of the tokens so far; GIT's begin with those of the regions
-    seen: Pairs  # keys and values of the regions, for cross-attention; GIT has none
+    token_cache: Pairs  # keys and values of the tokens so far; GIT's begin with those of the regions
+    region_cache: Pairs  # keys and values of the regions, for cross-attention; GIT has none
     words: int  # number of input tokens so far
     regions: Tensor  # (1, R, D): of any image, for its shape
 
@@ -39,8 +39,8 @@ class HubState:
 class PrecomputedRegions(nn.Module):
     """A replacement of GIT's vision tower for precomputed regions (n, 1, R, D)."""
 
-    def forward(self, seen: Tensor, **options: Any) -> SimpleNamespace:
-        return SimpleNamespace(last_hidden_state=seen.squeeze(1))
+    def forward(self, regions: Tensor, **options: Any) -> SimpleNamespace:
+        return SimpleNamespace(last_hidden_state=regions.squeeze(1))
 
 
 class HubDecoder(Decoder):
@@ -72,14 +72,14 @@ class HubDecoder(Decoder):
         positions = getattr(text.config, "max_position_embeddings", max_words + RESERVED)
         if max_words + RESERVED > positions:
             raise UserError(f"its text side has {positions} positions: too few for captions of {max_words} words")
-        heard, spoken = _ends(text)
+        embeddings, output = _ends(text)
         arguments = {"vocabulary": vocabulary, "config": config, "max_words": max_words, "dropout": dropout}
-        super().__init__(vocabulary, spoken.in_features, max_words, dropout, arguments)
+        super().__init__(vocabulary, output.in_features, max_words, dropout, arguments)
         self.prefix = config["model_type"] == "git"
         self.region_size: int = config["encoder" if "encoder" in config else "vision_config"]["hidden_size"]
         self.text, self.project = text, project
-        self.word = nn.Embedding(vocabulary + 2, heard.embedding_dim)
-        self.logit = nn.Linear(spoken.in_features, vocabulary + 1)
+        self.word = nn.Embedding(vocabulary + 2, embeddings.embedding_dim)
+        self.logit = nn.Linear(output.in_features, vocabulary + 1)
         self.lora: dict[str, Any] | None = None
         if lora is not None:
             self.add_lora(lora)
@@ -97,8 +97,8 @@ class HubDecoder(Decoder):
         made_of = load_captioner(name)
         end, begin = _end_and_begin(made_of)
         text, project = _text(made_of)
-        heard, spoken = _ends(text)
-        if {end, begin} & set(numbers) or max(end, begin, *numbers) >= len(heard.weight):
+        embeddings, output = _ends(text)
+        if {end, begin} & set(numbers) or max(end, begin, *numbers) >= len(embeddings.weight):
             raise UserError(
                 f"{name}: the prepared captions are not of its tokens; set prepare.tokenizer to {name} in params.yaml "
                 "and run the prepare stage again"
@@ -109,9 +109,9 @@ class HubDecoder(Decoder):
             made.project.load_state_dict(project.state_dict())
         ids = torch.tensor([end, *numbers, begin])
         with torch.no_grad():
-            made.word.weight.copy_(heard(ids))  # the module's output, since some scale the table
-            made.logit.weight.copy_(spoken.weight[ids[:-1]])
-            made.logit.bias.zero_() if spoken.bias is None else made.logit.bias.copy_(spoken.bias[ids[:-1]])
+            made.word.weight.copy_(embeddings(ids))  # the module's output, since some scale the table
+            made.logit.weight.copy_(output.weight[ids[:-1]])
+            made.logit.bias.zero_() if output.bias is None else made.logit.bias.copy_(output.bias[ids[:-1]])
         if lora is not None:
             made.add_lora(lora)
         return made
@@ -149,42 +149,44 @@ class HubDecoder(Decoder):
 
     def encode_image(self, batch: Batch) -> Tensor:
         """Return the regions (B, R, D), projected to the text side's width; masked regions are encoded too."""
-        seen = batch.regions
+        regions = batch.regions
         if self.null is not None:
-            seen = torch.where(batch.region_mask.any(1).view(-1, 1, 1), seen, self.null)
-        return seen if self.project is None else self.project(seen)
+            regions = torch.where(batch.region_mask.any(1).view(-1, 1, 1), regions, self.null)
+        return regions if self.project is None else self.project(regions)
 
-    def begin(self, batch: Batch, seen: Tensor, drop: RolloutDropout, width: int) -> HubState:
+    def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> HubState:
         """Compute each layer's keys and values of the regions once per image, with a discarded input token."""
-        silence = seen.new_zeros(len(seen), 1, self.word.embedding_dim)
-        _, said, of_regions = self._run_decoder(silence, seen, HubState((), (), 0, seen[:1]))
-        said = tuple((keys[:, :, :-1], values[:, :, :-1]) for keys, values in said) if self.prefix else ()
-        state = HubState(said, of_regions, 0, seen[:1])
-        rows = torch.arange(len(seen) * width, device=seen.device) // width
+        silence = encoded.new_zeros(len(encoded), 1, self.word.embedding_dim)
+        _, tokens, regions = self._run_decoder(silence, encoded, HubState((), (), 0, encoded[:1]))
+        tokens = tuple((keys[:, :, :-1], values[:, :, :-1]) for keys, values in tokens) if self.prefix else ()
+        state = HubState(tokens, regions, 0, encoded[:1])
+        rows = torch.arange(len(encoded) * width, device=encoded.device) // width
         return state if width == 1 else self.select(state, rows)
 
-    def step(self, heard: Tensor, state: HubState) -> tuple[Tensor, HubState]:
-        seen = state.regions.expand(len(heard), -1, -1)  # its keys and values are cached: only the shape is used
-        hidden, said, _ = self._run_decoder(heard.unsqueeze(1), seen, state)
-        return hidden[:, -1], replace(state, said=said, words=state.words + 1)
+    def step(self, inputs: Tensor, state: HubState) -> tuple[Tensor, HubState]:
+        regions = state.regions.expand(len(inputs), -1, -1)  # its keys and values are cached: only the shape is used
+        hidden, tokens, _ = self._run_decoder(inputs.unsqueeze(1), regions, state)
+        return hidden[:, -1], replace(state, token_cache=tokens, words=state.words + 1)
 
     def select(self, state: HubState, rows: Tensor, same_images: bool = False) -> HubState:
-        moved = replace(state, said=_rows(state.said, rows))
-        return moved if same_images else replace(moved, seen=_rows(state.seen, rows))
+        moved = replace(state, token_cache=_rows(state.token_cache, rows))
+        return moved if same_images else replace(moved, region_cache=_rows(state.region_cache, rows))
 
-    def teacher_force(self, batch: Batch, seen: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
+    def teacher_force(self, batch: Batch, encoded: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
         """Run the text side on all tokens at once, since they are known."""
         tokens, mask = batch.captions, caption_mask(batch.captions)
         longest = int(mask.sum(1).max()) if devices.is_synchronous(tokens.device) else tokens.shape[1]
         before = torch.cat([tokens.new_full((len(tokens), 1), self.vocabulary + 1), tokens[:, : longest - 1]], 1)
-        hidden = self._run_decoder(self.word(before), seen)[0][:, -longest:]
+        hidden = self._run_decoder(self.word(before), encoded)[0][:, -longest:]
         places = torch.arange(tokens.numel(), device=tokens.device).view(tokens.shape)[:, :longest]
         if devices.is_synchronous(tokens.device):
             kept = mask[:, :longest]
             return hidden[kept], places[kept]
         return hidden.flatten(0, 1), places.flatten()
 
-    def _run_decoder(self, words: Tensor, seen: Tensor, state: HubState | None = None) -> tuple[Tensor, Pairs, Pairs]:
+    def _run_decoder(
+        self, words: Tensor, encoded: Tensor, state: HubState | None = None
+    ) -> tuple[Tensor, Pairs, Pairs]:
         """Return hidden states of `words` (n, t, E) after `state`, and keys and values of tokens and of regions.
 
         Without a state, no keys and values are returned.
@@ -192,19 +194,19 @@ class HubDecoder(Decoder):
         # cloned, since some models modify it in place
         options: dict[str, Any] = {"inputs_embeds": words.clone(), "use_cache": state is not None}
         if not self.prefix:
-            options["encoder_hidden_states"] = seen
-        elif state is None or not state.said:
-            options["pixel_values"] = seen.unsqueeze(1)
+            options["encoder_hidden_states"] = encoded
+        elif state is None or not state.token_cache:
+            options["pixel_values"] = encoded.unsqueeze(1)
         if state is None:
             return self.text(**options).logits, (), ()
-        said, of_regions = _cache(state.said), _cache(state.seen)
-        options["past_key_values"] = said
+        tokens, regions = _cache(state.token_cache), _cache(state.region_cache)
+        options["past_key_values"] = tokens
         if not self.prefix:
-            options["past_key_values"] = import_transformers().EncoderDecoderCache(said, of_regions)
+            options["past_key_values"] = import_transformers().EncoderDecoderCache(tokens, regions)
         else:  # position ids count tokens, not the regions before them
             options["position_ids"] = torch.arange(words.shape[1], device=words.device).unsqueeze(0) + state.words
         hidden = self.text(**options).logits
-        return hidden, _pairs(said), _pairs(of_regions)
+        return hidden, _pairs(tokens), _pairs(regions)
 
 
 def plain_config(captioner: Any) -> dict[str, Any]:
@@ -268,15 +270,15 @@ def _takes(config: Any) -> bool:
 
 def _ends(text: Any) -> tuple[Any, Any]:
     """Move out and return the input and output embeddings; the model's logits are then its last hidden states."""
-    heard, spoken = text.get_input_embeddings(), text.get_output_embeddings()
+    embeddings, output = text.get_input_embeddings(), text.get_output_embeddings()
     names = {module: name for name, module in text.named_modules()}
-    for module in (heard, spoken):
+    for module in (embeddings, output):
         holder, _, name = names[module].rpartition(".")
         setattr(text.get_submodule(holder), name, nn.Identity())
-    holder = text.get_submodule(names[spoken].rpartition(".")[0])
+    holder = text.get_submodule(names[output].rpartition(".")[0])
     if isinstance(getattr(holder, "bias", None), nn.Parameter):  # BERT has a second reference to the bias
         holder.bias = None
-    return heard, spoken
+    return embeddings, output
 
 
 def _end_and_begin(captioner: Any) -> tuple[int, int]:

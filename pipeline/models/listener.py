@@ -64,13 +64,13 @@ class Listener(nn.Module):
             words = message.relaxed.embed(words, table.mixture, table.straight_through)
         begin = table.rows(torch.full_like(message.tokens[:1, 0], self.vocabulary + 1)).expand(len(message), -1)
         words = torch.cat([begin.unsqueeze(1), words.view(*message.tokens.shape, -1)], 1)  # (N, T+1, parts · E)
-        own, heard = words.chunk(self.parts, 2), []
+        inputs, encodings = words.chunk(self.parts, 2), []
         if self.gru is not None:
-            heard.append(_last_state(self.gru, own[0].contiguous(), message.mask.sum(1)))
+            encodings.append(_last_state(self.gru, inputs[0].contiguous(), message.mask.sum(1)))
         if self.bag is not None:
             weight = message.mask.unsqueeze(-1).to(words.dtype)
-            heard.append(self.bag((own[-1][:, 1:] * weight).sum(1) / weight.sum(1)))
-        return self._unit(torch.cat(heard, 1))
+            encodings.append(self.bag((inputs[-1][:, 1:] * weight).sum(1) / weight.sum(1)))
+        return self._unit(torch.cat(encodings, 1))
 
     def _unit(self, x: Tensor) -> Tensor:
         """Normalise the parts of `x` (n, parts · H) to equal length, and the whole to length 1."""

@@ -48,32 +48,32 @@ class LstmDecoder(Decoder):
         self.lstm = nn.LSTM(words, hidden, batch_first=True)
         self.logit = nn.Linear(hidden, vocabulary + 1)
 
-    def step(self, heard: Tensor, state: LstmState) -> tuple[Tensor, LstmState]:
-        h, c = self._step(state.drop(heard, state.rows, state.width), state.h, state.c)
+    def step(self, inputs: Tensor, state: LstmState) -> tuple[Tensor, LstmState]:
+        h, c = self._step(state.drop(inputs, state.rows, state.width), state.h, state.c)
         return h, replace(state, h=h, c=c)
 
     def select(self, state: LstmState, rows: Tensor, same_images: bool = False) -> LstmState:
         moved = replace(state, h=state.h[rows], c=state.c[rows])
         return moved if same_images else replace(moved, rows=state.rows[rows])
 
-    def teacher_force(self, batch: Batch, seen: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
+    def teacher_force(self, batch: Batch, encoded: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
         """Run the LSTM over whole captions at once; on a CPU, padding after EOS is skipped."""
-        tokens, state = batch.captions, self.begin(batch, seen, drop, 1)
-        heard = drop(self.word(self.shift_right(tokens)))
+        tokens, state = batch.captions, self.begin(batch, encoded, drop, 1)
+        inputs = drop(self.word(self.shift_right(tokens)))
         initial = state.h.unsqueeze(0), state.c.unsqueeze(0)
         places = torch.arange(tokens.numel(), device=tokens.device)
         if not devices.is_synchronous(tokens.device):
-            return self.lstm(heard, initial)[0].flatten(0, 1), places
+            return self.lstm(inputs, initial)[0].flatten(0, 1), places
         mask = caption_mask(tokens)
-        packed = pack_padded_sequence(heard, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
+        packed = pack_padded_sequence(inputs, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
         states, _ = self.lstm(packed, initial)
         assert packed.sorted_indices is not None
         # packed: by time step, the longest captions first
         at = places.view(tokens.shape)[packed.sorted_indices]
         return states.data, at.T[mask[packed.sorted_indices].T]
 
-    def _step(self, heard: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        _, (h, c) = self.lstm(heard.unsqueeze(1), (h.unsqueeze(0), c.unsqueeze(0)))
+    def _step(self, inputs: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        _, (h, c) = self.lstm(inputs.unsqueeze(1), (h.unsqueeze(0), c.unsqueeze(0)))
         return h[0], c[0]
 
     def _start(self, h: Tensor, c: Tensor, drop: RolloutDropout, width: int) -> LstmState:
@@ -116,14 +116,14 @@ class PooledLstm(LstmDecoder):
         """Return (B, 1, H): the projected mean of each image's regions."""
         mask = batch.region_mask.unsqueeze(2)
         mean = (batch.regions * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
-        seen = self.region(mean)
-        return seen if self.null is None else torch.where(mask.any(1, keepdim=True), seen, self.null)
+        projected = self.region(mean)
+        return projected if self.null is None else torch.where(mask.any(1, keepdim=True), projected, self.null)
 
-    def begin(self, batch: Batch, seen: Tensor, drop: RolloutDropout, width: int) -> LstmState:
-        initial = seen.squeeze(1)
+    def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> LstmState:
+        initial = encoded.squeeze(1)
         return self._start(initial, initial, drop, width)
 
-    def _step(self, heard: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    def _step(self, inputs: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         # the module takes the same time for one step, but twice as long for its backward pass
         w_ih, w_hh, b_ih, b_hh = self.lstm.all_weights[0]
-        return torch.lstm_cell(heard, (h, c), w_ih, w_hh, b_ih, b_hh)
+        return torch.lstm_cell(inputs, (h, c), w_ih, w_hh, b_ih, b_hh)

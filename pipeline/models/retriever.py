@@ -33,7 +33,7 @@ class Retriever:
         self.encoder = encoder.requires_grad_(False).eval()
         self.vectors, self.temperature, self.neighbours = vectors, temperature, neighbours
         self._read = read
-        self._heard = WeakTensorKeyDictionary()
+        self._encoded = WeakTensorKeyDictionary()
 
     @property
     def differentiable(self) -> bool:
@@ -48,9 +48,9 @@ class Retriever:
         """Encode captions as unit vectors (N, D), with a gradient to the message's distributions, if accepted."""
         if message.relaxed is not None and isinstance(self.encoder, Listener):
             return self.encoder.encode_text(message)
-        if message.tokens not in self._heard:
-            self._heard[message.tokens] = self._words(message)
-        encoded: Tensor = self._heard[message.tokens]
+        if message.tokens not in self._encoded:
+            self._encoded[message.tokens] = self._words(message)
+        encoded: Tensor = self._encoded[message.tokens]
         return encoded
 
     @torch.no_grad()

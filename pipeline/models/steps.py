@@ -64,19 +64,19 @@ class TokenLikelihoods:
 
 
 def token_likelihoods(
-    spoken: Sequence[UnrollStep], logit: SharedWeight, bias: Tensor, tokens: Tensor, entropies: bool = False
+    unroll: Sequence[UnrollStep], logit: SharedWeight, bias: Tensor, tokens: Tensor, entropies: bool = False
 ) -> TokenLikelihoods:
     """Compute the likelihoods of `tokens` (N, T), with entropies if `entropies` is set."""
-    parts = [(step, mask_rows(step.alive)) for step in spoken]
+    parts = [(step, mask_rows(step.alive)) for step in unroll]
     index = torch.cat([step.symbol.index[rows] for step, rows in parts])
     states, value = _known(parts)
     there = _there([(step.alive, rows) for step, rows in parts])
     places = _places(parts, tokens.shape[1])
 
-    def put(found: Tensor) -> Tensor:
+    def put(values: Tensor) -> Tensor:
         if there is not None:
-            found = found.masked_fill(~there, 0)
-        return found.new_zeros(tokens.numel()).index_copy(0, places, found).view(tokens.shape)
+            values = values.masked_fill(~there, 0)
+        return values.new_zeros(tokens.numel()).index_copy(0, places, values).view(tokens.shape)
 
     def logits() -> TokenDistributions:
         return TokenDistributions(places, logit.product(states, bias, value), there)
@@ -88,7 +88,7 @@ def token_likelihoods(
 
 
 def relaxed_tokens(
-    spoken: Sequence[UnrollStep], channel: RelaxingChannel, logit: SharedWeight, bias: Tensor, steps: int
+    unroll: Sequence[UnrollStep], channel: RelaxingChannel, logit: SharedWeight, bias: Tensor, steps: int
 ) -> RelaxedTokens:
     """Compute the relaxed tokens of captions of `steps` tokens; tokens that pass no gradient are omitted."""
     words: list[Part] = []
@@ -96,15 +96,15 @@ def relaxed_tokens(
     soft: list[Tensor] = []
     of_words: list[tuple[Tensor, Tensor]] = []
     of_full: list[tuple[Tensor, Tensor]] = []
-    for step in spoken:
+    for step in unroll:
         symbol = step.symbol
         assert symbol.straight_through is not None
         through = step.alive & symbol.straight_through
         if symbol.full is not None:
-            heard, through = through & symbol.full, through & ~symbol.full
-            chosen = mask_rows(heard[step.full])
+            relaxed, through = through & symbol.full, through & ~symbol.full
+            chosen = mask_rows(relaxed[step.full])
             full.append((step, step.full[chosen]))
-            of_full.append((heard, step.full[chosen]))
+            of_full.append((relaxed, step.full[chosen]))
             soft.append(step.distribution(channel, logit, bias)[chosen])
         rows = mask_rows(through)
         words.append((step, rows))

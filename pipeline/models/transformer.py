@@ -18,8 +18,8 @@ from pipeline.types import Batch, caption_mask
 class TransformerState:
     """Decoder state of n captions, `group` consecutive captions of each of n / group images."""
 
-    said: tuple[Tensor, ...]  # per layer: keys and values of the tokens so far (n, t, 2H)
-    seen: tuple[Tensor, ...]  # per layer: keys and values of the regions (n / group, R, 2H)
+    token_memory: tuple[Tensor, ...]  # per layer: keys and values of the tokens so far (n, t, 2H)
+    region_memory: tuple[Tensor, ...]  # per layer: keys and values of the regions (n / group, R, 2H)
     mask: Tensor  # (n / group, R) bool: which regions exist
     group: int
     rows: Tensor  # (n,): indices of these captions
@@ -45,13 +45,13 @@ class TransformerLayer(nn.Module):
         """Attend with queries (n, q, H) to keys and values (n, k, 2H); `mask` broadcasts to (n, heads, q, k)."""
         key, value = memory.chunk(2, -1)
         query, key, value = (x.unflatten(-1, (self.heads, -1)).transpose(1, 2) for x in (query, key, value))
-        found = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
-        return found.transpose(1, 2).flatten(2)
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
+        return attended.transpose(1, 2).flatten(2)
 
-    def think(self, x: Tensor) -> Tensor:
-        """Compute the feed-forward residual of `x` (…, H)."""
-        inner: Tensor = self.outer(F.relu(self.inner(self.inner_norm(x))))
-        return inner
+    def feed_forward(self, x: Tensor) -> Tensor:
+        """Compute the residual of `x` (…, H) by the feed-forward network."""
+        residual: Tensor = self.outer(F.relu(self.inner(self.inner_norm(x))))
+        return residual
 
 
 class Transformer(Decoder):
@@ -104,55 +104,55 @@ class Transformer(Decoder):
         for layer in _layers(self.encoder):
             query, memory = layer.own(layer.own_norm(x)).split([self.hidden, 2 * self.hidden], -1)
             x = x + layer.own_out(layer.attend(query, memory, mask))
-            x = x + layer.think(x)
+            x = x + layer.feed_forward(x)
         normalised: Tensor = self.seen_norm(x)
         return normalised
 
-    def begin(self, batch: Batch, seen: Tensor, drop: RolloutDropout, width: int) -> TransformerState:
-        regions, rows = drop(seen), torch.arange(len(batch) * width, device=batch.device)
+    def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> TransformerState:
+        regions, rows = drop(encoded), torch.arange(len(batch) * width, device=batch.device)
         memory = tuple(layer.memory(regions) for layer in _layers(self.decoder))
-        said = tuple(seen.new_zeros(len(rows), 0, 2 * self.hidden) for _ in self.decoder)
-        return TransformerState(said, memory, self.mask(batch), width, rows, width, drop)
+        tokens = tuple(encoded.new_zeros(len(rows), 0, 2 * self.hidden) for _ in self.decoder)
+        return TransformerState(tokens, memory, self.mask(batch), width, rows, width, drop)
 
-    def step(self, heard: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
+    def step(self, inputs: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         def drop(x: Tensor) -> Tensor:
             return state.drop(x, state.rows, state.width)
 
-        x = drop(heard + self.position.weight[state.said[0].shape[1]])
-        said = []
-        for layer, before, seen in zip(_layers(self.decoder), state.said, state.seen, strict=True):
+        x = drop(inputs + self.position.weight[state.token_memory[0].shape[1]])
+        tokens = []
+        for layer, earlier, regions in zip(_layers(self.decoder), state.token_memory, state.region_memory, strict=True):
             query, memory = layer.own(layer.own_norm(x)).split([self.hidden, 2 * self.hidden], -1)
-            said.append(torch.cat([before, memory.unsqueeze(1)], 1))
-            x = x + drop(layer.own_out(layer.attend(query.unsqueeze(1), said[-1]).squeeze(1)))
+            tokens.append(torch.cat([earlier, memory.unsqueeze(1)], 1))
+            x = x + drop(layer.own_out(layer.attend(query.unsqueeze(1), tokens[-1]).squeeze(1)))
             query = layer.query(layer.region_norm(x)).unflatten(0, (-1, state.group))
-            x = x + drop(layer.region_out(layer.attend(query, seen, state.mask[:, None, None]).flatten(0, 1)))
-            x = x + drop(layer.think(x))
-        return self.norm(x), replace(state, said=tuple(said))
+            x = x + drop(layer.region_out(layer.attend(query, regions, state.mask[:, None, None]).flatten(0, 1)))
+            x = x + drop(layer.feed_forward(x))
+        return self.norm(x), replace(state, token_memory=tuple(tokens))
 
     def select(self, state: TransformerState, rows: Tensor, same_images: bool = False) -> TransformerState:
-        moved = replace(state, said=tuple(x[rows] for x in state.said))
+        moved = replace(state, token_memory=tuple(x[rows] for x in state.token_memory))
         if same_images:
             return moved
         images, group = rows // state.group, state.group
         if not _whole_groups(rows, group):
             group = 1
         images = images[::group]
-        seen = tuple(x[images] for x in state.seen)
-        return replace(moved, seen=seen, mask=state.mask[images], group=group, rows=state.rows[rows])
+        regions = tuple(x[images] for x in state.region_memory)
+        return replace(moved, region_memory=regions, mask=state.mask[images], group=group, rows=state.rows[rows])
 
-    def teacher_force(self, batch: Batch, seen: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
+    def teacher_force(self, batch: Batch, encoded: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
         """Run the decoder on all tokens at once, since they are known."""
         tokens, mask = batch.captions, caption_mask(batch.captions)
         longest = int(mask.sum(1).max()) if devices.is_synchronous(tokens.device) else tokens.shape[1]
         before = torch.cat([tokens.new_full((len(tokens), 1), self.vocabulary + 1), tokens[:, : longest - 1]], 1)
-        state = self.begin(batch, seen, drop, 1)
+        state = self.begin(batch, encoded, drop, 1)
         x = drop(self.word(before) + self.position.weight[:longest])
-        for layer, memory in zip(_layers(self.decoder), state.seen, strict=True):
+        for layer, memory in zip(_layers(self.decoder), state.region_memory, strict=True):
             query, own = layer.own(layer.own_norm(x)).split([self.hidden, 2 * self.hidden], -1)
             x = x + drop(layer.own_out(layer.attend(query, own, causal=True)))
             query = layer.query(layer.region_norm(x))
             x = x + drop(layer.region_out(layer.attend(query, memory, state.mask[:, None, None])))
-            x = x + drop(layer.think(x))
+            x = x + drop(layer.feed_forward(x))
         places = torch.arange(tokens.numel(), device=tokens.device).view(tokens.shape)[:, :longest]
         if devices.is_synchronous(tokens.device):
             kept = mask[:, :longest]

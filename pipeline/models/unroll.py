@@ -24,21 +24,23 @@ DROPOUT = 1  # a random stream apart from that of the tokens
 STILL_FULL = 0.75  # below this share of unfinished captions, finished captions are removed from the batch
 
 
-def generate(speaker: Decoder, batch: Batch, channel: Channel, rng: Generator, seen: Tensor | None = None) -> Message:
+def generate(
+    speaker: Decoder, batch: Batch, channel: Channel, rng: Generator, encoded: Tensor | None = None
+) -> Message:
     """Unroll `channel` over `batch`: B·samples captions of at most `max_words` tokens.
 
-    `seen` is the result of `speaker.encode_image`, if already computed. Tokens are chosen without a graph. Gradients
+    `encoded` is the result of `speaker.encode_image`, if already computed. Tokens are chosen without a graph. Gradients
     are prepared afterwards for all time steps at once, except where the next input is a full distribution. After a
     caption's EOS, all tokens are a constant EOS without a gradient.
     """
     if torch.is_grad_enabled() and not speaker.requires_grad:
         with torch.no_grad():
-            return generate(speaker, batch, channel, rng, seen)
+            return generate(speaker, batch, channel, rng, encoded)
     device, width = batch.device, channel.width
     rows = torch.arange(len(batch) * width, device=device)  # captions still in the batch
     drop = _dropout(speaker, BatchRandom(batch, rng).apart(DROPOUT))
     decoder, words, logit = fast_form(speaker), SharedWeight(speaker.word.weight), SharedWeight(speaker.logit.weight)
-    state = decoder.begin(batch, speaker.encode_image(batch) if seen is None else seen, drop, width)
+    state = decoder.begin(batch, speaker.encode_image(batch) if encoded is None else encoded, drop, width)
     choose = channel.open(batch, speaker.vocabulary, rng)
     embedded = words.rows(torch.full_like(rows, speaker.vocabulary + 1))  # BOS
     ended = torch.zeros_like(rows, dtype=torch.bool)
@@ -80,20 +82,22 @@ def generate(speaker: Decoder, batch: Batch, channel: Channel, rng: Generator, s
         )
     if not channel.requires_grad:
         return message
-    found = token_likelihoods(steps, logit, speaker.logit.bias, tokens, channel.entropies)
+    likelihoods = token_likelihoods(steps, logit, speaker.logit.bias, tokens, channel.entropies)
     forced = sum(step.symbol.forced for step in steps)
-    return replace(message, forced=forced, **vars(found))
+    return replace(message, forced=forced, **vars(likelihoods))
 
 
-def teacher_force(speaker: Decoder, batch: Batch, rng: Generator | None = None, seen: Tensor | None = None) -> Message:
+def teacher_force(
+    speaker: Decoder, batch: Batch, rng: Generator | None = None, encoded: Tensor | None = None
+) -> Message:
     """Run teacher forcing for all steps at once: the result of `generate` through `Forced()`, but faster."""
     if torch.is_grad_enabled() and not speaker.requires_grad:
         with torch.no_grad():
-            return teacher_force(speaker, batch, rng, seen)
+            return teacher_force(speaker, batch, rng, encoded)
     tokens = batch.captions
     drop = _dropout(speaker, BatchRandom(batch, rng))
     hidden, places = fast_form(speaker).teacher_force(
-        batch, speaker.encode_image(batch) if seen is None else seen, drop
+        batch, speaker.encode_image(batch) if encoded is None else encoded, drop
     )
     h = drop(hidden, places, tokens.shape[1])
     with torch.no_grad():

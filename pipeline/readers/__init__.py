@@ -42,9 +42,9 @@ def read_corpus(
     with file and place, for any error.
     """
     source = CorpusSource(Path(root), annotations, images, splits, shares, dialogs)
-    found = next((each for each in formats if each.name == form), None)
-    if found is None:
+    corpus_format = next((each for each in formats if each.name == form), None)
+    if corpus_format is None:
         raise UserError(f"format {form}: must be one of {', '.join(each.name for each in formats)}")
-    if not found.fits(source):
-        raise UserError(f"{root}: {found.takes}")
-    return replace(check_corpus(found.read(source), images, expected, corrupt, missing), name=name)
+    if not corpus_format.fits(source):
+        raise UserError(f"{root}: {corpus_format.takes}")
+    return replace(check_corpus(corpus_format.read(source), images, expected, corrupt, missing), name=name)

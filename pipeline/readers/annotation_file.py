@@ -52,10 +52,10 @@ class JsonEntry(FilePosition):
         """Return `value[key]`; raises UserError unless it has the type `kind`."""
         if not isinstance(self.value, dict):
             self.fail(f"an object with `{key}` is to stand here, not {show_json(self.value)}")
-        found = self.value.get(key, default)
-        if not isinstance(found, kind) or isinstance(found, bool):
-            self.fail(f"`{key}` is missing" if found is None else f"`{key}` is {show_json(found)}")
-        return found
+        value = self.value.get(key, default)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            self.fail(f"`{key}` is missing" if value is None else f"`{key}` is {show_json(value)}")
+        return value
 
     def parts(self, key: str) -> Iterator[JsonEntry]:
         """Yield the elements of the list `value[key]`."""
@@ -92,17 +92,17 @@ class UniqueNames:
 
     def __init__(self, what: str):
         self.what = what
-        self.seen: dict[Any, FilePosition] = {}
+        self.positions: dict[Any, FilePosition] = {}
 
     def add(self, name: Any, place: FilePosition) -> None:
         """Add `name`; raises UserError where it was added before, or is neither a number nor a text."""
         if not isinstance(name, str | int):
             place.fail(f"{self.what} is to be a number or a text, not {show_json(name)}")
-        if name in self.seen:
-            first = self.seen[name]
+        if name in self.positions:
+            first = self.positions[name]
             where = str(first) if first.file == place.file else f"{first.file}, {first}"
             place.fail(f"{self.what} {show_json(name)} is there a second time, first at {where}")
-        self.seen[name] = place
+        self.positions[name] = place
 
 
 def read_annotation_text(file: Path) -> str:
@@ -130,8 +130,8 @@ def _half_character(text: str) -> int:
     halves = re.compile(r"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})?(\\u[dD][c-fC-F][0-9a-fA-F]{2})?")
     if not re.search(r"\\u[dD][89a-fA-F]", text):
         return 0
-    alone = (found for found in halves.finditer(text) if (found[1] is None) != (found[2] is None))
-    return next((text.count("\n", 0, found.start()) + 1 for found in alone), 0)
+    alone = (match for match in halves.finditer(text) if (match[1] is None) != (match[2] is None))
+    return next((text.count("\n", 0, match.start()) + 1 for match in alone), 0)
 
 
 def show_json(value: Any) -> str:

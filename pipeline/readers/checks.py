@@ -44,14 +44,14 @@ def check_corpus(
     expected = expected or {}
     counts = _counted(corpus)
     if wrong := [split for split in SPLITS if counts[split] != expected.get(split, counts[split])]:
-        said = ", ".join(f"{split} has {counts[split]} images and {expected[split]} are expected" for split in wrong)
+        counted = ", ".join(f"{split} has {counts[split]} images and {expected[split]} are expected" for split in wrong)
         hint = "is it the right file? If it is, correct prepare.expected_counts"
         if "train" in wrong and counts["train"] < expected["train"] and corpus.restval == 0:
             hint = (
                 f"no image is called restval: Karpathy's split of COCO has 30504 of them, which join train "
                 f"({expected['train'] - counts['train']} are missing here); take a file that names them"
             )
-        raise UserError(f"{corpus.sources[-1]}: {said}; {hint}")
+        raise UserError(f"{corpus.sources[-1]}: {counted}; {hint}")
     if outside := next((image for image in corpus.images if leads_outside(image.file)), None):
         raise UserError(
             f"{corpus.sources[0]}: the file {show_json(outside.file)} of image {outside.id} lies outside the folder of "

@@ -39,11 +39,11 @@ def read_coco(
         for row, annotated in _captioned(file, ids):
             name = row.value["file_name"]
             if chosen:
-                found = [key for key in (str(row.value["id"]), name, Path(name).name) if key in chosen.named]
-                if not found:
+                listed = [key for key in (str(row.value["id"]), name, Path(name).name) if key in chosen.named]
+                if not listed:
                     continue
-                used.add(found[0])
-                split = chosen.named[found[0]]
+                used.add(listed[0])
+                split = chosen.named[listed[0]]
             split = split_of(split, row)
             captions = [make_caption(each.get("caption", str), None, each) for each in annotated]
             if not captions:

@@ -13,7 +13,7 @@ def read_instances(files: Sequence[Path]) -> dict[str, list[str]]:
 
     Raises UserError with file and place, for instance where an annotation's image or category is not in its file.
     """
-    found: dict[str, list[str]] = {}
+    by_image: dict[str, list[str]] = {}
     for file in files:
         source = JsonFile(file)
         names = {row.get("id", int): row.get("name", str) for row in source.entries("categories")}
@@ -23,5 +23,5 @@ def read_instances(files: Sequence[Path]) -> dict[str, list[str]]:
             if image not in objects or category not in names:
                 annotation.fail(f"image {image} or category {category} is not in the file's `images` or `categories`")
             objects[image].add(names[category])
-        found |= {str(image): sorted(categories) for image, categories in objects.items()}
-    return found
+        by_image |= {str(image): sorted(categories) for image, categories in objects.items()}
+    return by_image

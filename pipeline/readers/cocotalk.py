@@ -43,7 +43,8 @@ def read_cocotalk(annotations: Path, labels: Path) -> Corpus:
         own = captions[first[index] : first[index + 1]]
         split = split_of(row.get("split", str), row)
         file = row.get("file_path", str, "")
-        read.append(CorpusImage(image, file, split, tuple(AnnotatedCaption(" ".join(said), said) for said in own)))
+        annotated = tuple(AnnotatedCaption(" ".join(caption), caption) for caption in own)
+        read.append(CorpusImage(image, file, split, annotated))
     sources, cut = (annotations, labels), tokens.shape[1]
     return Corpus(annotations.stem, tuple(read), sources, restval_in(rows), vocabulary=vocabulary, cut=cut)
 
@@ -74,20 +75,21 @@ def _vocabulary(data: Mapping[str, Any], file: Path) -> Vocabulary:
         raise UserError(f'{file}: the object needs `ix_to_word`, {{"1": word, …}}, not {show_json(words)}')
     if data.get("bpe"):
         raise UserError(f"{file}: its words are parts of words (`bpe`), which cannot be read here; write it without")
-    seen: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for number in range(1, len(words) + 1):
         word = words.get(str(number))
         if not isinstance(word, str) or word.split() != [word]:
             raise UserError(f'{file}: ix_to_word["{number}"] is to be a word, not {show_json(word)}')
-        if word in seen:
-            raise UserError(f'{file}: ix_to_word["{number}"] is {show_json(word)}, which is word {seen[word]} already')
-        seen[word] = number
+        if word in numbers:
+            again = f"is {show_json(word)}, which is word {numbers[word]} already"
+            raise UserError(f'{file}: ix_to_word["{number}"] {again}')
+        numbers[word] = number
     if word != UNK_WORD:
         raise UserError(
             f'{file}: the last word, ix_to_word["{len(words)}"], is {show_json(word)} and not {UNK_WORD}; '
             "a vocabulary ends in the word for unknown ones here"
         )
-    return Vocabulary(tuple(seen))
+    return Vocabulary(tuple(numbers))
 
 
 def _labels(file: Path, images: int, words: int, annotations: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -123,12 +125,12 @@ def _labels(file: Path, images: int, words: int, annotations: Path) -> tuple[np.
         raise UserError(f"{file}: image {at} has no captions ({FIRST} {first[at]}, {LAST} {last[at]})")
     if images == 0 or last[-1] != len(tokens):
         raise UserError(f"{file}: {len(tokens)} captions in {LABELS}, but {LAST} ends at {last[-1] if images else 0}")
-    said = tokens > 0
-    length = said.sum(axis=1)
+    is_word = tokens > 0
+    length = is_word.sum(axis=1)
     expected = length if lengths is None else lengths if lengths.shape == length.shape else -1
     for problem, bad in (
         (f"holds an id outside 0 … {words}, the words of {annotations}", ((tokens < 0) | (tokens > words)).any(axis=1)),
-        ("goes on after its end (0)", (said & (np.cumsum(~said, axis=1) > 0)).any(axis=1)),
+        ("goes on after its end (0)", (is_word & (np.cumsum(~is_word, axis=1) > 0)).any(axis=1)),
         ("is empty", length == 0),
         (f"is not as long as {LENGTH} says", length != expected),
     ):

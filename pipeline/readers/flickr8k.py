@@ -21,31 +21,33 @@ def read_flickr8k(captions: Path, lists: Mapping[str, Path]) -> Corpus:
     line.
     """
     lists = {split: Path(file) for split, file in lists.items()}
-    said = _captions(Path(captions))
+    captions_of = _captions(Path(captions))
     once = UniqueNames("image")
     read = []
     for split, file in lists.items():
         for row, name in lines_of(file):
             name = name.strip()
             once.add(name, row)
-            if name not in said:
+            if name not in captions_of:
                 row.fail(f"image {name} has no captions in {Path(captions).name}")
-            read.append(CorpusImage(name, name, split, tuple(caption for _, caption in sorted(said[name].items()))))
+            read.append(
+                CorpusImage(name, name, split, tuple(caption for _, caption in sorted(captions_of[name].items())))
+            )
     return Corpus("flickr8k", tuple(read), (Path(captions), *lists.values()))
 
 
 def _captions(file: Path) -> dict[str, dict[int, AnnotatedCaption]]:
     """Return the captions of each image by their numbers."""
-    said: dict[str, dict[int, AnnotatedCaption]] = {}
+    captions: dict[str, dict[int, AnnotatedCaption]] = {}
     for row, line in lines_of(file):
         parts = re.fullmatch(r"([^\t]+)#(\d{1,9})\t(.*)", line)
         if parts is None:
             row.fail(f"a line is `image.jpg#0`, a tab and the caption, not {show_json(line)}")
         name, number = parts[1], int(parts[2])
-        if number in said.setdefault(name, {}):
+        if number in captions.setdefault(name, {}):
             row.fail(f"caption {name}#{number} is there a second time")
-        said[name][number] = make_caption(parts[3], None, row)
-    return said
+        captions[name][number] = make_caption(parts[3], None, row)
+    return captions
 
 
 def _read(source: CorpusSource) -> Corpus:

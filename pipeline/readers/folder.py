@@ -78,10 +78,10 @@ def _meant(file: str, images: Path) -> str:
         return f"; {file.replace(chr(92), '/')} is there: write / in place of \\"
     path = images / file
     try:
-        beside = [other.name for other in path.parent.iterdir() if other.stem.lower() == path.stem.lower()]
+        similar = [other.name for other in path.parent.iterdir() if other.stem.lower() == path.stem.lower()]
     except OSError:  # the folder does not exist either
         return ""
-    return f"; {', '.join(map(show_json, sorted(beside)))} is there: write that" if beside else ""
+    return f"; {', '.join(map(show_json, sorted(similar)))} is there: write that" if similar else ""
 
 
 def _tell_without_row(table: Path, images: Path, named: Collection[str]) -> None:

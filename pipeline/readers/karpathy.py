@@ -28,14 +28,14 @@ def read_karpathy(annotations: Path) -> Corpus:
         files.add(file, row)
         captions = []
         for sentence in row.parts("sentences"):
-            said = sentence.value
-            if not isinstance(said, dict):
-                sentence.fail(f"a sentence is an object with `raw`, not {show_json(said)}")
-            if "sentid" in said:
-                sentence_ids.add(said["sentid"], sentence)
-            if "imgid" in said and said["imgid"] != row.value.get("imgid", said["imgid"]):
-                sentence.fail(f"the caption is of image {said['imgid']}, which is not the image it stands under")
-            captions.append(make_caption(sentence.get("raw", str), said.get("tokens"), sentence))
+            entry = sentence.value
+            if not isinstance(entry, dict):
+                sentence.fail(f"a sentence is an object with `raw`, not {show_json(entry)}")
+            if "sentid" in entry:
+                sentence_ids.add(entry["sentid"], sentence)
+            if "imgid" in entry and entry["imgid"] != row.value.get("imgid", entry["imgid"]):
+                sentence.fail(f"the caption is of image {entry['imgid']}, which is not the image it stands under")
+            captions.append(make_caption(sentence.get("raw", str), entry.get("tokens"), sentence))
         if not captions:
             row.fail(f"image {file} has no captions")
         read.append(CorpusImage(str(image_id), file, split_of(row.get("split", str), row), tuple(captions)))

@@ -122,10 +122,10 @@ def _read_json_lines(table: Path, wanted: Sequence[str]) -> pa.Table:
             parse_options=json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
         )
     except pa.ArrowInvalid as error:
-        said = " ".join(str(error).removeprefix("JSON parse error: ").split())
-        problem, _, number = said.rpartition(" in row ")
+        message = " ".join(str(error).removeprefix("JSON parse error: ").split())
+        problem, _, number = message.rpartition(" in row ")
         if not number.isdigit():
-            raise UserError(f"{table}: not JSON Lines ({said})") from None
+            raise UserError(f"{table}: not JSON Lines ({message})") from None
         FileRow(table, int(number) + 1).fail(
             f"a row is one JSON object of texts, file and caption ({problem.rstrip('.')})"
         )

@@ -21,21 +21,21 @@ def read_tgif(captions: Path, lists: Mapping[str, Path]) -> Corpus:
     """
     captions = Path(captions)
     lists = {split: Path(file) for split, file in lists.items()}
-    said: dict[str, dict[AnnotatedCaption, None]] = {}
+    sentences: dict[str, dict[AnnotatedCaption, None]] = {}
     for row, line in lines_of(captions):
         url, tab, sentence = line.partition("\t")
         if not tab:
             row.fail(f"a line is a URL, a tab and a sentence, not {show_json(line)}")
         # a repeated sentence counts once
-        said.setdefault(_file(url, row), {})[make_caption(sentence, None, row)] = None
+        sentences.setdefault(_file(url, row), {})[make_caption(sentence, None, row)] = None
     once, read = UniqueNames("GIF"), []
     for split, file in lists.items():
         for row, url in lines_of(file):
             name = _file(url, row)
             once.add(name, row)
-            if name not in said:
+            if name not in sentences:
                 row.fail(f"the GIF {show_json(name)} has no sentence in {captions.name}")
-            read.append(CorpusImage(name, name, split, tuple(said[name])))
+            read.append(CorpusImage(name, name, split, tuple(sentences[name])))
     return Corpus("tgif", tuple(read), (captions, *lists.values()))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from pipeline.errors import UserError
 from pipeline.runtime.files import sha256, write_atomically
 
-SEAL = "sha256.json"
+CHECKSUMS = "sha256.json"
 CAPTIONS = "captions_sha256"  # key in metrics.json and in entries of cells.json: SHA-256 of captions.parquet beside it
 
 
@@ -27,8 +27,8 @@ OWN = re.compile(rb'"sha256": "([0-9a-f]{64})"\s*}\s*\Z')  # the last entry of a
 def write_checksums(folder: Path) -> None:
     """Write the SHA-256 of every file below `folder`, except hidden ones, to `folder`/sha256.json."""
     paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    names = sorted(path.as_posix() for path in paths if path.name != SEAL and not _is_hidden(path))
-    write_atomically(folder / SEAL, json.dumps({name: sha256(folder / name) for name in names}, indent=1) + "\n")
+    names = sorted(path.as_posix() for path in paths if path.name != CHECKSUMS and not _is_hidden(path))
+    write_atomically(folder / CHECKSUMS, json.dumps({name: sha256(folder / name) for name in names}, indent=1) + "\n")
 
 
 def check_checksums(folder: Path, again: str, required: bool = False, only: Collection[str] | None = None) -> None:
@@ -38,14 +38,14 @@ def check_checksums(folder: Path, again: str, required: bool = False, only: Coll
     `required`.
     """
     try:
-        said = json.loads((folder / SEAL).read_text(encoding="utf-8"))
+        digests = json.loads((folder / CHECKSUMS).read_text(encoding="utf-8"))
         if only is not None:
-            said = {name: said.get(name) for name in only if name in said or (folder / name).exists()}
-        wrong = next((name for name, digest in said.items() if _digest(folder / name) != digest), None)
+            digests = {name: digests.get(name) for name in only if name in digests or (folder / name).exists()}
+        wrong = next((name for name, digest in digests.items() if _digest(folder / name) != digest), None)
     except FileNotFoundError:
-        wrong = SEAL if required else None
+        wrong = CHECKSUMS if required else None
     except (ValueError, AttributeError, TypeError, RecursionError):
-        wrong = SEAL
+        wrong = CHECKSUMS
     if wrong is not None:
         raise UserError(f"{folder / wrong}: is missing, or its bytes are not those that were written; {again}")
 
@@ -64,24 +64,24 @@ def read_checksummed_json(path: Path, again: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; {again}") from None
     check_own_digest(content, path, again)
-    found: dict[str, Any] = json.loads(content)
-    del found["sha256"]
-    return found
+    parsed: dict[str, Any] = json.loads(content)
+    del parsed["sha256"]
+    return parsed
 
 
 def check_own_digest(content: bytes, path: Path, again: str) -> None:
     """Raise UserError where `content`, the bytes of `path`, does not match the SHA-256 that it contains."""
-    said = OWN.search(content)
-    unsealed = b"" if said is None else content[: said.start(1)] + NONE.encode() + content[said.end(1) :]
-    if said is None or hashlib.sha256(unsealed).hexdigest().encode() != said[1]:
+    stated = OWN.search(content)
+    zeroed = b"" if stated is None else content[: stated.start(1)] + NONE.encode() + content[stated.end(1) :]
+    if stated is None or hashlib.sha256(zeroed).hexdigest().encode() != stated[1]:
         raise UserError(f"{path}: its bytes are not those that were written; {again}")
 
 
 def check_captions(metrics: Path, entry: Any) -> None:
     """Raise UserError where the captions beside the file `metrics` do not match the digest in its `entry`, if any."""
     captions = metrics.with_name("captions.parquet")
-    said = entry.get(CAPTIONS) if isinstance(entry, Mapping) else None
-    if said is not None and _digest(captions) not in (None, said):
+    digest = entry.get(CAPTIONS) if isinstance(entry, Mapping) else None
+    if digest is not None and _digest(captions) not in (None, digest):
         raise UserError(f"{captions}: is not the file that {metrics} was written with; run their stage again")
 
 
@@ -105,8 +105,8 @@ def changed_input(weights: Path, root: Path) -> Path | None:
 
     Weights without digests of these files pass, and so do damaged weights, because their reader reports them.
     """
-    said = _header_entry(weights, INPUTS)
-    named = said if isinstance(said, dict) else {}
+    entry = _header_entry(weights, INPUTS)
+    named = entry if isinstance(entry, dict) else {}
     return next((root / name for name in DATA_FILES if named.get(name) not in (None, _digest(root / name))), None)
 
 

@@ -83,8 +83,8 @@ class _Files:
         """Return the data saved under this key; None where there is none, or it is damaged."""
         path, about = self._place(key)
         try:
-            said, data = pickle.loads(read_checked(path))
-            if said == about:
+            stored, data = pickle.loads(read_checked(path))
+            if stored == about:
                 return data
         except FileNotFoundError:
             return None
@@ -183,7 +183,7 @@ def _exp(x):
         p = p * rest + np.float32(1.6666665459e-1)
         p = p * rest + np.float32(5.0000001201e-1)
         exponent = np.int32((np.int32(twos) + np.int32(127)) << np.int32(23))
-        found = (p * rest * rest + rest + np.float32(1)) * exponent.view(np.float32)
-        return np.float32(0) if x < least else found
+        power_of_e = (p * rest * rest + rest + np.float32(1)) * exponent.view(np.float32)
+        return np.float32(0) if x < least else power_of_e
 
     return polynomial

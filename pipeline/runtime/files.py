@@ -49,8 +49,8 @@ def write_checked(path: Path, content: bytes) -> None:
 
 def read_checked(path: Path) -> bytes:
     """Return the content that `write_checked` wrote. Raises ValueError where the bytes have changed."""
-    said, _, content = path.read_bytes().partition(b"\n")
-    if hashlib.sha256(content).hexdigest().encode() != said:
+    digest, _, content = path.read_bytes().partition(b"\n")
+    if hashlib.sha256(content).hexdigest().encode() != digest:
         raise ValueError(f"{path}: its bytes are not those that were written")
     return content
 

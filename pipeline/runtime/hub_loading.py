@@ -69,10 +69,10 @@ def load_pretrained(kind: str, name: str, **options: Any) -> Any:
 
     No code of the model is executed, and nothing is fetched for a local folder.
     """
-    found, local = getattr(import_transformers(), kind), Path(name).is_dir()
+    loader, local = getattr(import_transformers(), kind), Path(name).is_dir()
     try:
         _check_files(name, local)
-        return found.from_pretrained(name, local_files_only=local, trust_remote_code=False, **options)
+        return loader.from_pretrained(name, local_files_only=local, trust_remote_code=False, **options)
     except UserError:
         raise
     except (OSError, ValueError, KeyError) as error:

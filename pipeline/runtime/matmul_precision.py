@@ -66,15 +66,15 @@ def _remembered(shapes: Sequence[tuple[int, ...]]) -> str:
         return str(_measured(shapes)["precision"])
     if known := _kept(file, key):
         return known
-    found = _measured(shapes)
+    measured = _measured(shapes)
     with suppress(OSError):  # without a writable cache, the next process measures again
         if not _kept(file, key):
             file.unlink(missing_ok=True)  # it is damaged
         with tempfile.TemporaryDirectory(dir=file.parent) as folder:
             written = Path(folder, "choice")
-            write_checked(written, json.dumps(about | found, indent=2).encode())
+            write_checked(written, json.dumps(about | measured, indent=2).encode())
             os.link(written, file)
-    return _kept(file, key) or str(found["precision"])
+    return _kept(file, key) or str(measured["precision"])
 
 
 def _kept(file: Path, key: str) -> str | None:

@@ -95,18 +95,18 @@ def parse_json(content: bytes | str, where: str, remedy: str) -> Any:
         _check(value)
         return value
     except RecursionError:
-        found = "nested too deeply"
+        problem = "nested too deeply"
     except ValueError as error:  # from the parser, the decoder, or the checks below
-        found = reason(error)
-    raise UserError(f"{where}: not whole ({found}); {remedy}")
+        problem = reason(error)
+    raise UserError(f"{where}: not whole ({problem}); {remedy}")
 
 
 def first_problem(error: ValidationError) -> str:
     """Describe the first wrong value in one line."""
     first = error.errors(include_url=False, include_context=False)[0]
     place = ".".join(map(str, first["loc"]))
-    found = "" if first["type"] in ("missing", "extra_forbidden") else f", and is {_shown(first['input'])}"
-    return f"{_shown(place)[1:-1]}: {reason(ValueError(first['msg']))}{found}"
+    given = "" if first["type"] in ("missing", "extra_forbidden") else f", and is {_shown(first['input'])}"
+    return f"{_shown(place)[1:-1]}: {reason(ValueError(first['msg']))}{given}"
 
 
 def _shown(value: Any) -> str:

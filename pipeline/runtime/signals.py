@@ -154,14 +154,14 @@ def end_descendants(pid: int | None = None, request: signal.Signals = signal.SIG
     asked: set[psutil.Process] = set()
     deadline = time.monotonic() + END
     while True:
-        found = {process for process in asked | set(_below(pid)) if _alive(process)}
+        alive = {process for process in asked | set(_below(pid)) if _alive(process)}
         late = time.monotonic() - deadline
-        if not found or late > 1:  # a process that the kernel still holds ends later
+        if not alive or late > 1:  # a process that the kernel still holds ends later
             return
-        for process in sorted(found if late > 0 else found - asked, key=_age):
+        for process in sorted(alive if late > 0 else alive - asked, key=_age):
             with suppress(psutil.Error):
                 process.send_signal(signal.SIGKILL if late > 0 else request)
-        asked |= found
+        asked |= alive
         time.sleep(0.05)
 
 
@@ -226,14 +226,14 @@ def _links() -> dict[int, int]:
     import psutil
 
     links: dict[int, int] = {}
-    found: dict[int, int] = {}
+    chain: dict[int, int] = {}
     with suppress(psutil.Error):
         process = psutil.Process()
         for above in process.parents():
-            found[process.pid] = above.pid
+            chain[process.pid] = above.pid
             words = above.cmdline()[:4]
             if any(Path(word).name in CALLERS or word in CALLERS for word in words):
-                links = dict(found)
+                links = dict(chain)
             elif words[1:2] != ["-c"] and "-c" not in words:  # not a shell between two callers
                 break
             process = above

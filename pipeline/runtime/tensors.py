@@ -27,7 +27,7 @@ def read_tensors(
         _check_header(path)
         with safe_open(path, framework) as file:
             names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
-            found = {name.removeprefix(prefix): file.get_tensor(name) for name in names}
+            tensors = {name.removeprefix(prefix): file.get_tensor(name) for name in names}
             metadata = file.metadata() or {}
     except UserError:
         raise
@@ -35,8 +35,8 @@ def read_tensors(
         raise UserError(f"{path}: no such file of weights; {remedy}") from None
     except Exception as error:  # from the library, or from NumPy for an unknown dtype
         raise UserError(f"{path}: not a whole safetensors file ({reason(error)}); {remedy}") from None
-    refuse_odd_numbers(path, found, remedy, prefix)
-    return metadata, found
+    refuse_odd_numbers(path, tensors, remedy, prefix)
+    return metadata, tensors
 
 
 def shapes_of(path: Path, remedy: str) -> dict[str, tuple[int, ...]]:

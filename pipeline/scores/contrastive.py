@@ -76,8 +76,8 @@ class ContrastiveScore:
 
     def bind_batch(self, rollouts: Rollouts) -> Score:
         """Return the score for this step's captions."""
-        said = [rollouts.of(channel) for channel in self.captions]
-        return _Among(self, tuple(said))
+        messages = [rollouts.of(channel) for channel in self.captions]
+        return _BatchContrast(self, tuple(messages))
 
     def ratios(self, own: Tensor, others: Tensor, excluded: Tensor) -> Tensor:
         """Compute log-ratios (S, B) of cosines `own` (S, B) to `others` (S, B, n) without the `excluded` (B, n)."""
@@ -89,11 +89,11 @@ class ContrastiveScore:
 
 
 @dataclass(frozen=True)
-class _Among:
-    """The score `inner` with the captions `said` of this step as negatives."""
+class _BatchContrast:
+    """The score `inner` with the captions `messages` of this step as negatives."""
 
     inner: ContrastiveScore
-    said: Sequence[Message]
+    messages: Sequence[Message]
 
     @property
     def differentiable(self) -> bool:
@@ -101,44 +101,42 @@ class _Among:
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
         inner = self.inner
-        heard, seen = (
-            self._heard(message),
-            ranks.gather_with_gradient(encode_batch_images(inner.retriever, batch)),
-        )  # (B, S, D), (B, D)
-        own = (heard * seen.unsqueeze(1)).sum(2).T  # (S, B)
-        found = []
+        captions = self._encode(message)  # (B, S, D)
+        images = ranks.gather_with_gradient(encode_batch_images(inner.retriever, batch))  # (B, D)
+        own = (captions * images.unsqueeze(1)).sum(2).T  # (S, B)
+        ratios = []
         if inner.directions != "text_to_image":
-            found.append(inner.ratios(own, *self._captions(message, heard, seen)))
+            ratios.append(inner.ratios(own, *self._captions(message, captions, images)))
         if inner.directions != "image_to_text":
-            rows, images = self._images(batch, seen)
-            mine = rows[: len(seen)].unsqueeze(1) == rows
+            rows, gallery = self._images(batch, images)
+            mine = rows[: len(images)].unsqueeze(1) == rows
             again = (rows.unsqueeze(1) == rows).tril(-1).any(1)
-            found.append(inner.ratios(own, (heard @ images.T).transpose(0, 1), mine | again))
-        value = inner.temperature * torch.stack(found).sum(0)
+            ratios.append(inner.ratios(own, (captions @ gallery.T).transpose(0, 1), mine | again))
+        value = inner.temperature * torch.stack(ratios).sum(0)
         if inner.combine == "mean":
-            value = value / len(found)
+            value = value / len(ratios)
         return ranks.own_part(value, 1).T.flatten()
 
-    def _heard(self, message: Message) -> Tensor:
+    def _encode(self, message: Message) -> Tensor:
         vectors = self.inner.retriever.encode_text(message)
         return ranks.gather_with_gradient(vectors.view(-1, message.samples, vectors.shape[1]))
 
-    def _captions(self, message: Message, heard: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+    def _captions(self, message: Message, captions: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
         """Return cosines (S, B, n) of all captions with each image, and a mask (B, n) of the caption itself."""
-        itself = torch.eye(len(seen), dtype=torch.bool, device=seen.device)
-        cosines, excluded = [torch.einsum("xsd,bd->sbx", heard, seen)], [itself]
-        for other in self.said:
+        itself = torch.eye(len(images), dtype=torch.bool, device=images.device)
+        cosines, excluded = [torch.einsum("xsd,bd->sbx", captions, images)], [itself]
+        for other in self.messages:
             if other.tokens is message.tokens:
                 continue
-            found = torch.einsum("xsd,bd->bxs", self._heard(other), seen).flatten(1)
-            cosines.append(found.expand(message.samples, -1, -1))
-            excluded.append(torch.zeros_like(found, dtype=torch.bool))
+            similar = torch.einsum("xsd,bd->bxs", self._encode(other), images).flatten(1)
+            cosines.append(similar.expand(message.samples, -1, -1))
+            excluded.append(torch.zeros_like(similar, dtype=torch.bool))
         return torch.cat(cosines, 2), torch.cat(excluded, 1)
 
-    def _images(self, batch: Batch, seen: Tensor) -> tuple[Tensor, Tensor]:
+    def _images(self, batch: Batch, vectors: Tensor) -> tuple[Tensor, Tensor]:
         """Return rows (n,) and vectors (n, D) of the batch's images and of their neighbours."""
         retriever, rows = self.inner.retriever, ranks.gather_with_gradient(batch.images)
         if not isinstance(retriever, Retriever) or retriever.neighbours is None:
-            return rows, seen
+            return rows, vectors
         more = retriever.neighbours[rows].flatten()
-        return torch.cat([rows, more]), torch.cat([seen, retriever.vectors[more]])
+        return torch.cat([rows, more]), torch.cat([vectors, retriever.vectors[more]])

@@ -21,11 +21,10 @@ def encoder_similarities(listener: Listener, message: Message, batch: Batch) -> 
 
     Element [p, s, i, k] is the cosine of caption s of image i with image k by encoder p.
     """
-    heard = ranks.gather_with_gradient(listener.encode_text(message).view(len(batch), message.samples, -1)).transpose(
-        0, 1
-    )  # (S, B, P·H)
-    seen, parts = ranks.gather_with_gradient(listener.encode_image(batch.pooled)), listener.parts
-    return parts * torch.stack([h @ v.T for h, v in zip(heard.chunk(parts, 2), seen.chunk(parts, 1), strict=True)])
+    own = listener.encode_text(message).view(len(batch), message.samples, -1)
+    captions = ranks.gather_with_gradient(own).transpose(0, 1)  # (S, B, P·H)
+    images, parts = ranks.gather_with_gradient(listener.encode_image(batch.pooled)), listener.parts
+    return parts * torch.stack([h @ v.T for h, v in zip(captions.chunk(parts, 2), images.chunk(parts, 1), strict=True)])
 
 
 def similarities(listener: Listener, message: Message, batch: Batch) -> Tensor:

@@ -26,8 +26,8 @@ class SetDistance:
         words, samples = mask_after_end(message.tokens.to(torch.int16), eos=False), message.samples  # (T, N)
         each = words.repeat_interleave(samples, 1)  # (T, N·s): each caption beside each of its image's
         other = words.unflatten(1, (-1, samples)).repeat_interleave(samples, 1).flatten(1)
-        found = bleu_per_caption(each, other.unsqueeze(1))
-        distance = (2 - found[2] - found[3]).masked_fill((each == other).all(0), 0)
+        bleu = bleu_per_caption(each, other.unsqueeze(1))
+        distance = (2 - bleu[2] - bleu[3]).masked_fill((each == other).all(0), 0)
         return distance.view(-1, samples).mean(1).to(batch.pooled.dtype)
 
 

@@ -40,8 +40,8 @@ class BleuScore:
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
         words, human = self.scorer.side_by_side(message.tokens, batch.images[message.images])
-        found = bleu_per_caption(words, human)
-        return (found * found.new_tensor(self.weights).unsqueeze(1)).sum(0).to(self.scorer.idf.dtype)
+        bleu = bleu_per_caption(words, human)
+        return (bleu * bleu.new_tensor(self.weights).unsqueeze(1)).sum(0).to(self.scorer.idf.dtype)
 
 
 @dataclass(frozen=True)

@@ -144,17 +144,17 @@ def bradley_terry(wins: np.ndarray) -> np.ndarray:
     return scores - scores[..., -1:]
 
 
-def preferences(found: Sequence[MajorityResult]) -> Mapping[str, ShareEstimate]:
+def preferences(results: Sequence[MajorityResult]) -> Mapping[str, ShareEstimate]:
     """Return Bradley-Terry scores of methods from single votes, each compared with one reference of score 0."""
-    many = len(found) + 1
-    wins = np.zeros((1 + len(found[0].weights), many, many)) if found else np.empty(0)
-    for n, each in enumerate(found):
+    many = len(results) + 1
+    wins = np.zeros((1 + len(results[0].weights), many, many)) if results else np.empty(0)
+    for n, each in enumerate(results):
         for side, counts in (((n, -1), each.first), ((-1, n), each.votes - each.first)):
             wins[:, *side] = np.concatenate([[counts.sum()], each.weights @ counts])
-    scores = bradley_terry(wins) if found else wins
+    scores = bradley_terry(wins) if results else wins
     return {
         each.method: ShareEstimate(float(scores[0, n]), interval(scores[1:, n]), scores[1:, n])
-        for n, each in enumerate(found)
+        for n, each in enumerate(results)
     }
 
 

@@ -76,8 +76,8 @@ def make_study(
         "seed": design.seed,
         "reference": reference,
         "tasks": {
-            RETRIEVAL: _told(retrieval, "CIDEr", cider),
-            NATURALNESS: _told(naturalness, f"{results.score} {results.first.name}", score),
+            RETRIEVAL: _comparison(retrieval, "CIDEr", cider),
+            NATURALNESS: _comparison(naturalness, f"{results.score} {results.first.name}", score),
         },
     }
     key = key_of(sheets, about)
@@ -103,7 +103,7 @@ def _sheets(
     )
 
 
-def _told(runs: Mapping[str, Run], by: str, level: float) -> dict[str, Any]:
+def _comparison(runs: Mapping[str, Run], by: str, level: float) -> dict[str, Any]:
     settings = {method: {key: value for key, value in run.settings.items()} for method, run in runs.items()}
     return {"methods": settings, "alike_in": by, "at": round(level, 4)}
 

@@ -53,8 +53,8 @@ def write_pages(out: Path, sheets: Sequence[Sheet], study: str, send: str | None
             "study": study,
             "sheet": sheet.name,
             "task": sheet.task,
-            "qualification": [{**_seen(each), "right": each.question.options[0]} for each in sheet.qualification],
-            "rounds": [_seen(each) for each in sheet.rounds],
+            "qualification": [{**_shown(each), "right": each.question.options[0]} for each in sheet.qualification],
+            "rounds": [_shown(each) for each in sheet.rounds],
             "needed": PASSED,
             "codes": {"complete": sheet.completion_code, "screened": sheet.screen_out_code},
             "send": send,
@@ -97,7 +97,7 @@ def key_of(sheets: Sequence[Sheet], about: Mapping[str, Any]) -> dict[str, Any]:
     return {"study": study_name(key), **key}
 
 
-def _seen(each: StudyRound) -> dict[str, Any]:
+def _shown(each: StudyRound) -> dict[str, Any]:
     return {"question": each.question.name, "asked": each.question.shown, "shown": list(each.options)}
 
 
@@ -113,11 +113,11 @@ def _sheet(sheet: Sheet) -> dict[str, Any]:
 
 def images_of(sheets: Iterable[Sheet]) -> set[str]:
     """Return the names of all pictures on the sheets."""
-    found: set[str] = set()
+    names: set[str] = set()
     for sheet in sheets:
         for each in (*sheet.qualification, *sheet.rounds):
-            found.update(each.options if sheet.task == RETRIEVAL else [each.question.shown])
-    return found
+            names.update(each.options if sheet.task == RETRIEVAL else [each.question.shown])
+    return names
 
 
 def _hash(text: str) -> str:

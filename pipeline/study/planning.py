@@ -64,12 +64,12 @@ def pairs_needed(left: float, right: float) -> int:
 
 
 def plans(
-    left: float, right: float, raters: int, alike: float, many: tuple[int, ...] = (1, 3, 5, 7, 9)
+    left: float, right: float, raters: int, alike: float, numbers: tuple[int, ...] = (1, 3, 5, 7, 9)
 ) -> list[RatingPlan]:
     """Return plans for several numbers of raters per pair, given the majority accuracies of `raters` raters."""
     skills = skill_of(left, raters, alike), skill_of(right, raters, alike)
-    found = []
-    for each in many:
-        accuracies = majority_accuracy(skills[0], each, alike), majority_accuracy(skills[1], each, alike)
-        found.append(RatingPlan(each, accuracies, pairs_needed(*accuracies)))
-    return found
+    rating_plans = []
+    for number in numbers:
+        accuracies = majority_accuracy(skills[0], number, alike), majority_accuracy(skills[1], number, alike)
+        rating_plans.append(RatingPlan(number, accuracies, pairs_needed(*accuracies)))
+    return rating_plans

@@ -32,10 +32,10 @@ def contestants(results: Results, wanted: Sequence[str], control: str) -> list[s
     run = [method for method in results.methods if method not in (control, "pretrained")]
     if unknown := [method for method in wanted if method not in results.methods]:
         raise UserError(f"--methods {unknown[0]}: no captions of it; there are {', '.join(results.methods)}")
-    found = list(wanted) or [method for method in CONTESTANTS if method in run] or run
-    if len(found) < 2:
-        raise UserError(f"a comparison needs two methods, there are captions of {', '.join(found) or 'none'}")
-    return found
+    methods = list(wanted) or [method for method in CONTESTANTS if method in run] or run
+    if len(methods) < 2:
+        raise UserError(f"a comparison needs two methods, there are captions of {', '.join(methods) or 'none'}")
+    return methods
 
 
 def matched_runs(
@@ -53,7 +53,7 @@ def matched_runs(
     if lacking := [method for method, values in measured.items() if not values]:
         raise UserError(f"{lacking[0]}: no validation {' '.join(keys)}; evaluate it on the split val")
     level = min(max(value for value, _ in values) for values in measured.values()) if at is None else at
-    nearest = {method: min(values, key=lambda found: abs(found[0] - level))[1] for method, values in measured.items()}
+    nearest = {method: min(values, key=lambda pair: abs(pair[0] - level))[1] for method, values in measured.items()}
     return {method: point.runs[0] for method, point in nearest.items()}, level
 
 
@@ -73,8 +73,8 @@ def similar_pairs(pooled: np.ndarray, count: int, seed: int) -> list[tuple[int, 
     Targets are drawn at random; each distractor is the most similar image that is still free.
     """
     # one of these neighbours is always free, since other pairs hold fewer images
-    near = min(len(pooled), 2 * count) - 1
-    order = similar_distractors(torch.from_numpy(pooled), near)
+    neighbours = min(len(pooled), 2 * count) - 1
+    order = similar_distractors(torch.from_numpy(pooled), neighbours)
     free, pairs = set(range(len(pooled))), list[tuple[int, int]]()
     for target in np.random.default_rng([seed, len(pooled)]).permutation(len(pooled)).tolist():
         if target not in free or len(free) < 2 or len(pairs) == count:
@@ -92,12 +92,12 @@ def retrieval_questions(
 
     A caption that several methods generate is asked once. `files` are the images' names in the pages.
     """
-    said = _said(runs, [target for target, _ in pairs])
+    captions_of = _captions(runs, [target for target, _ in pairs])
     draw = np.random.default_rng([seed, 1])
     for target, distractor in pairs:
         # in the form of generated captions: no capitals, no full stop
         people = [" ".join(words) for words in prepared.words(target)]
-        captions = {method: texts[target] for method, texts in said.items()}
+        captions = {method: texts[target] for method, texts in captions_of.items()}
         captions |= {PEOPLE: people[draw.integers(len(people))]} if people else {}
         for caption, methods in _together(captions).items():
             yield StudyQuestion("", RETRIEVAL, caption, (files[target], files[distractor]), target, methods)
@@ -107,9 +107,9 @@ def naturalness_questions(
     runs: Mapping[str, Run], reference: str, images: Sequence[int], files: Mapping[int, str]
 ) -> Iterator[StudyQuestion]:
     """Yield a question per image and method that compares its caption with the reference's, unless they are equal."""
-    said = _said(runs, images)
+    captions_of = _captions(runs, images)
     for image in images:
-        captions = {method: texts[image] for method, texts in said.items()}
+        captions = {method: texts[image] for method, texts in captions_of.items()}
         base = captions.pop(reference)
         for caption, methods in _together(captions).items():
             if caption != base:
@@ -127,20 +127,20 @@ def easy_rounds(prepared: Prepared, seed: int) -> Iterator[tuple[int, int, str, 
         raise UserError(f"{prepared.folder}: the qualification needs {2 * QUALIFICATION} training images with captions")
     for image, other in zip(rows[:QUALIFICATION], rows[QUALIFICATION:], strict=True):
         words = max(prepared.words(image), key=len)
-        broken = [words[n] for n in draw.permutation(len(words)).tolist()]
-        yield image, other, " ".join(words), " ".join([*broken, *broken[-2:]])
+        shuffled = [words[n] for n in draw.permutation(len(words)).tolist()]
+        yield image, other, " ".join(words), " ".join([*shuffled, *shuffled[-2:]])
 
 
-def _said(runs: Mapping[str, Run], images: Sequence[int]) -> dict[str, dict[int, str]]:
+def _captions(runs: Mapping[str, Run], images: Sequence[int]) -> dict[str, dict[int, str]]:
     """Return each method's captions of these test images, by image; raises UserError where one is missing."""
     rows = read_captions(list(runs.values()), images, ["caption"])
-    said = {}
-    for (method, run), found in zip(runs.items(), rows, strict=True):
-        missing = next((image for image in images if image not in found), None)
+    captions = {}
+    for (method, run), by_image in zip(runs.items(), rows, strict=True):
+        missing = next((image for image in images if image not in by_image), None)
         if missing is not None:
             raise UserError(f"{run.captions}: no caption of image {missing} by {method}; run its evaluation again.")
-        said[method] = {image: found[image]["caption"] for image in images}
-    return said
+        captions[method] = {image: by_image[image]["caption"] for image in images}
+    return captions
 
 
 def _together(captions: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

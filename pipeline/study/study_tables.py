@@ -61,15 +61,15 @@ def _game_table(games: Sequence[GameResult]) -> Table:
 
 
 def _retrieval_table(answers: Answers) -> Table | None:
-    told = answers.key.tasks[RETRIEVAL]
-    found = majority_results(answers.of(RETRIEVAL), [*told.methods, PEOPLE])
-    if not found:
+    task = answers.key.tasks[RETRIEVAL]
+    results = majority_results(answers.of(RETRIEVAL), [*task.methods, PEOPLE])
+    if not results:
         return None
-    base = next((each for each in found if each.method == REFERENCE), found[0])
-    others = [each for each in found if each is not base]
+    base = next((each for each in results if each.method == REFERENCE), results[0])
+    others = [each for each in results if each is not base]
     gaps = {each.method: majority_difference(each, base) for each in others}
     p_values = dict(zip(gaps, holm_adjust([p for _, p in gaps.values()]), strict=True))
-    chance = dict(zip((each.method for each in found), holm_adjust([each.p for each in found]), strict=True))
+    chance = dict(zip((each.method for each in results), holm_adjust([each.p for each in results]), strict=True))
     name = published_name(base.method)
     columns = [
         TableColumn("pairs", show=lambda each: str(each.images)),
@@ -83,17 +83,17 @@ def _retrieval_table(answers: Answers) -> Table | None:
         TableColumn("single vote right, %", show=lambda each: _shown(each.by_vote)),
         ALIKE,
     ]
-    caption = f"Which of two similar images is a caption of? Methods of similar {told.alike_in}, {told.at:.3f}"
-    return _table("study_retrieval", caption, columns, found, answers, RETRIEVAL, "McNemar's exact test against it")
+    caption = f"Which of two similar images is a caption of? Methods of similar {task.alike_in}, {task.at:.3f}"
+    return _table("study_retrieval", caption, columns, results, answers, RETRIEVAL, "McNemar's exact test against it")
 
 
 def _naturalness_table(answers: Answers) -> Table | None:
-    told, reference = answers.key.tasks[NATURALNESS], answers.key.reference
-    found = majority_results(answers.of(NATURALNESS), [method for method in told.methods if method != reference])
-    if not found:
+    task, reference = answers.key.tasks[NATURALNESS], answers.key.reference
+    results = majority_results(answers.of(NATURALNESS), [method for method in task.methods if method != reference])
+    if not results:
         return None
-    scores = preferences(found)
-    p_values = dict(zip(scores, holm_adjust([each.p for each in found]), strict=True))
+    scores = preferences(results)
+    p_values = dict(zip(scores, holm_adjust([each.p for each in results]), strict=True))
     columns = [
         TableColumn("images", show=lambda each: str(each.images)),
         VOTES,
@@ -109,17 +109,17 @@ def _naturalness_table(answers: Answers) -> Table | None:
     ]
     caption = (
         f"Which of two captions is better written, the method's or that of {published_name(reference)}? "
-        f"Methods of similar {told.alike_in}, {told.at:.1f}"
+        f"Methods of similar {task.alike_in}, {task.at:.1f}"
     )
     extra = "images on which both captions are equal are not asked"
-    return _table("study_naturalness", caption, columns, found, answers, NATURALNESS, extra)
+    return _table("study_naturalness", caption, columns, results, answers, NATURALNESS, extra)
 
 
 def _table(
     name: str,
     caption: str,
     columns: Sequence[TableColumn],
-    found: Sequence[MajorityResult],
+    results: Sequence[MajorityResult],
     answers: Answers,
     task: Task,
     extra: str,
@@ -134,7 +134,7 @@ def _table(
         *answers.notes,
     ]
     show: list[Callable[[MajorityResult], str | None]] = [column.show for column in columns]
-    rows = [[each.method, *(cell(each) or "–" for cell in show)] for each in found]
+    rows = [[each.method, *(cell(each) or "–" for cell in show)] for each in results]
     return Table(name, caption, [TableColumn("Method", text=True), *columns], rows, notes)
 
 

@@ -38,23 +38,23 @@ def annotated_objects(prepared: Prepared, frames: int | None = None) -> list[Ann
 def _annotated_frames(known: FilmRecord, frames: int) -> list[AnnotatedImage]:
     """Return the annotations of a film's extracted frames. The labels of the whole frame include each actor's third."""
     scene = known.film.scene
-    seen = {frame: list(some) for frame, some in groupby(known.seen, key=lambda each: each.frame)}
-    found = []
+    views = {frame: list(some) for frame, some in groupby(known.views, key=lambda each: each.frame)}
+    annotated = []
     for frame in frames_to_take([1.0] * known.frames, frames):
-        there = seen.get(frame, [])
-        where = (f"{scene.things[each.actor].category} {_third(each)}" for each in there)
-        boxes = [(each.box, _labels(scene.things[each.actor], each)) for each in there]
-        found.append(AnnotatedImage((*_of_scene(scene), *where), tuple(boxes)))
-    return found
+        visible = views.get(frame, [])
+        thirds = (f"{scene.things[each.actor].category} {_third(each)}" for each in visible)
+        boxes = [(each.box, _labels(scene.things[each.actor], each)) for each in visible]
+        annotated.append(AnnotatedImage((*_of_scene(scene), *thirds), tuple(boxes)))
+    return annotated
 
 
-def _labels(thing: Thing, seen: ActorView) -> tuple[str, ...]:
-    looks = (f"{label} {getattr(thing, label)}" for label in OF_ACTORS)
-    return (*looks, f"pose {seen.pose}", f"facing {seen.facing}")
+def _labels(thing: Thing, view: ActorView) -> tuple[str, ...]:
+    appearance = (f"{label} {getattr(thing, label)}" for label in OF_ACTORS)
+    return (*appearance, f"pose {view.pose}", f"facing {view.facing}")
 
 
-def _third(seen: ActorView) -> str:
-    left, _, right, _ = seen.box
+def _third(view: ActorView) -> str:
+    left, _, right, _ = view.box
     return THIRDS[min(2, int((left + right) / 2 * 3))]
 
 

@@ -26,19 +26,19 @@ def template_captions(prepared: Prepared, store: FeatureStore) -> BaselineCaptio
     """
     facts = known_scenes(prepared)
 
-    def captions(rows: np.ndarray, said: Sequence[str]) -> list[str]:
+    def captions(rows: np.ndarray, speaker_captions: Sequence[str]) -> list[str]:
         train = prepared.rows("train")
         scenes = require_facts(prepared, facts, train)
         known, wanted = store.pooled(train), store.pooled(rows)
         places = ridge_probe(known, [scene.setting for scene in scenes], wanted)
         weather = ridge_probe(known, [f"{scene.weather} {scene.light}" for scene in scenes], wanted)
-        return [_named(*each) for each in zip(said, places, weather, strict=True)]
+        return [_named(*each) for each in zip(speaker_captions, places, weather, strict=True)]
 
     return captions
 
 
 def _named(caption: str, place: str, weather: str) -> str:
-    kinds = {said.kind for said in parse_scene_caption(caption).scene}
+    kinds = {claim.kind for claim in parse_scene_caption(caption).scene}
     sky, light = weather.split()
     where = [] if "setting" in kinds else [PLACES[place][0].text]
     when = [WEATHER[sky, light][0]] if (sky, light) in UNUSUAL and "weather" not in kinds else []
@@ -65,7 +65,7 @@ def oracle_captions(prepared: Prepared, store: FeatureStore | None = None) -> Ba
     """Return a captioner that picks, of sampled true sentences about an image's facts, the one with the most claims."""
     facts = known_scenes(prepared)
 
-    def captions(rows: np.ndarray, said: Sequence[str]) -> list[str]:
+    def captions(rows: np.ndarray, speaker_captions: Sequence[str]) -> list[str]:
         written = (
             describe_scene(scene, ANNOTATOR, row, SENTENCES)
             for scene, row in zip(require_facts(prepared, facts, rows), rows.tolist(), strict=True)

@@ -38,11 +38,11 @@ class SymbolicJudge:
     def __init__(self, claims: ClaimChecker, train: np.ndarray) -> None:
         self._claims, self._train = claims, train
 
-    def embed(self, said: JudgedCaptions, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def embed(self, captions: JudgedCaptions, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return the scores (N, M) as text embeddings, and one unit vector per image (M, M)."""
         images = rows.cpu().numpy()
-        scores = {text: self._score(text, images) for text in dict.fromkeys(said.texts)}
-        return torch.from_numpy(np.stack([scores[text] for text in said.texts])), torch.eye(len(images))
+        scores = {text: self._score(text, images) for text in dict.fromkeys(captions.texts)}
+        return torch.from_numpy(np.stack([scores[text] for text in captions.texts])), torch.eye(len(images))
 
     def _score(self, text: str, images: np.ndarray) -> np.ndarray:
         score = np.zeros(len(images), np.float32)

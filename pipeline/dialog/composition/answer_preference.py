@@ -39,24 +39,24 @@ class NPairScore:
         return replace(self, numbers=rollouts.random("negatives"))
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
-        asked, encoding = questions_of(batch), self.discriminator.encode_question(batch)  # (N, H)
-        answers = self.discriminator.encode_answers(asked.answers)  # (U, H)
-        human = asked.options.gather(1, asked.truth.unsqueeze(1))  # (N, 1)
+        questions, encoding = questions_of(batch), self.discriminator.encode_question(batch)  # (N, H)
+        answers = self.discriminator.encode_answers(questions.answers)  # (U, H)
+        human = questions.options.gather(1, questions.truth.unsqueeze(1))  # (N, 1)
         numbers = BatchRandom(batch, None) if self.numbers is None else self.numbers
         of_batch = human.T.expand(len(human), -1)  # (N, N): human answers of the batch
         rivals = torch.cat(
-            [self._options(asked.options, human, numbers), _drawn(of_batch, human, self.others, numbers)], 1
+            [self._options(questions.options, human, numbers), _drawn(of_batch, human, self.others, numbers)], 1
         )
         products = encoding @ answers.T  # (N, U)
         scores = products.gather(1, rivals).masked_fill(rivals == human, -torch.inf)
         own = products.gather(1, human)
         if self.adversary:
-            said = (encoding[message.images] * self.discriminator.encode_text(message)).sum(1)
-            said = said.masked_fill(is_human(message, batch), -torch.inf)
-            scores = torch.cat([scores, said.view(len(batch), -1)], 1)
+            generated = (encoding[message.images] * self.discriminator.encode_text(message)).sum(1)
+            generated = generated.masked_fill(is_human(message, batch), -torch.inf)
+            scores = torch.cat([scores, generated.view(len(batch), -1)], 1)
         size = self.norms * (encoding.square().sum(1) + answers.square().sum(1).mean()) if self.norms else 0.0
-        found = torch.cat([own, scores], 1).log_softmax(1)[:, 0] - size
-        return found[message.images]
+        log_probs = torch.cat([own, scores], 1).log_softmax(1)[:, 0] - size
+        return log_probs[message.images]
 
     def _options(self, options: Tensor, human: Tensor, numbers: BatchRandom) -> Tensor:
         return options if self.options is None else _drawn(options, human, self.options, numbers)
@@ -89,17 +89,17 @@ class PairwiseScore:
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
         encoding = self.discriminator.encode_question(batch)[message.images]
-        heard = self.discriminator.encode_text(message)
+        answers = self.discriminator.encode_text(message)
         human = self.discriminator.encode_answers(batch.captions)[message.images]
-        gain = (encoding * heard).sum(1) - (encoding * human).sum(1)
+        gain = (encoding * answers).sum(1) - (encoding * human).sum(1)
         if self.reverse:
             return F.logsigmoid(-gain) * ~is_human(message, batch)
-        return F.logsigmoid(gain) - (self.norms * heard.square().sum(1) if self.norms else 0.0)
+        return F.logsigmoid(gain) - (self.norms * answers.square().sum(1) if self.norms else 0.0)
 
 
 def is_human(message: Message, batch: Batch) -> Tensor:
     """Return a mask (N,) bool of the answers that equal the human answer."""
-    said, human = message.tokens, batch.captions[message.images]
-    steps = max(said.shape[1], human.shape[1])
-    said, human = (F.pad(tokens, (0, steps - tokens.shape[1])) for tokens in (said, human))
-    return (said == human).all(1)
+    generated, human = message.tokens, batch.captions[message.images]
+    steps = max(generated.shape[1], human.shape[1])
+    generated, human = (F.pad(tokens, (0, steps - tokens.shape[1])) for tokens in (generated, human))
+    return (generated == human).all(1)

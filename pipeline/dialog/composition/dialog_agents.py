@@ -34,20 +34,20 @@ def discriminator_guided(
     agents: DialogAgents,
     objective: Objective,
     alpha: float,
-    crossing: Estimator,
-    turns: UpdateSchedule = SPEAKER_ONLY,
-    others: tuple[Term, ...] = (),
+    estimator: Estimator,
+    schedule: UpdateSchedule = SPEAKER_ONLY,
+    further: tuple[Term, ...] = (),
     norms: float = 0.0,
 ) -> Method:
     """Build the objective discriminator's preference + α · likelihood for the speaker.
 
-    The preference over the human answer reaches the speaker through the estimator `crossing`. Where the schedule
-    `turns` includes the discriminator, the terms `others` train it.
+    The preference over the human answer reaches the speaker through the estimator `estimator`. Where the schedule
+    `schedule` includes the discriminator, the terms `further` train it.
     """
     preferred: Score = PairwiseScore(agents.listener, norms=norms)
     terms = (
-        Term("discriminability", 1.0, preferred, crossing, SPEAKER),
+        Term("discriminability", 1.0, preferred, estimator, SPEAKER),
         Term("likelihood", alpha, HumanCaption(), ScoreFunction(Forced()), SPEAKER),
-        *others,
+        *further,
     )
-    return Method(agents.roles, tuple(term for term in terms if term.weight), turns, objective.normalise_gradients)
+    return Method(agents.roles, tuple(term for term in terms if term.weight), schedule, objective.normalise_gradients)

@@ -27,7 +27,7 @@ class DialogBatches(Batches):
         self.dialogs = dialogs
 
     def read(
-        self, rows: np.ndarray, seen: np.ndarray, captions: np.ndarray, unseen: np.ndarray, epoch: int, step: int
+        self, rows: np.ndarray, store_rows: np.ndarray, captions: np.ndarray, masked: np.ndarray, epoch: int, step: int
     ) -> DialogBatch:
         """Read all rounds about images `rows` (b,), never mirrored, because a mirror image swaps left and right."""
         return _rounds(self.prepared, self.dialogs, self.store, rows, epoch, step, self.pinned)
@@ -69,7 +69,7 @@ def _rounds(
         pooled=images.pooled.repeat_interleave(many, 0),
         regions=images.regions.repeat_interleave(many, 0),
         region_mask=images.region_mask.repeat_interleave(many, 0),
-        captions=whole(dialogs.answers[dialogs.said[rows]]).flatten(0, 1),
+        captions=whole(dialogs.answers[dialogs.human_answers[rows]]).flatten(0, 1),
         epoch=epoch,
         step=step,
         asked=asked,

@@ -39,19 +39,19 @@ def write_prepared_dialogs(dialogs: Dialogs, vocabulary: Vocabulary, lengths: Di
     images, rounds = dialogs.question.shape
     answers: dict[tuple[int, ...], int] = {}
     texts: list[str] = []
-    one = np.empty(len(dialogs.answers), np.int32)
+    merged = np.empty(len(dialogs.answers), np.int32)
     for i, words in enumerate(dialogs.answers):
         tokens = tuple(vocabulary.encode(words)[: lengths.answer])
         if tokens not in answers:
             texts.append(" ".join(words))
-        one[i] = answers.setdefault(tokens, len(answers))
+        merged[i] = answers.setdefault(tokens, len(answers))
     questions = [vocabulary.encode(words)[: lengths.question] for words in dialogs.questions]
     captions = [vocabulary.encode(words)[: lengths.caption] for words in dialogs.captions]
     columns: dict[str, Any] = {
         "image": np.repeat(np.arange(images), rounds),
         "caption": [captions[i] for i in range(images) for _ in range(rounds)],
         "question": [questions[i] for i in dialogs.question.ravel()],
-        "options": pa.FixedSizeListArray.from_arrays(one[dialogs.options].ravel(), dialogs.options.shape[2]),
+        "options": pa.FixedSizeListArray.from_arrays(merged[dialogs.options].ravel(), dialogs.options.shape[2]),
         "truth": dialogs.truth.ravel().astype(np.int32),
     }
     if dialogs.relevance is not None:
@@ -62,8 +62,8 @@ def write_prepared_dialogs(dialogs: Dialogs, vocabulary: Vocabulary, lengths: Di
             columns[name] = values.ravel().tolist()
     if dialogs.right is not None:
         columns["right"] = [json.dumps(dialogs.right[i, r]) for i in range(images) for r in range(rounds)]
-    held = pa.table({"tokens": pa.array(list(answers), pa.list_(pa.int32())), "text": texts})
-    for name, table in ((ANSWERS, held), (ROUNDS, pa.table(columns))):
+    answer_table = pa.table({"tokens": pa.array(list(answers), pa.list_(pa.int32())), "text": texts})
+    for name, table in ((ANSWERS, answer_table), (ROUNDS, pa.table(columns))):
         with atomic_path(out / name) as path:
             pq.write_table(table, path, compression="zstd")
 
@@ -111,7 +111,7 @@ class PreparedDialogs:
         return self.questions.shape[1]
 
     @cached_property
-    def said(self) -> np.ndarray:
+    def human_answers(self) -> np.ndarray:
         """Return (M, R) int32: the human answers, as rows of `answers`."""
         return np.take_along_axis(self.options, self.truth[..., None].astype(np.int64), 2)[..., 0]
 
@@ -121,7 +121,7 @@ class PreparedDialogs:
         Item r is new in round r, so the history of round r is the items 0 … r.
         """
         # the last pair is never history
-        both = np.concatenate([self.questions[images], self.answers[self.said[images]]], 2)[:, :-1]
+        both = np.concatenate([self.questions[images], self.answers[self.human_answers[images]]], 2)[:, :-1]
         order = np.argsort(both == 0, 2, kind="stable")  # words first, then padding
         both = np.take_along_axis(both, order, 2)
         width = max(both.shape[2], self.captions.shape[1])
@@ -143,5 +143,5 @@ class PreparedDialogs:
 
     def right(self) -> list[dict[str, float]] | None:
         """Return (M·R,) mappings from answer to relevance, 0 for absent answers; None where it is not annotated."""
-        found = self.column("right")
-        return None if found is None else [json.loads(text) for text in found.ravel()]
+        texts = self.column("right")
+        return None if texts is None else [json.loads(text) for text in texts.ravel()]

@@ -99,21 +99,21 @@ def relevance(scene: Scene, question: SceneQuestion) -> dict[str, float]:
     if question.kind in GUESSES:
         guesses = {_own(text, person): GUESSED for text in GUESSES[question.kind] for person in WORDINGS}
         return guesses | dict.fromkeys(HEDGES, 1.0)
-    found = dict.fromkeys(HEDGES, HEDGED)
+    relevances = dict.fromkeys(HEDGES, HEDGED)
     for digits, grey in product((False, True), repeat=2):
-        meant = true_answers(scene, question, digits, grey)
+        answers = true_answers(scene, question, digits, grey)
         for person in WORDINGS:
-            found |= {text: 1.0 for text, _ in replies(meant, person)}
-    return found
+            relevances |= {text: 1.0 for text, _ in replies(answers, person)}
+    return relevances
 
 
-def replies(meant: TrueAnswers, person: AnswererStyle) -> Weighted:
-    """Return all wordings of `meant` in the style of `person`, with weights."""
+def replies(answers: TrueAnswers, person: AnswererStyle) -> Weighted:
+    """Return all wordings of `answers` in the style of `person`, with weights."""
     short, longer, whole = STYLES[person.style]
-    head = _own(meant.short, person)
-    after = [f"{head} {text}" if meant.short in ("yes", "no") else text for text in meant.longer]
-    found = [(head, short)] + [(text, longer / len(after)) for text in after]
-    return found + [(text, whole / len(meant.whole)) for text in meant.whole]
+    head = _own(answers.short, person)
+    after = [f"{head} {text}" if answers.short in ("yes", "no") else text for text in answers.longer]
+    wordings = [(head, short)] + [(text, longer / len(after)) for text in after]
+    return wordings + [(text, whole / len(answers.whole)) for text in answers.whole]
 
 
 def _own(text: str, person: AnswererStyle) -> str:

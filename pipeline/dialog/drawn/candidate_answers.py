@@ -55,22 +55,22 @@ class CandidatePool:
 
     def _plausible(self, question: str) -> list[str]:
         """Return the answers to the most similar questions with repetition, twice as many as are needed."""
-        vector, found = self._vector(question), []
+        vector, answers = self._vector(question), []
         for i in np.argsort(self._norms - 2 * self._vectors @ vector, kind="stable"):
-            found += self._answers[self._texts[i]]
-            if len(found) >= 2 * SIMILAR:
+            answers += self._answers[self._texts[i]]
+            if len(answers) >= 2 * SIMILAR:
                 break
-        return found[: 2 * SIMILAR]
+        return answers[: 2 * SIMILAR]
 
     def _vector(self, question: str) -> np.ndarray:
         """Return the idf of the question's words, the first ones by position.
 
         Similar questions begin alike (Das et al. 2017).
         """
-        found = np.zeros((BEGINNING + 1, len(self._place)), np.float32)
+        weights = np.zeros((BEGINNING + 1, len(self._place)), np.float32)
         words = question.split()
         for n, word in enumerate(words):
             if (place := self._place.get(word)) is not None:
                 share = 1 if n < BEGINNING else 1 / (len(words) - BEGINNING)
-                found[min(n, BEGINNING), place] += self._rarity[place] * share
-        return found.ravel()
+                weights[min(n, BEGINNING), place] += self._rarity[place] * share
+        return weights.ravel()

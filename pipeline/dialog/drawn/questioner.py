@@ -36,7 +36,7 @@ from pipeline.worlds.scenes.scene_world import CATEGORIES, SETTINGS
 ROUNDS = 10
 STREAM = 11  # random stream; drawing and captions have their own
 ABOUT_A_THING = 0.68  # share of questions about a thing, once one has been named
-TOLD = {
+ATTRIBUTE_OF = {
     "colour": "colour",
     "is_colour": "colour",
     "pose": "pose",
@@ -85,7 +85,7 @@ class DialogState:
         self.scene, self.rng = scene, rng
         named = [thing for claim in caption.claims for thing in (claim.of, claim.to) if thing >= 0]
         self.known = list(dict.fromkeys(named))  # things that have been named
-        self.told = {(claim.what, claim.of) for claim in caption.claims}  # attributes of things
+        self.stated = {(claim.what, claim.of) for claim in caption.claims}  # attributes of things
         self.asked: set[tuple[str, int, str]] = set()
         if any(claim.what in ("weather", "light") for claim in caption.claims):
             self.asked |= {("weather", -1, ""), ("light", -1, "")}
@@ -115,13 +115,13 @@ class DialogState:
         things, words = self.scene.things, set(answer.split())
         if question.of >= 0:
             self.focus = question.of
-            self.told.add((TOLD.get(question.kind, question.kind), question.of))
+            self.stated.add((ATTRIBUTE_OF.get(question.kind, question.kind), question.of))
         named = [i for i, thing in enumerate(things) if i not in self.known and noun(thing) in words]
         if question.kind == "exist" and words & {"yes", "yeah", "yep", "there", "see"}:
             named = [i for i, thing in enumerate(things) if thing.category == question.asked]
         for i in named:
             self._learn(i)
-            self.told |= {("colour", i)} if things[i].colour in words else set()
+            self.stated |= {("colour", i)} if things[i].colour in words else set()
         if question.kind == "exist_kind" and not named and words & {"yes", "yeah", "yep"}:
             there = [i for i, thing in enumerate(things) if thing in of_kind(self.scene, question.asked)]
             self.vague = next((i for i in there if i not in self.known), -1)
@@ -150,7 +150,8 @@ class DialogState:
         return self._of_scene(pick(rng, tuple(OF_THE_SCENE), tuple(OF_THE_SCENE.values())))
 
     def _again(self, last: SceneQuestion) -> SceneQuestion | None:
-        others = [i for i in self.known if i != last.of and (TOLD.get(last.kind, last.kind), i) not in self.told]
+        attribute = ATTRIBUTE_OF.get(last.kind, last.kind)
+        others = [i for i in self.known if i != last.of and (attribute, i) not in self.stated]
         if not others or not self._fits(others[0], last.kind):
             return None
         texts = OTHER if len(self.known) == 2 and self.rng.random() < 0.4 else AGAIN
@@ -170,7 +171,7 @@ class DialogState:
     def _of_thing(self, i: int, kind: str) -> SceneQuestion | None:
         rng, thing = self.rng, self.scene.things[i]
         category = CATEGORIES[thing.category]
-        if (TOLD.get(kind, kind), i) in self.told or not self._fits(i, kind):
+        if (ATTRIBUTE_OF.get(kind, kind), i) in self.stated or not self._fits(i, kind):
             return None
         asked = ""
         if kind == "blind":

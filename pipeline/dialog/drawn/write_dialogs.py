@@ -33,7 +33,7 @@ def write_scene_dialogs(
     answer, 0 for other texts.
     """
     others = CandidatePool(_about(seed, ELSEWHERE + i)[1] for i in range(0, 8 * OTHERS, 8))
-    found, texts = {"dialogs": 0}, (set[str](), set[str]())
+    counts, texts = {"dialogs": 0}, (set[str](), set[str]())
     for split in ("train", "val", "test"):
         numbers = [i for i, at in enumerate(splits) if at == split]
         questions, answers = DistinctTexts[str](), DistinctTexts[str]()
@@ -41,10 +41,10 @@ def write_scene_dialogs(
         for i in numbers:
             scene, described = drawn[i]
             caption, rounds = _about(seed, i, scene, described)
-            rng, said = stream(seed, i, CHOICE), []
+            rng, written = stream(seed, i, CHOICE), []
             for number, (question, answer) in enumerate(rounds, start=1):
                 options, truth = others.candidates(question.text, answer, rng)
-                said.append(
+                written.append(
                     {
                         "question": questions.number(question.text),
                         "answer": answers.number(answer),
@@ -57,14 +57,14 @@ def write_scene_dialogs(
                 right = relevance(scene, question)
                 scores = [right.get(text, 0.0) for text in options]
                 relevant.append({"image_id": i, "round_id": number, "gt_relevance": scores, "answers": right})
-            dialogs.append({"image_id": i, "caption": caption, "dialog": said})
-        held = {"questions": questions.texts, "answers": answers.texts, "dialogs": dialogs}
-        _write(root / DIALOGS.format(split), {"version": "0.9", "split": split, "data": held})
+            dialogs.append({"image_id": i, "caption": caption, "dialog": written})
+        data = {"questions": questions.texts, "answers": answers.texts, "dialogs": dialogs}
+        _write(root / DIALOGS.format(split), {"version": "0.9", "split": split, "data": data})
         _write(root / RELEVANCE.format(split), relevant)
-        found["dialogs"] += len(dialogs)
-        for seen, now in zip(texts, (questions, answers), strict=True):
-            seen.update(now.texts)
-    return found | {"questions": len(texts[0]), "answers": len(texts[1])}
+        counts["dialogs"] += len(dialogs)
+        for distinct, numbered in zip(texts, (questions, answers), strict=True):
+            distinct.update(numbered.texts)
+    return counts | {"questions": len(texts[0]), "answers": len(texts[1])}
 
 
 def _about(

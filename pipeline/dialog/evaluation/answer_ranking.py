@@ -23,7 +23,7 @@ def candidate_likelihoods(speaker: Decoder, batch: Batch) -> Tensor:
     """Return log p (N, O) of every candidate, EOS included, without dropout."""
     asked = questions_of(batch)
     speaker.eval()
-    seen, many, found = speaker.encode_image(batch), asked.options.shape[1], []
+    encoded, many, log_probs = speaker.encode_image(batch), asked.options.shape[1], []
     each = max(1, TOGETHER // many)
     for first in range(0, len(batch), each):
         rows = torch.arange(first, min(first + each, len(batch)), device=batch.device)
@@ -31,10 +31,10 @@ def candidate_likelihoods(speaker: Decoder, batch: Batch) -> Tensor:
         options, place = _different(asked.options[rows])
         owners = rows[options[:, 0]]
         some = replace(batch, images=batch.images[owners], captions=asked.answers[options[:, 1]])
-        message = teacher_force(speaker, some, seen=seen[owners])
+        message = teacher_force(speaker, some, encoded=encoded[owners])
         assert message.log_probs is not None
-        found.append(message.log_probs.sum(1)[place])
-    return torch.cat(found)
+        log_probs.append(message.log_probs.sum(1)[place])
+    return torch.cat(log_probs)
 
 
 @torch.no_grad()
@@ -66,12 +66,12 @@ class RankingValidation:
     device: torch.device
 
     def __call__(self) -> dict[str, float]:
-        found = []
+        ranks = []
         for batch in (batch.to(self.device) for batch in self.batches()):
             if self.speaker is not None:
                 scores = candidate_likelihoods(self.speaker, batch)
             else:
                 assert isinstance(self.listener, Discriminator)
                 scores = discriminator_scores(self.listener, batch)
-            found.append(candidate_ranks(scores, questions_of(batch).truth))
-        return ranking_summary(torch.cat(found))
+            ranks.append(candidate_ranks(scores, questions_of(batch).truth))
+        return ranking_summary(torch.cat(ranks))

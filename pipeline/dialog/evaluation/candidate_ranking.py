@@ -39,11 +39,11 @@ def ndcg(scores: Tensor, relevance: Tensor) -> Tensor:
     return torch.where(known & (best > 0), gained / best, torch.nan)
 
 
-def ranking_summary(found: Tensor, gained: Tensor | None = None) -> dict[str, float]:
-    """Return MRR, R@1, @5, @10 (in %) and mean rank of the ranks `found` (N,), and NDCG of `gained` (N,) if known."""
-    numbers = {"MRR": float((1 / found.double()).mean())}
-    numbers |= {f"R@{k}": float(100 * (found <= k).double().mean()) for k in (1, 5, 10)}
-    numbers["mean_rank"] = float(found.double().mean())
-    if gained is not None and not gained.isnan().all():
-        numbers["NDCG"] = float(gained.double().nanmean())
+def ranking_summary(ranks: Tensor, gains: Tensor | None = None) -> dict[str, float]:
+    """Return MRR, R@1, @5, @10 (in %) and mean rank of the ranks `ranks` (N,), and NDCG of `gains` (N,) if known."""
+    numbers = {"MRR": float((1 / ranks.double()).mean())}
+    numbers |= {f"R@{k}": float(100 * (ranks <= k).double().mean()) for k in (1, 5, 10)}
+    numbers["mean_rank"] = float(ranks.double().mean())
+    if gains is not None and not gains.isnan().all():
+        numbers["NDCG"] = float(gains.double().nanmean())
     return numbers

@@ -52,24 +52,24 @@ class DialogEvaluation:
     def split(self, speaker: Decoder, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
         """Return the results of `split` for metrics.json, and the columns of captions.parquet, one row per round."""
         dialogs, rows = PreparedDialogs.load(self.prepared.folder), self.prepared.rows(split)
-        known = {name: who.to(self.device) for name, who in self.beside.items() if not isinstance(who, str)}
-        listening = {name: judge.to(self.device) for name, judge in self.judges.items()} | known
+        known = {name: ranker.to(self.device) for name, ranker in self.beside.items() if not isinstance(ranker, str)}
+        discriminators = {name: judge.to(self.device) for name, judge in self.judges.items()} | known
 
         def batches() -> Iterable[Batch]:
             return (batch.to(self.device) for batch in all_rounds(self.prepared, dialogs, self.store, rows, AT_ONCE))
 
         unk = self.prepared.vocabulary.unk
-        said = generate_captions(speaker, batches(), Beam(self.beam), self.device, unk).tokens[:, 0]
+        answers = generate_captions(speaker, batches(), Beam(self.beam), self.device, unk).tokens[:, 0]
         parts: dict[str, list[Tensor]] = {}
         for number, batch in enumerate(batches()):
-            here = said[number * AT_ONCE * dialogs.rounds :][: len(batch)].to(self.device)
-            for name, part in self._scores(speaker, batch, here, listening):
+            generated = answers[number * AT_ONCE * dialogs.rounds :][: len(batch)].to(self.device)
+            for name, part in self._scores(speaker, batch, generated, discriminators):
                 parts.setdefault(name, []).append(part.cpu())
         scores = {name: torch.cat(several) for name, several in parts.items()}
         train = self.prepared.rows("train")
-        for name, who in self.beside.items():
-            if isinstance(who, str):
-                scores[f"rank_{name}"] = torch.from_numpy(prior_scores(who, dialogs, train, rows))
+        for name, ranker in self.beside.items():
+            if isinstance(ranker, str):
+                scores[f"rank_{name}"] = torch.from_numpy(prior_scores(ranker, dialogs, train, rows))
         truth = torch.from_numpy(dialogs.truth[rows].astype(np.int64)).flatten()
         relevance = None if dialogs.relevance is None else torch.from_numpy(dialogs.relevance[rows]).flatten(0, 1)
         columns: dict[str, list[Any]] = {}
@@ -82,27 +82,30 @@ class DialogEvaluation:
                 columns["ndcg"] = gained.tolist()
             return {"ranking": ranking_summary(places, gained), **self._by(dialogs, rows, places)}
 
-        found: dict[str, Any] = {"images": len(rows), **ranked("rank")}
-        found["ranking_per_word"] = ranking_summary(candidate_ranks(scores["words"], truth))
-        found["judges"] = {name: ranked(f"rank_{name}") | _told_apart(scores[f"gain_{name}"]) for name in self.judges}
-        found["beside"] = {name: ranked(f"rank_{name}") for name in self.beside}
+        results: dict[str, Any] = {"images": len(rows), **ranked("rank")}
+        results["ranking_per_word"] = ranking_summary(candidate_ranks(scores["words"], truth))
+        results["judges"] = {
+            name: ranked(f"rank_{name}") | _human_preferred(scores[f"gain_{name}"]) for name in self.judges
+        }
+        results["beside"] = {name: ranked(f"rank_{name}") for name in self.beside}
         for name in ("history", "regions"):
             columns |= {f"{name}_shares": scores[name].numpy().round(3).tolist()} if name in scores else {}
         best = scores["rank"].topk(min(BEST, scores["rank"].shape[1])).indices.numpy()
         offered = np.take_along_axis(dialogs.options[rows].reshape(len(truth), -1), best, 1)
         columns["best"] = [[dialogs.texts[i] for i in row] for row in offered.tolist()]
-        human = dialogs.answers[dialogs.said[rows]].reshape(len(truth), -1)
-        texts = {who: self._texts(tokens) for who, tokens in (("answer", said.numpy()), ("human", human))}
+        human = dialogs.answers[dialogs.human_answers[rows]].reshape(len(truth), -1)
+        texts = {source: self._texts(tokens) for source, tokens in (("answer", answers.numpy()), ("human", human))}
         right = dialogs.right()
-        for who, tokens, name in (("answer", said, "answers"), ("human", torch.from_numpy(human), "human_answers")):
-            found[name] = caption_diversity(texts[who], tokens.tolist(), unk)
+        for source, tokens, name in (("answer", answers.numpy(), "answers"), ("human", human, "human_answers")):
+            results[name] = caption_diversity(texts[source], tokens.tolist(), unk)
             if right is not None:
                 first = [right[i] for i in (rows[:, None] * dialogs.rounds + np.arange(dialogs.rounds)).ravel()]
-                worth = [known.get(text, 0.0) for known, text in zip(first, texts[who], strict=True)]
-                found[name] |= {"true": float(np.mean(np.equal(worth, 1.0))), "relevance": float(np.mean(worth))}
-                columns |= {f"relevance_{who}": worth}
+                relevances = [known.get(text, 0.0) for known, text in zip(first, texts[source], strict=True)]
+                true, mean = np.mean(np.equal(relevances, 1.0)), np.mean(relevances)
+                results[name] |= {"true": float(true), "relevance": float(mean)}
+                columns |= {f"relevance_{source}": relevances}
         repeated = np.repeat(rows, dialogs.rounds)
-        return found, {
+        return results, {
             "split": [split] * len(repeated),
             "image": repeated.tolist(),
             "id": self.prepared.ids.take(repeated).to_pylist(),
@@ -130,9 +133,9 @@ class DialogEvaluation:
         }
         return "|".join(f"{name}={value}" for name, value in parts.items())
 
-    def _by(self, dialogs: PreparedDialogs, rows: np.ndarray, found: Tensor) -> dict[str, dict[str, float]]:
+    def _by(self, dialogs: PreparedDialogs, rows: np.ndarray, ranks: Tensor) -> dict[str, dict[str, float]]:
         """Return MRR by question kind (`kinds`) and by form of reference (`refers`), if the annotations have them."""
-        numbers, by = (1 / found.double()).numpy(), {}
+        numbers, by = (1 / ranks.double()).numpy(), {}
         for name, column in (("kinds", "kind"), ("refers", "refers")):
             values = dialogs.column(column)
             if values is not None:
@@ -142,21 +145,21 @@ class DialogEvaluation:
 
     @torch.no_grad()
     def _scores(
-        self, speaker: Decoder, batch: Batch, said: Tensor, listening: Mapping[str, Discriminator]
+        self, speaker: Decoder, batch: Batch, answers: Tensor, discriminators: Mapping[str, Discriminator]
     ) -> Iterator[tuple[str, Tensor]]:
         """Yield named scores of a batch: candidates' (N, O), attention shares (N, …) and judges' gains (N,).
 
-        A judge's gain is its score of the human answer minus its score of the generated answer `said`; NaN where both
-        are the same.
+        A judge's gain is its score of the human answer minus its score of the generated answer (`answers`); NaN where
+        both are the same.
         """
-        asked, own = questions_of(batch), candidate_likelihoods(speaker, batch)
+        questions, own = questions_of(batch), candidate_likelihoods(speaker, batch)
         yield "rank", own
-        yield "words", own / caption_mask(asked.answers).sum(1)[asked.options]
+        yield "words", own / caption_mask(questions.answers).sum(1)[questions.options]
         if isinstance(speaker, DialogDecoder) and (shares := speaker.encoder.attention_shares(batch, speaker.word)):
             yield from zip(("history", "regions"), shares, strict=True)
-        message = Message(said, caption_mask(said), torch.arange(len(said), device=self.device), 1)
+        message = Message(answers, caption_mask(answers), torch.arange(len(answers), device=self.device), 1)
         same = is_human(message, batch)
-        for name, judge in listening.items():
+        for name, judge in discriminators.items():
             yield f"rank_{name}", discriminator_scores(judge, batch)
             if name in self.judges:
                 gain = (
@@ -168,10 +171,10 @@ class DialogEvaluation:
         return [self.prepared.vocabulary.decode(row) for row in tokens.tolist()]
 
 
-def _told_apart(gains: Tensor) -> dict[str, float]:
+def _human_preferred(gains: Tensor) -> dict[str, float]:
     """Return the percentage of rounds in which a judge scores the human answer above the generated one.
 
     Rounds in which both answers are the same are left out; no other round: an empty mapping.
     """
-    other = gains[~gains.isnan()]
-    return {"told_apart": float(100 * (other > 0).double().mean())} if len(other) else {}
+    different = gains[~gains.isnan()]
+    return {"human_preferred": float(100 * (different > 0).double().mean())} if len(different) else {}

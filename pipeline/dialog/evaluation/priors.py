@@ -21,14 +21,14 @@ def prior_scores(name: str, dialogs: PreparedDialogs, train: np.ndarray, rows: n
     options = dialogs.options[rows].reshape(-1, dialogs.options.shape[2])
     if name == CHANCE:
         return np.random.Generator(np.random.Philox(key=[0, len(rows)])).random(options.shape)
-    said = dialogs.said[train].ravel()
-    counts = np.bincount(said, minlength=len(dialogs.answers)).astype(np.float64)
+    human = dialogs.human_answers[train].ravel()
+    counts = np.bincount(human, minlength=len(dialogs.answers)).astype(np.float64)
     if name == PRIOR:
         return counts[options]
 
     def texts(images: np.ndarray) -> list[bytes]:
         return [tokens.tobytes() for tokens in dialogs.questions[images].reshape(-1, dialogs.questions.shape[2])]
 
-    given = Counter(zip(texts(train), said.tolist(), strict=True))
+    given = Counter(zip(texts(train), human.tolist(), strict=True))
     own = [[given[asked, at] for at in offered.tolist()] for asked, offered in zip(texts(rows), options, strict=True)]
     return np.array(own) + counts[options] / (counts.sum() + 1)

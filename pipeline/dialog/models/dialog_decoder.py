@@ -24,22 +24,22 @@ class DialogDecoder(WrappedDecoder):
         self.encoder, self.inner = encoder, inner
 
     def encode_image(self, batch: Batch) -> Tensor:
-        return self.inner.encode_image(_told(batch, self.encoder(batch, self.word)))
+        return self.inner.encode_image(_with_encoding(batch, self.encoder(batch, self.word)))
 
-    def begin(self, batch: Batch, seen: Tensor, drop: RolloutDropout, width: int) -> State:
-        return self.inner.begin(_told(batch, seen), seen, drop, width)
+    def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> State:
+        return self.inner.begin(_with_encoding(batch, encoded), encoded, drop, width)
 
-    def step(self, heard: Tensor, state: State) -> tuple[Tensor, State]:
-        return self.inner.step(heard, state)
+    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        return self.inner.step(inputs, state)
 
     def select(self, state: State, rows: Tensor, same_images: bool = False) -> State:
         return self.inner.select(state, rows, same_images)
 
-    def teacher_force(self, batch: Batch, seen: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
-        return self.inner.teacher_force(_told(batch, seen), seen, drop)
+    def teacher_force(self, batch: Batch, encoded: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
+        return self.inner.teacher_force(_with_encoding(batch, encoded), encoded, drop)
 
 
-def _told(batch: Batch, regions: Tensor) -> Batch:
+def _with_encoding(batch: Batch, regions: Tensor) -> Batch:
     """Return `batch` with the encoding in place of its regions."""
     there = torch.ones(regions.shape[:2], dtype=torch.bool, device=regions.device)
     return replace(batch, regions=regions, region_mask=there)

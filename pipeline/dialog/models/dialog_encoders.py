@@ -57,8 +57,8 @@ class DialogEncoder(nn.Module, ABC):
         asked = questions_of(batch)
         drop = RolloutDropout(self.dropout if self.training else 0.0, BatchRandom(batch, None))
         h, c = last_lstm_states(self.question, drop(word(asked.questions)), asked.questions)
-        told = self.fuse(batch, asked, h, word, drop)
-        encoding = torch.tanh(self.fusion(drop(torch.cat([h, *told], -1))))
+        parts = self.fuse(batch, asked, h, word, drop)
+        encoding = torch.tanh(self.fusion(drop(torch.cat([h, *parts], -1))))
         return torch.stack([encoding, h, c], 1)
 
     @abstractmethod
@@ -156,9 +156,9 @@ class LateFusion(DialogEncoder):
         history, image = torch.zeros_like(question), torch.zeros_like(question)
         if self.history:
             dialogs, many, length = asked.history.shape
-            said = asked.history.unsqueeze(1).expand(-1, many, -1, -1)
-            before = torch.ones(many, many, dtype=torch.bool, device=said.device).tril().view(1, many, many, 1)
-            tokens = (said * before).reshape(dialogs * many, many * length)
+            history_tokens = asked.history.unsqueeze(1).expand(-1, many, -1, -1)
+            before = torch.ones(many, many, dtype=torch.bool, device=history_tokens.device).tril()
+            tokens = (history_tokens * before.view(1, many, many, 1)).reshape(dialogs * many, many * length)
             order = (tokens == 0).to(torch.uint8).sort(dim=1, stable=True).indices  # words first
             tokens = tokens.gather(1, order)
             tokens = tokens[:, : max(1, int((tokens > 0).sum(1).max()))]
@@ -201,9 +201,9 @@ def mean_regions(regions: Tensor, mask: Tensor) -> Tensor:
     return (regions * there).sum(1) / there.sum(1)
 
 
-def last_lstm_states(lstm: nn.LSTM, heard: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Return hidden and cell states (n, H) after the unpadded `tokens` (n, T) with embeddings `heard` (n, T, E)."""
+def last_lstm_states(lstm: nn.LSTM, embedded: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Return hidden and cell states (n, H) after the unpadded `tokens` (n, T) with embeddings `embedded` (n, T, E)."""
     lengths = (tokens > 0).sum(1).clamp(min=1).cpu()
-    packed = pack_padded_sequence(heard, lengths, batch_first=True, enforce_sorted=False)
+    packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
     _, (h, c) = lstm(packed)
     return h[0], c[0]

@@ -31,7 +31,7 @@ class DialogLstm(LstmDecoder):
     def encode_image(self, batch: Batch) -> Tensor:
         return batch.regions
 
-    def begin(self, batch: Batch, seen: Tensor, drop: RolloutDropout, width: int) -> LstmState:
-        encoding, h, c = seen.unbind(1)
+    def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> LstmState:
+        encoding, h, c = encoded.unbind(1)
         h, c = self._step(self.region(encoding), h, c)
         return self._start(h, c, drop, width)

@@ -63,16 +63,16 @@ class Discriminator(nn.Module):
         if message.relaxed is not None:
             words = message.relaxed.embed(words, table.mixture, table.straight_through)
         words = self.drop(words.view(*tokens.shape, -1))
-        heard = message.mask if self.hears_end else message.mask & (tokens > 0)
-        lengths = heard.sum(1)
+        mask = message.mask if self.hears_end else message.mask & (tokens > 0)
+        lengths = mask.sum(1)
         packed = pack_padded_sequence(words, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
         states, (last, _) = self.lstm(packed)
-        found = last[0]
+        encodings = last[0]
         if self.inner is not None and self.weight is not None:
             padded, _ = pad_packed_sequence(states, batch_first=True)
             scores = self.weight(self.drop(torch.tanh(self.inner(padded)))).squeeze(-1)
             there = torch.arange(padded.shape[1], device=tokens.device) < lengths.clamp(min=1).unsqueeze(1)
             shares = scores.masked_fill(~there, -torch.inf).softmax(-1)
-            found = (shares.unsqueeze(1) @ padded).squeeze(1)
-        found = found * (lengths > 0).unsqueeze(1)
-        return torch.tanh(self.outer(self.drop(found)))
+            encodings = (shares.unsqueeze(1) @ padded).squeeze(1)
+        encodings = encodings * (lengths > 0).unsqueeze(1)
+        return torch.tanh(self.outer(self.drop(encodings)))

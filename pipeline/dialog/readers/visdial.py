@@ -78,7 +78,7 @@ class _Reader:
         self.questions, self.answers = DistinctTexts[Words](), DistinctTexts[Words]()
         # questions, options, truth of each dialog
         self.rounds: list[tuple[list[int], list[np.ndarray], list[int]]] = []
-        self.said: list[list[tuple[str, str]]] = []  # kind and refers of each round
+        self.annotations: list[list[tuple[str, str]]] = []  # kind and refers of each round
         self.relevance: dict[tuple[int, int], list[float]] = {}
         self.right: dict[tuple[int, int], dict[str, float]] = {}
         self._seen = UniqueNames("image")
@@ -114,23 +114,23 @@ class _Reader:
         self._seen.add(image, place)
         self._fits("rounds", len(rounds), place)
         asked, offered, truth = [], [], []
-        for number, said in enumerate(rounds, start=1):
+        for number, entry in enumerate(rounds, start=1):
             here = replace(place, round=number)
-            options, at = np.array(said["answer_options"], np.int64), said["gt_index"]
+            options, at = np.array(entry["answer_options"], np.int64), entry["gt_index"]
             self._fits("options", len(options), here)
-            if not 0 <= at < len(options) or options[at] != said["answer"]:
+            if not 0 <= at < len(options) or options[at] != entry["answer"]:
                 there = f"`gt_index` {at} is none of the {len(options)} options"
                 other = f"option {at} is answer {options[at]}" if 0 <= at < len(options) else there
-                here.fail(f"{other}, but the human answer is {said['answer']}")
+                here.fail(f"{other}, but the human answer is {entry['answer']}")
             if options.min() < 0 or options.max() >= len(answer_of):
                 here.fail(f"option {show_json(int(options.max()))} is none of the {len(answer_of)} answers")
-            asked.append(int(question_of[said["question"]]))
+            asked.append(int(question_of[entry["question"]]))
             offered.append(answer_of[options])
             truth.append(at)
         self.images.append(image)
         self.captions.append(make_caption(dialog["caption"], None, place).words)
         self.rounds.append((asked, offered, truth))
-        self.said.append([(said.get("kind", ""), said.get("refers", "")) for said in rounds])
+        self.annotations.append([(entry.get("kind", ""), entry.get("refers", "")) for entry in rounds])
 
     def _fits(self, what: str, number: int, place: _Dialog) -> None:
         wanted = getattr(self.expected, what)
@@ -168,8 +168,8 @@ class _Reader:
             relevance = np.full(options.shape, np.nan, np.float32)
             for at, scores in self.relevance.items():
                 relevance[at] = scores
-        said = np.array(self.said)
-        known = bool(said.size) and bool((said != "").any())
+        annotated = np.array(self.annotations)
+        has_kinds = bool(annotated.size) and bool((annotated != "").any())
         every = {(i, r): self.right.get((i, r), {}) for i in range(len(options)) for r in range(options.shape[1])}
         return Dialogs(
             captions=tuple(self.captions),
@@ -179,8 +179,8 @@ class _Reader:
             options=options,
             truth=np.array([truth for _, _, truth in self.rounds], np.int32),
             relevance=relevance,
-            kinds=said[..., 0] if known else None,
-            refers=said[..., 1] if known else None,
+            kinds=annotated[..., 0] if has_kinds else None,
+            refers=annotated[..., 1] if has_kinds else None,
             right=every if self.right else None,
         )
 

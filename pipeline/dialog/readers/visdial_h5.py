@@ -68,10 +68,10 @@ def read_visdial_h5(data: Path, params: Path, expected: ExpectedDialog) -> Corpu
         if held_out <= 0:
             raise UserError(f"{data}: {len(read.images)} dialogs of train are too few to hold out {HELD_OUT}")
         for i, (image, row) in enumerate(zip(read.images, read.captions, strict=True)):
-            said = tuple(spelled[row[row > 0]])
-            captions.append(said)
+            words = tuple(spelled[row[row > 0]])
+            captions.append(words)
             split = SPLIT_OF[name] if i < held_out else "val"
-            images.append(CorpusImage(image, "", split, (AnnotatedCaption(" ".join(said), said),)))
+            images.append(CorpusImage(image, "", split, (AnnotatedCaption(" ".join(words), words),)))
         asked.append(questions.numbers(read.questions))
         offered.append(answers.numbers(read.listed)[read.options])
         truth.append(read.truth)
@@ -197,15 +197,15 @@ class _Different:
         if tokens.size and (tokens.min() < 0 or tokens.max() > self._known):
             raise UserError(f"{self._path}: holds an id outside 0 … {self._known}, the words of itow")
         flat = _left(tokens).reshape(-1, tokens.shape[-1])
-        found = np.empty(len(flat), np.int32)
+        indices = np.empty(len(flat), np.int32)
         for i, row in enumerate(flat):
             words = row[row > 0]
             key = words.tobytes()
             if key not in self._numbers:
                 self._numbers[key] = len(self._texts)
                 self._texts.append(tuple(self._spelled[words]))
-            found[i] = self._numbers[key]
-        return found.reshape(tokens.shape[:-1])
+            indices[i] = self._numbers[key]
+        return indices.reshape(tokens.shape[:-1])
 
     @property
     def words(self) -> tuple[Words, ...]:

@@ -57,10 +57,10 @@ class ShownRound:
     number: int
     question: str
     human: str
-    said: list[SystemAnswer]
+    answers: list[SystemAnswer]
     ranks: list[tuple[str, int]]
     best: list[str]
-    looked: AttentionMap | None
+    attention: AttentionMap | None
 
 
 @dataclass(frozen=True)
@@ -128,11 +128,11 @@ def _shown(points: Sequence[Point], of: str, images_root: Path | None, settings:
     chosen = sorted(draw.choice(images, size=min(settings.images, len(images)), replace=False).tolist())
     columns = ["id", "file", "caption", "question", "human", "answer", "relevance_answer", "rank", "best"]
     columns += ["history_shares", "regions_shares", *(f"{RANK}{name}" for name in judged)]
-    said: dict[str, dict[tuple[int, int], Row]] = {}
+    rows_of: dict[str, dict[tuple[int, int], Row]] = {}
     for point in points:
         rows = _rows(point.runs[0], ["image", "round", *columns], chosen)
-        said[point.method] = {(row["image"], row["round"]): row for row in rows}
-    return [_dialog(image, said, of, judged, images_root) for image in chosen]
+        rows_of[point.method] = {(row["image"], row["round"]): row for row in rows}
+    return [_dialog(image, rows_of, of, judged, images_root) for image in chosen]
 
 
 def _judged(points: Sequence[Point]) -> list[str]:
@@ -150,16 +150,16 @@ def _rows(run: Run, columns: Sequence[str], images: Sequence[int] | None = None)
 
 
 def _dialog(
-    image: int, said: Mapping[str, Mapping[tuple[int, int], Row]], of: str, judged: Iterable[str], root: Path | None
+    image: int, rows_of: Mapping[str, Mapping[tuple[int, int], Row]], of: str, judged: Iterable[str], root: Path | None
 ) -> ShownDialog:
     rounds = []
-    for number in sorted(number for at, number in said[of] if at == image):
-        here = {method: rows[image, number] for method, rows in said.items()}
+    for number in sorted(number for at, number in rows_of[of] if at == image):
+        here = {method: rows[image, number] for method, rows in rows_of.items()}
         ranks = [(name, row[f"{RANK}{name}"]) for name in judged for row in here.values() if row.get(f"{RANK}{name}")]
         one = here[of]
         answers = [SystemAnswer(m, row["answer"], row.get("relevance_answer"), row["rank"]) for m, row in here.items()]
         shown = ShownRound(
-            number, one["question"], one["human"], answers, list(dict(ranks).items()), one["best"], _looked(one)
+            number, one["question"], one["human"], answers, list(dict(ranks).items()), one["best"], _attention(one)
         )
         rounds.append(shown)
     image_ = open_thumbnail(path_inside(root, one["file"]), LONGEST_SIDE) if root and one["file"] else None
@@ -167,7 +167,7 @@ def _dialog(
     return ShownDialog(one["id"], picture, shape, one["caption"], rounds)
 
 
-def _looked(row: Row) -> AttentionMap | None:
+def _attention(row: Row) -> AttentionMap | None:
     """Return the attention of a row; None where the system has none."""
     if row.get("history_shares") is None:
         return None

@@ -16,7 +16,7 @@ from pipeline.analysis.results import Point, Results, Run
 from pipeline.analysis.selection import Choice
 
 MRR = ("ranking", "MRR")  # of candidate answers
-OF_METHODS = ("own", "told_apart")  # judges that differ between methods
+OF_METHODS = ("own", "adapted")  # judges that differ between methods
 SEED = re.compile(r"(.+)_(\d+)")  # d_mle_2 is d_mle with another seed
 
 
@@ -62,7 +62,7 @@ def discriminators(results: Results, choices: Sequence[Choice]) -> dict[str, Ran
     Rankers whose names differ only in a final number are seeds of one ranker. Adversarial discriminators are named
     after their methods.
     """
-    found: dict[str, list[tuple[Run, str]]] = {}
+    seeds_of: dict[str, list[tuple[Run, str]]] = {}
     held: dict[str, tuple[Run, Keys]] = {}
     for run in results.runs:
         for keys in run.numbers:
@@ -71,14 +71,14 @@ def discriminators(results: Results, choices: Sequence[Choice]) -> dict[str, Ran
     for name, (run, place) in held.items():
         numbered = SEED.fullmatch(name)
         base = numbered[1] if numbered and numbered[1] in held else name
-        found.setdefault(base, []).append((_ranking(run, place, base), f"rank_{name}"))
+        seeds_of.setdefault(base, []).append((_ranking(run, place, base), f"rank_{name}"))
     for choice in choices:
         if choice.point and choice.method.startswith("gan"):
             runs = [_ranking(run, ("judges", "own"), adversary(choice.method)) for run in choice.point.runs]
-            found[adversary(choice.method)] = [(run, "rank_own") for run in runs]
+            seeds_of[adversary(choice.method)] = [(run, "rank_own") for run in runs]
     return {
         name: Ranker(name, Point(tuple(run for run, _ in seeds)), tuple(column for _, column in seeds))
-        for name, seeds in found.items()
+        for name, seeds in seeds_of.items()
     }
 
 
@@ -101,11 +101,11 @@ def reciprocal_ranks(run: Run, column: str = "rank") -> np.ndarray | None:
     table = read_rows(run.captions, ["image", "round", column], wanted)
     if not {"image", "round", column} <= set(table.column_names):
         return None
-    images, rounds, found = (np.array(table[name].to_pylist(), float) for name in ("image", "round", column))
-    if not np.isfinite(found).all():
+    images, rounds, ranks = (np.array(table[name].to_pylist(), float) for name in ("image", "round", column))
+    if not np.isfinite(ranks).all():
         return None
     order = np.lexsort((rounds, images))
-    return (1 / found[order]).reshape(-1, int(rounds.max())).mean(1)
+    return (1 / ranks[order]).reshape(-1, int(rounds.max())).mean(1)
 
 
 def mrr_difference(mine: Sequence[np.ndarray | None], theirs: Sequence[np.ndarray | None]) -> MrrDifference | None:

@@ -72,15 +72,15 @@ CLAIMS = (  # the claim, the method expected to be better, the other
 
 def dialog_tables(results: Results, choices: Sequence[Choice], control: str) -> list[Table]:
     """Return the tables of generators, discriminators, claims, question kinds and answers, without empty ones."""
-    speaking, listening = generators(choices), discriminators(results, choices)
-    found = [
-        _generators(results, choices, speaking, control),
-        _discriminators(listening),
-        _claims(speaking | listening),
-        _kinds(choices, listening),
+    speakers, listeners = generators(choices), discriminators(results, choices)
+    tables = [
+        _generators(results, choices, speakers, control),
+        _discriminators(listeners),
+        _claims(speakers | listeners),
+        _kinds(choices, listeners),
         _answers(choices),
     ]
-    return [table for table in found if table.rows]
+    return [table for table in tables if table.rows]
 
 
 def _generators(results: Results, choices: Sequence[Choice], known: Mapping[str, Ranker], control: str) -> Table:
@@ -124,7 +124,7 @@ def _answers(choices: Sequence[Choice]) -> Table:
         metric_column("distinct", ("answers", "distinct_captions"), 3, "Answers of the beam"),
         metric_column("true", ("human_answers", "true"), 3, "Human answers"),
         metric_column("relevance", ("human_answers", "relevance"), 3, "Human answers"),
-        metric_column("accuracy, %", ("judges", "told_apart", "told_apart"), 1, "Retrained discriminator"),
+        metric_column("accuracy, %", ("judges", "adapted", "human_preferred"), 1, "Retrained discriminator"),
         metric_column("MRR", ("ranking_per_word", "MRR"), 4, "Likelihood per word"),
     ]
     return fill_table("answers", "Truth, relevance and diversity of answers", chosen_rows(choices), columns)
@@ -142,10 +142,10 @@ def _kinds(choices: Sequence[Choice], known: Mapping[str, Ranker]) -> Table:
 def _claims(known: Mapping[str, Ranker]) -> Table:
     rows = []
     for claim, better, other in CLAIMS:
-        found = known_difference(known, better, other)
-        if found is not None:
-            seeds = ", ".join(typographic_sign(f"{value:+.4f}") for value in found.by_seed)
-            rows.append([claim, _shown(found), seeds, found.verdict])
+        difference = known_difference(known, better, other)
+        if difference is not None:
+            seeds = ", ".join(typographic_sign(f"{value:+.4f}") for value in difference.by_seed)
+            rows.append([claim, _shown(difference), seeds, difference.verdict])
     columns = [
         TableColumn("Claim", text=True),
         TableColumn("difference in MRR"),
@@ -168,19 +168,19 @@ INTERVALS = (
 KINDS = {"refers": "Referred to by", "kinds": "Asked for"}
 
 
-def _shown(found: MrrDifference | None) -> str:
-    if found is None:
+def _shown(difference: MrrDifference | None) -> str:
+    if difference is None:
         return MISSING
     return (
-        typographic_sign(f"{found.value:+.4f}")
-        + f" [{typographic_sign(f'{found.low:+.4f}')}, {typographic_sign(f'{found.high:+.4f}')}]"
+        typographic_sign(f"{difference.value:+.4f}")
+        + f" [{typographic_sign(f'{difference.low:+.4f}')}, {typographic_sign(f'{difference.high:+.4f}')}]"
     )
 
 
 def _reported(n: int, digits: int) -> TableColumn:
     def show(point: Point) -> str:
-        beside = REPORTED.get(point.method)
-        return format_number(None if beside is None else beside[n], digits)
+        reported = REPORTED.get(point.method)
+        return format_number(None if reported is None else reported[n], digits)
 
     return TableColumn(_label(RANKING[n][0]), BESIDE, show)
 

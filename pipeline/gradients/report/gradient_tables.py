@@ -64,38 +64,38 @@ def read_observatory(path: Path) -> GradientResults:
     """Read the results of estimators; raises UserError for a file that cannot be read."""
     import pandas as pd
 
-    found = read_results_json(path)
-    for row in found["rows"]:
+    content = read_results_json(path)
+    for row in content["rows"]:
         settings = row.pop("settings")
         row |= {key: mean(world[key] for world in row["worlds"]) for key in MEASURED} | settings
         row["words"] = ", ".join([row["name"], *(f"{SYMBOLS[key]} {value:g}" for key, value in settings.items())])
         row["ms"] = 1000 * row.get("seconds", float("nan"))
     columns = ["score", "name", *SYMBOLS, "samples", "exact", "worlds", "seconds", *MEASURED, "words", "ms"]
     return GradientResults(
-        pd.DataFrame(found["rows"], columns=columns), found["effort"], found["margin"], found["large"]
+        pd.DataFrame(content["rows"], columns=columns), content["effort"], content["margin"], content["large"]
     )
 
 
-def observatory_csv(found: GradientResults) -> str:
+def observatory_csv(results: GradientResults) -> str:
     """Return the CSV with a line per estimator, number of samples, score and world, numbers in full."""
     rows = [
         row | {"estimator": row["name"], "world": n, **world}
-        for row in found.rows.to_dict("records")
+        for row in results.rows.to_dict("records")
         for n, world in enumerate(row["worlds"], 1)
     ]
     return as_csv(["score", "estimator", *SYMBOLS, "samples", "exact", "world", *MEASURED, "seconds"], rows)
 
 
-def observatory_tables(found: GradientResults) -> list[Table]:
+def observatory_tables(results: GradientResults) -> list[Table]:
     """Return the accuracy of every estimator and, where ρ was varied, a comparison with PSST's claim."""
-    return [_accuracy_table(found), *([_claim_table(found)] if found.rows["rho"].notna().any() else [])]
+    return [_accuracy_table(results), *([_claim_table(results)] if results.rows["rho"].notna().any() else [])]
 
 
-def _accuracy_table(found: GradientResults) -> Table:
-    rows = found.rows[found.rows["score"] == HINGE]
+def _accuracy_table(results: GradientResults) -> Table:
+    rows = results.rows[results.rows["score"] == HINGE]
     costs = {(row.words, row.samples): row.ms * row.variance for row in rows.itertuples()}
-    samples = found.samples[len(found.samples) // 2]  # a number that every estimator has
-    shown = found.of(samples)
+    samples = results.samples[len(results.samples) // 2]  # a number that every estimator has
+    shown = results.of(samples)
 
     def cost(k: int) -> TableColumn:
         return TableColumn(f"K={k}", "variance × ms", lambda row: format_number(costs.get((row["words"], k)), 0))
@@ -116,11 +116,11 @@ def _accuracy_table(found: GradientResults) -> Table:
         TableColumn("variance", show=lambda row: format_number(row["variance"], 2)),
         TableColumn("ms", show=lambda row: format_number(row["ms"], 1)),
     ]
-    columns += map(cost, found.samples)
+    columns += map(cost, results.samples)
     errors = [row["bias_error"] for row in shown if not row["exact"]]
-    large, effort = found.large, found.effort
+    large, effort = results.large, results.effort
     notes = [
-        f"Score: the hinge with margin {found.margin:g}, over all captions of two images together; means and ranges "
+        f"Score: the hinge with margin {results.margin:g}, over all captions of two images together; means and ranges "
         f"over {effort['worlds']} worlds with pretrained agents. Bias and length (of the mean) are relative to the "
         "true gradient's norm, variance to its square; a shorter mean also has less variance.",
         f"~: sampled, {effort['rounds']} steps, the bias's standard error is {max(errors, default=0.0):.2f} at most; "
@@ -133,8 +133,8 @@ def _accuracy_table(found: GradientResults) -> Table:
     return fill_table("observatory", caption, named, columns, notes, "Estimator")
 
 
-def _claim_table(found: GradientResults) -> Table:
-    along = found.along_rho()
+def _claim_table(results: GradientResults) -> Table:
+    along = results.along_rho()
     rhos = sorted(along["rho"].unique())[1:]
     columns = [TableColumn("Estimator", text=True)]
     columns += [TableColumn(f"ρ={rho:g}", key) for key in ("bias", "variance") for rho in rhos]
@@ -149,16 +149,16 @@ def _claim_table(found: GradientResults) -> Table:
     return Table("claim", "Effect of ρ on bias and variance, as multiples of those of ρ = 0", columns, rows, notes)
 
 
-def plane_panels(found: GradientResults) -> list[PlotPanel]:
+def plane_panels(results: GradientResults) -> list[PlotPanel]:
     """Return noise against bias, in one panel for the smallest number of samples and one for the largest.
 
     Both axes begin at 0, no error; at bias 1 the mean is as wrong as no gradient.
     """
     across, up = "← less bias: |mean − truth| / |truth|", "← less noise: standard deviation / |truth|"
-    styles, panels = estimator_styles(found.rows["name"]), []
-    for samples in (found.samples[0], found.samples[-1]):
-        spots: dict[str, list[PlotPoint]] = {name: [] for name in found.rows["name"].unique()}
-        for row in found.of(samples):
+    styles, panels = estimator_styles(results.rows["name"]), []
+    for samples in (results.samples[0], results.samples[-1]):
+        spots: dict[str, list[PlotPoint]] = {name: [] for name in results.rows["name"].unique()}
+        for row in results.of(samples):
             x, y = row["bias"], row["variance"] ** 0.5
             words = f"{row['words']}, K {samples}, bias {x:.3f}, noise {y:.3f}, cosine {row['cosine']:.3f}"
             spots[row["name"]].append(PlotPoint(x, y, words))
@@ -170,12 +170,12 @@ def plane_panels(found: GradientResults) -> list[PlotPanel]:
     return panels
 
 
-def claim_panels(found: GradientResults) -> list[PlotPanel]:
+def claim_panels(results: GradientResults) -> list[PlotPanel]:
     """Return bias and variance along ρ relative to those at ρ = 0, with the claim that both fall as 1 − ρ."""
-    along = found.along_rho()
-    spots = [PlotPoint(rho, 1 - rho, f"{CLAIM}, ρ {rho:g}") for rho in sorted(found.rows["rho"].dropna().unique())]
+    along = results.along_rho()
+    spots = [PlotPoint(rho, 1 - rho, f"{CLAIM}, ρ {rho:g}") for rho in sorted(results.rows["rho"].dropna().unique())]
     claim, panels = PlotSeries(CLAIM, LineStyle(0, 0, dashed=True), tuple(spots)), []
-    styles = estimator_styles(found.rows["name"])
+    styles = estimator_styles(results.rows["name"])
     across, up, words = "ρ: share passed as distributions →", "← less than at ρ = 0", "as a multiple of that at ρ = 0"
     for key in ("bias", "variance"):
         known, series = along[(along["score"] == HINGE) & along[key].notna()], [claim]

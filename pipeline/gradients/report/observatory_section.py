@@ -13,9 +13,9 @@ def build_observatory(content: ReportContent) -> SectionContent:
     """Return the accuracy of every estimator, and the effect of ρ."""
     if (path := content.input("observatory")) is None:
         return SectionContent()
-    found = read_observatory(path)
-    panels = {"plane": plane_panels(found), "claim": claim_panels(found)}
-    return SectionContent(observatory_tables(found), panels, sources=[path])
+    results = read_observatory(path)
+    panels = {"plane": plane_panels(results), "claim": claim_panels(results)}
+    return SectionContent(observatory_tables(results), panels, sources=[path])
 
 
 OBSERVATORY = ReportSection(

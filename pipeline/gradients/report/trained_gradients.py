@@ -13,7 +13,7 @@ from pipeline.report.tables import Table, TableColumn, fill_table, format_number
 CLEAR = 2.0  # standard errors
 
 
-def trained_table(found: Mapping[str, Any]) -> Table:
+def trained_table(results: Mapping[str, Any]) -> Table:
     """Return a row per estimator; a bias within two standard errors of 0 is shown as an upper bound."""
     columns = [
         *(TableColumn(sign, show=partial(_dial, key)) for key, sign in SYMBOLS.items()),
@@ -24,30 +24,30 @@ def trained_table(found: Mapping[str, Any]) -> Table:
         TableColumn("ms", show=lambda row: format_number(1000 * row["seconds"], 0)),
     ]
     notes = [
-        f"Score: the hinge among images with margin {found['margin']:g}, of {found['images']} fixed images; the "
+        f"Score: the hinge among images with margin {results['margin']:g}, of {results['images']} fixed images; the "
         "speaker is the one that joint training begins with, its listener stays as it is. Compared with the gradient "
-        f"of {found['captions']:,} captions by REINFORCE with leave-one-out baselines, which is unbiased and whose own "
-        f"standard error is {found['error']:.2f} of its norm.",
+        f"of {results['captions']:,} captions by REINFORCE with leave-one-out baselines, which is unbiased and whose "
+        f"own standard error is {results['error']:.2f} of its norm.",
         "Bias and length (of the mean gradient) are relative to that norm, variance, of one step, to its square; what "
         "sampling adds on either side is subtracted. bias ± its standard error; < where it is not two of them: what it "
         "is at most.",
-        f"{found['samples']} captions per image, {found['steps']} steps; ms: CPU milliseconds of a step, here.",
+        f"{results['samples']} captions per image, {results['steps']} steps; ms: CPU milliseconds of a step, here.",
     ]
-    rows = [(row["name"], (), row) for row in found["rows"]]
+    rows = [(row["name"], (), row) for row in results["rows"]]
     return fill_table("trained", "Gradient estimators before a trained speaker", rows, columns, notes, "Estimator")
 
 
-def trained_panels(found: Mapping[str, Any]) -> list[PlotPanel]:
+def trained_panels(results: Mapping[str, Any]) -> list[PlotPanel]:
     """Return noise against bias, and the mean's length against its cosine with the gradient.
 
     An estimator without error has bias 0, noise 0, cosine 1 and length 1. The axes are logarithmic beyond 1.
     """
-    styles = estimator_styles(row["name"] for row in found["rows"])
+    styles = estimator_styles(row["name"] for row in results["rows"])
 
     def panel(name: str, title: str, across: str, up: str, x: str, y: str, power: float = 1.0) -> PlotPanel:
         series = []
         for called in styles:
-            rows = [row for row in found["rows"] if row["name"] == called]
+            rows = [row for row in results["rows"] if row["name"] == called]
             spots = [PlotPoint(row[x], row[y] ** power, f"{_words(row)}, {x} {row[x]:.2f}") for row in rows]
             series.append(PlotSeries(called, styles[called], tuple(spots)))
         lines = tuple(series)

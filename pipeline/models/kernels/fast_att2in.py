@@ -35,8 +35,8 @@ class FastAtt2in:
     def __init__(self, plain: Att2in) -> None:
         self.plain = plain
 
-    def begin(self, batch: Batch, seen: Tensor, drop: RolloutDropout, width: int) -> FastState:
-        plain, regions = self.plain, drop(seen)
+    def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> FastState:
+        plain, regions = self.plain, drop(encoded)
         # biases are merged: the query's into the keys, all others into the gates
         keys = F.linear(regions, plain.key.weight, plain.key.bias + plain.query.bias)
         weights = StepWeights(
@@ -50,11 +50,11 @@ class FastAtt2in:
             bias=_bias(plain),
         )
         rows = torch.arange(len(batch) * width)
-        zero = seen.new_zeros(len(rows), plain.hidden)
+        zero = encoded.new_zeros(len(rows), plain.hidden)
         return FastState(zero, zero, rows, rows // width, width, drop, FusedRecurrence(weights, plain.mask(batch)))
 
-    def step(self, heard: Tensor, state: FastState) -> tuple[Tensor, FastState]:
-        entering = state.recurrence.entering(state.drop(F.relu(heard), state.rows, state.width))
+    def step(self, inputs: Tensor, state: FastState) -> tuple[Tensor, FastState]:
+        entering = state.recurrence.entering(state.drop(F.relu(inputs), state.rows, state.width))
         return self.advance(entering, state)
 
     def advance(self, entering: Tensor, state: FastState) -> tuple[Tensor, FastState]:
@@ -66,20 +66,20 @@ class FastAtt2in:
         moved = replace(state, h=state.h[rows], c=state.c[rows])
         return moved if same_images else replace(moved, rows=state.rows[rows], images=state.images[rows])
 
-    def teacher_force(self, batch: Batch, seen: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
+    def teacher_force(self, batch: Batch, encoded: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
         """Run teacher forcing like `plain`, without computation after a caption's EOS."""
         tokens, plain = batch.captions, self.plain
         columns = tokens.shape[1]
         order, going = _longest_first(caption_mask(tokens))
         places = torch.cat([order[:rows] * columns + t for t, rows in enumerate(going)])
-        state = self.select(self.begin(batch, seen, drop, 1), order)
+        state = self.select(self.begin(batch, encoded, drop, 1), order)
         embedded = SharedWeight(plain.word.weight).rows(plain.shift_right(tokens).flatten()[places])
-        found = []
+        states = []
         for entering in state.recurrence.entering(drop(F.relu(embedded), places, columns)).split(going):
             state = self.select(state, slice(len(entering)))
             hidden, state = self.advance(entering, state)
-            found.append(hidden)
-        return torch.cat(found), places
+            states.append(hidden)
+        return torch.cat(states), places
 
 
 class InferenceAtt2in(Decoder):
@@ -103,14 +103,14 @@ class InferenceAtt2in(Decoder):
         self.of_state = torch.cat([plain.from_state.weight, plain.query.weight]).to(self.dtype)
         self.eval()
 
-    def begin(self, batch: Batch, seen: Tensor, drop: RolloutDropout, width: int) -> FastState:
-        return self.fast.begin(batch, seen, drop, width)
+    def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> FastState:
+        return self.fast.begin(batch, encoded, drop, width)
 
-    def step(self, heard: Tensor, state: FastState) -> tuple[Tensor, FastState]:
+    def step(self, inputs: Tensor, state: FastState) -> tuple[Tensor, FastState]:
         of_state = (state.h.to(self.dtype) @ self.of_state.T).to(self.own)
         gates, query = of_state.tensor_split([5 * self.hidden], 1)
         steps = state.recurrence.steps
-        h, c, _, _ = steps.step(gates + heard, query.contiguous(), state.c, state.images)
+        h, c, _, _ = steps.step(gates + inputs, query.contiguous(), state.c, state.images)
         return h, replace(state, h=h, c=c)
 
     def logits(self, hidden: Tensor) -> Tensor:

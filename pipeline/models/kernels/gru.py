@@ -20,10 +20,10 @@ def last_gru_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> Tensor:
     """
     order = lengths.argsort(descending=True)
     going = (lengths > torch.arange(int(lengths.max())).unsqueeze(1)).sum(1).tolist()
-    heard = torch.cat([order[:rows] * words.shape[1] + t for t, rows in enumerate(going)])
+    places = torch.cat([order[:rows] * words.shape[1] + t for t, rows in enumerate(going)])
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
     of_words, of_state, *biases = (cast(Tensor, getattr(gru, name)) for name in names)
-    inputs = nn.functional.linear(words.flatten(0, 1).index_select(0, heard), of_words, biases[0])
+    inputs = nn.functional.linear(words.flatten(0, 1).index_select(0, places), of_words, biases[0])
     states: Tensor = _LastStates.apply(inputs, of_state, biases[1], going)
     return states.index_select(0, order.argsort())
 

@@ -16,12 +16,12 @@ MOST = 43  # of attention's keys and queries: exp(2 · 43) is below the largest 
 
 
 @compiled
-def exponentials(x, found):
-    """Write exp(2x) of `x` (A,), clipped to ±MOST, to `found`."""
+def exponentials(x, values):
+    """Write exp(2x) of `x` (A,), clipped to ±MOST, to `values`."""
     most = x.dtype.type(MOST)
     for a in range(len(x)):
         clipped = most if x[a] > most else (-most if x[a] < -most else x[a])
-        found[a] = exp(clipped + clipped)
+        values[a] = exp(clipped + clipped)
 
 
 @compiled
@@ -179,14 +179,14 @@ def gru_backward(gates, before, new, d, of_gates, of_x):
 
 
 @compiled
-def log_prob_backward(logits, index, total, d, found, of_bias):
-    """Compute the gradients `found` (n, V) of `logits` from those of the tokens' log-probabilities, `d` (n,).
+def log_prob_backward(logits, index, total, d, of_logits, of_bias):
+    """Compute the gradients `of_logits` (n, V) of `logits` from those of the tokens' log-probabilities, `d` (n,).
 
     `total` (n,) is the log-sum-exp of each row. The sum over rows is added to `of_bias` (V,).
     """
     for n in range(len(logits)):
         for v in range(logits.shape[1]):
-            found[n, v] = -d[n] * exp(logits[n, v] - total[n])
-        found[n, index[n]] += d[n]
+            of_logits[n, v] = -d[n] * exp(logits[n, v] - total[n])
+        of_logits[n, index[n]] += d[n]
         for v in range(logits.shape[1]):
-            of_bias[v] += found[n, v]
+            of_bias[v] += of_logits[n, v]

@@ -36,9 +36,9 @@ class MersenneTwister:
 
     def rand(self, *size: int) -> Tensor:
         """Return the next numbers in [0, 1), as `torch.rand` does."""
-        found = torch.empty(size)
-        self._used = fill(self._state, self._before, self._used, found.view(-1).numpy())
-        return found
+        values = torch.empty(size)
+        self._used = fill(self._state, self._before, self._used, values.view(-1).numpy())
+        return values
 
 
 @compiled
@@ -51,17 +51,17 @@ def begin(state, seed):
 
 
 @compiled
-def fill(state, before, used, found):
-    """Write uniform numbers to `found` (N,), from word `used` of `state` (624,) on; return the number of the next."""
+def fill(state, before, used, values):
+    """Write uniform numbers to `values` (N,), from word `used` of `state` (624,) on; return the number of the next."""
     at = 0
-    while at < len(found):
+    while at < len(values):
         if used == WORDS:
             for k in range(WORDS):
                 before[k] = state[k]
             twist(before, state)
             used = 0
-        many = min(WORDS - used, len(found) - at)
-        temper(state[used : used + many], found[at : at + many])
+        many = min(WORDS - used, len(values) - at)
+        temper(state[used : used + many], values[at : at + many])
         used += many
         at += many
     return used
@@ -77,20 +77,20 @@ def twist(before, after):
 
 
 @compiled
-def mix(words, high, low, found):
-    """Write `words` to `found` (N,), each combined with the highest bit of `high` and the other bits of `low`."""
-    for k in range(len(found)):
+def mix(words, high, low, mixed):
+    """Write `words` to `mixed` (N,), each combined with the highest bit of `high` and the other bits of `low`."""
+    for k in range(len(mixed)):
         word = np.uint32(np.uint32(high[k] & np.uint32(0x80000000)) | np.uint32(low[k] & np.uint32(0x7FFFFFFF)))
         odd = np.uint32(np.uint32(word & np.uint32(1)) * np.uint32(0x9908B0DF))
-        found[k] = np.uint32(words[k] ^ np.uint32(word >> np.uint32(1))) ^ odd
+        mixed[k] = np.uint32(words[k] ^ np.uint32(word >> np.uint32(1))) ^ odd
 
 
 @compiled
-def temper(words, found):
-    """Write the uniform numbers of `words` to `found`: their low 24 bits after tempering, divided by 2²⁴."""
+def temper(words, values):
+    """Write the uniform numbers of `words` to `values`: their low 24 bits after tempering, divided by 2²⁴."""
     for k in range(len(words)):
         y = np.uint32(words[k] ^ np.uint32(words[k] >> np.uint32(11)))
         y = np.uint32(y ^ np.uint32(np.uint32(y << np.uint32(7)) & np.uint32(0x9D2C5680)))
         y = np.uint32(y ^ np.uint32(np.uint32(y << np.uint32(15)) & np.uint32(0xEFC60000)))
         y = np.uint32(y ^ np.uint32(y >> np.uint32(18)))
-        found[k] = np.float32(np.int32(y & np.uint32(0xFFFFFF))) * np.float32(2.0**-24)
+        values[k] = np.float32(np.int32(y & np.uint32(0xFFFFFF))) * np.float32(2.0**-24)

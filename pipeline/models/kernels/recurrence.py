@@ -45,9 +45,9 @@ class FusedRecurrence:
         self.steps = StepTape(StepWeights(*(weight.detach() for weight in weights)), mask)
         self._ticket: Tensor = _Shared.apply(self.steps, *weights)
 
-    def entering(self, heard: Tensor) -> Tensor:
-        """Compute the contribution (n, 5H) of the inputs `heard` (n, E) and of the bias to the gates."""
-        return cast(Tensor, _Enter.apply(self._ticket, self.steps, heard))
+    def entering(self, inputs: Tensor) -> Tensor:
+        """Compute the contribution (n, 5H) of `inputs` (n, E) and of the bias to the gates."""
+        return cast(Tensor, _Enter.apply(self._ticket, self.steps, inputs))
 
     def __call__(self, entering: Tensor, h: Tensor, c: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the next hidden states and cells (n, H) from `h`, `c` and the gate inputs `entering` (n, 5H).
@@ -111,8 +111,8 @@ class StepTape:
         """Compute the gradient (n, A) of `query` from `d` (n, H), that of the attended regions; record the keys'."""
         if self.of_keys is None:
             self.of_keys = torch.zeros_like(self.weights.keys, memory_format=torch.contiguous_format)
-        found = torch.empty_like(query)
-        arrays = _arrays(query, images, shares, d, found, self.of_keys)
+        of_query = torch.empty_like(query)
+        arrays = _arrays(query, images, shares, d, of_query, self.of_keys)
         given = (self.keys, self.regions, self.attention, *arrays)
 
         def back(rows: tuple[int, int]) -> Tensor:
@@ -122,7 +122,7 @@ class StepTape:
 
         for part in _beside(images, back):
             self.of_attention += part
-        return found
+        return of_query
 
     def gradients(self) -> StepWeights:
         """Return the gradients of all weights over all steps, and clear the recorded steps."""
@@ -133,19 +133,19 @@ class StepTape:
             pad_sequence(x[order].split(counts), batch_first=True) for x in (noted.shares, noted.of_attended)
         )
         assert self.of_keys is not None
-        heard, entered = (torch.cat(parts) for parts in zip(*self.entered, strict=True))
-        found = StepWeights(
+        inputs, entered = (torch.cat(parts) for parts in zip(*self.entered, strict=True))
+        gradients = StepWeights(
             keys=self.of_keys.mul_(self.weights.attention),
             regions=torch.bmm(shares.transpose(1, 2), of_attended),
             attention=self.of_attention,
-            word=entered.T @ heard,
+            word=entered.T @ inputs,
             state=noted.of_gates.T @ noted.h,
             query=noted.of_query.T @ noted.h,
             attended=noted.of_gates[:, 3 * noted.h.shape[1] :].T @ noted.attended,
             bias=entered.sum(0),
         )
         self.forget()
-        return found
+        return gradients
 
 
 class _Shared(Function):
@@ -164,16 +164,16 @@ class _Shared(Function):
 
 class _Enter(Function):
     @staticmethod
-    def forward(ctx: Any, ticket: Tensor, steps: StepTape, heard: Tensor) -> Tensor:
+    def forward(ctx: Any, ticket: Tensor, steps: StepTape, inputs: Tensor) -> Tensor:
         ctx.steps = steps
-        ctx.save_for_backward(heard)
-        return torch.addmm(steps.weights.bias, heard, steps.weights.word.T)
+        ctx.save_for_backward(inputs)
+        return torch.addmm(steps.weights.bias, inputs, steps.weights.word.T)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:
-        (heard,) = ctx.saved_tensors
-        ctx.steps.entered.append((heard, d))
+        (inputs,) = ctx.saved_tensors
+        ctx.steps.entered.append((inputs, d))
         return d.new_empty(0), None, d @ ctx.steps.weights.word if ctx.needs_input_grad[2] else None
 
 

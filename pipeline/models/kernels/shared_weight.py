@@ -41,7 +41,7 @@ class SharedWeight:
 
     def straight_through(self, shares: Tensor) -> Tensor:
         """Return zeros (N, E), to be added to rows; their gradient for `shares` (N, V') is that of a mixture."""
-        return cast(Tensor, _Unheard.apply(shares, self._uses.weight[: shares.shape[1]]))
+        return cast(Tensor, _StraightThrough.apply(shares, self._uses.weight[: shares.shape[1]]))
 
     def product(self, x: Tensor, bias: Tensor, value: Tensor) -> Tensor:
         """Return `value` (N, V), the known product of `x` (N, E) and the transposed weight plus `bias` (V,)."""
@@ -89,15 +89,15 @@ class _Uses:
         if self.thin:
             d, x = self._together()
             self.products = d.T @ x if self.products is None else self.products.addmm_(d.T, x)
-        found = torch.zeros_like(self.weight) if self.products is None else self.products
+        gradient = torch.zeros_like(self.weight) if self.products is None else self.products
         if self.mixtures:
             shares, d = (torch.cat(parts) for parts in zip(*self.mixtures, strict=True))
-            torch.addmm(found[: shares.shape[1]], shares.T, d, out=found[: shares.shape[1]])
+            torch.addmm(gradient[: shares.shape[1]], shares.T, d, out=gradient[: shares.shape[1]])
         if self.words:
             ids, d = (torch.cat(parts) for parts in zip(*self.words, strict=True))
-            found.index_add_(0, ids, d)
+            gradient.index_add_(0, ids, d)
         self.words, self.mixtures, self.products = [], [], None
-        return found
+        return gradient
 
 
 class _Weight(Function):
@@ -161,7 +161,7 @@ class _Product(Function):
         return d.new_empty(0), None, back, d.sum(0), None
 
 
-class _Unheard(Function):
+class _StraightThrough(Function):
     """Zeros forward; the gradient of a mixture of the weight's rows backward."""
 
     @staticmethod

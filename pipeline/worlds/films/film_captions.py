@@ -94,31 +94,31 @@ def _write(film: Film, rng: np.random.Generator) -> SceneCaption:
         )
         for i in range(len(film.events))
     }
-    telling = AnnotatorView(film, mood, details, rng)
+    view = AnnotatorView(film, mood, details, rng)
     if film.story == "both":
-        return _of_both(telling)
+        return _of_both(view)
     if film.story != "solo":
-        return JOINT[film.story](telling)
-    return _of_one(telling, 0)
+        return JOINT[film.story](view)
+    return _of_one(view, 0)
 
 
-def _of_one(telling: AnnotatorView, i: int) -> SceneCaption:
+def _of_one(view: AnnotatorView, i: int) -> SceneCaption:
     """Return a sentence about one actor alone."""
-    rng, subject = telling.rng, telling.noun(i)
-    number = len(telling.film.events[i])
+    rng, subject = view.rng, view.noun(i)
+    number = len(view.film.events[i])
     which = range(number) if rng.random() < ALL_EVENTS else [int(rng.random() * number)]
-    place, weather = _surroundings(telling, [i])
+    place, weather = _surroundings(view, [i])
     possible = {"fronted": bool(place.text), "weather": bool(weather.text)}
     forms = {form: share for form, share in SINGLE.items() if possible.get(form, True)}
     form = pick(rng, tuple(forms), tuple(forms.values()))
     if form in ("finite", "fronted", "weather"):
-        verb = telling.verb(i, which, w.finite)
+        verb = view.verb(i, which, w.finite)
         if form == "fronted":
             return sentence(place, subject, verb, weather)
         if form == "weather":
-            return sentence(sky_phrase(IT_IS, telling.film.scene, rng), Phrase("and"), subject, verb, place)
+            return sentence(sky_phrase(IT_IS, view.film.scene, rng), Phrase("and"), subject, verb, place)
         return sentence(subject, verb, place, weather)
-    verb = telling.verb(i, which, w.participle)
+    verb = view.verb(i, which, w.participle)
     if form == "progressive":
         return sentence(subject, Phrase("is"), verb, place, weather)
     if form == "film":
@@ -126,15 +126,15 @@ def _of_one(telling: AnnotatorView, i: int) -> SceneCaption:
     return sentence(subject, verb, place, weather)
 
 
-def _of_both(telling: AnnotatorView) -> SceneCaption:
+def _of_both(view: AnnotatorView) -> SceneCaption:
     """Return a sentence about two actors with events of their own."""
-    rng, film = telling.rng, telling.film
-    if rng.random() > 0.35 + 0.6 * telling.mood.second:
-        return _of_one(telling, 0 if rng.random() < 0.75 else 1)
+    rng, film = view.rng, view.film
+    if rng.random() > 0.35 + 0.6 * view.mood.second:
+        return _of_one(view, 0 if rng.random() < 0.75 else 1)
     a, b = (1, 0) if film.order == "reversed" or (film.order == "together" and rng.random() < 0.3) else (0, 1)
-    first, second = telling.pair(a, b)
-    chosen = [_some(telling, i) for i in (a, b)]
-    place, weather = _surroundings(telling, [a, b], 0.6)
+    first, second = view.pair(a, b)
+    chosen = [_some(view, i) for i in (a, b)]
+    place, weather = _surroundings(view, [a, b], 0.6)
     if film.order == "together":
         events = [[film.events[i][n] for n in which] for i, which in zip((a, b), chosen, strict=True)]
         at_once = max(of[0].start for of in events) < min(of[-1].end for of in events)
@@ -145,7 +145,7 @@ def _of_both(telling: AnnotatorView) -> SceneCaption:
             pick(rng, ("and then", "and then", "before", "first", "after")), (SceneClaim("order", "then", a, b),)
         )
         chosen[0] = chosen[0][:1] if order.text == "after" else chosen[0]
-    verbs = [telling.verb(i, which, w.finite) for i, which in zip((a, b), chosen, strict=True)]
+    verbs = [view.verb(i, which, w.finite) for i, which in zip((a, b), chosen, strict=True)]
     if order.text == "first":
         then = replace(order, text="and then")
         return sentence(Phrase("first"), first, verbs[0], then, second, verbs[1], place, weather)
@@ -155,59 +155,57 @@ def _of_both(telling: AnnotatorView) -> SceneCaption:
     return sentence(first, verbs[0], order, second, verbs[1], place, weather)
 
 
-def _some(telling: AnnotatorView, i: int) -> Sequence[int]:
-    number = len(telling.film.events[i])
-    if number == 1 or telling.rng.random() < 0.4:
+def _some(view: AnnotatorView, i: int) -> Sequence[int]:
+    number = len(view.film.events[i])
+    if number == 1 or view.rng.random() < 0.4:
         return range(min(number, 2))
-    return [int(telling.rng.random() * number)]
+    return [int(view.rng.random() * number)]
 
 
-def _of_meeting(telling: AnnotatorView) -> SceneCaption:
-    rng, a, b = telling.rng, *_pair(telling)
-    first, second = telling.pair(a, b)
-    place, weather = _surroundings(telling, [a, b])
+def _of_meeting(view: AnnotatorView) -> SceneCaption:
+    rng, a, b = view.rng, *_pair(view)
+    first, second = view.pair(a, b)
+    place, weather = _surroundings(view, [a, b])
     meet = (SceneClaim("story", "meet", a, b),)
     form = pick(rng, ("meet", "meets", "in", "sides"))
-    side = telling.film.events[a][0].side
+    side = view.film.events[a][0].side
     if form == "meet":
         return sentence(first, Phrase("and"), second, Phrase(pick(rng, w.MEET), meet), place, weather)
     if form == "meets":
-        way = telling.verb(a, [0], w.participle) if rng.random() < 0.6 else Phrase()
+        way = view.verb(a, [0], w.participle) if rng.random() < 0.6 else Phrase()
         return sentence(first, way, Phrase(w.MEETS, meet), second, place, weather)
     if form == "in":
-        return sentence(first, telling.verb(a, [0], w.finite), Phrase(f"and {w.MEETS}", meet), second, place, weather)
+        return sentence(first, view.verb(a, [0], w.finite), Phrase(f"and {w.MEETS}", meet), second, place, weather)
     sides = (SceneClaim("side", side, a), SceneClaim("side", OTHER[side], b))
-    verb = pick(rng, w.GAIT_VERBS[telling.film.events[a][0].gait])
+    verb = pick(rng, w.GAIT_VERBS[view.film.events[a][0].gait])
     come = Phrase(f"{w.finite(verb)} in from the {side}", (*meet, *sides[:1]))
     return sentence(
         first, come, Phrase("and"), second, Phrase(f"comes from the {OTHER[side]}", sides[1:]), place, weather
     )
 
 
-def _of_passing(telling: AnnotatorView) -> SceneCaption:
-    rng, a, b = telling.rng, *_pair(telling)
-    first, second = telling.pair(a, b)
-    place, weather = _surroundings(telling, [a, b])
+def _of_passing(view: AnnotatorView) -> SceneCaption:
+    rng, a, b = view.rng, *_pair(view)
+    first, second = view.pair(a, b)
+    place, weather = _surroundings(view, [a, b])
     passing = (SceneClaim("story", "pass", a, b),)
     form = pick(rng, ("pass", "passes", "while", "way"))
     if form == "pass":
         return sentence(first, Phrase("and"), second, Phrase(pick(rng, w.PASS), passing), place, weather)
     if form == "passes":
-        return sentence(
-            first, telling.verb(a, [0], w.finite), Phrase(f"and {w.PASSES}", passing), second, place, weather
-        )
+        return sentence(first, view.verb(a, [0], w.finite), Phrase(f"and {w.PASSES}", passing), second, place, weather)
     if form == "while":
-        verbs = [telling.verb(i, [0], w.finite) for i in (a, b)]
+        verbs = [view.verb(i, [0], w.finite) for i in (a, b)]
         return sentence(first, verbs[0], Phrase("while", passing), second, verbs[1], weather)
     way = Phrase("and", passing), second, Phrase("comes the other way")
-    return sentence(first, telling.verb(a, [0], w.finite), *way, place, weather)
+    return sentence(first, view.verb(a, [0], w.finite), *way, place, weather)
 
 
-def _of_following(telling: AnnotatorView) -> SceneCaption:
-    rng, film = telling.rng, telling.film
+def _of_following(view: AnnotatorView) -> SceneCaption:
+    rng, film = view.rng, view.film
     a, b = (0, 1) if film.story == "follow" else (1, 0)
-    first, second = telling.pair(a, b)
-    place, weather = _surroundings(telling, [a, b])
+    first, second = view.pair(a, b)
+    place, weather = _surroundings(view, [a, b])
     follow = (SceneClaim("story", "follow", b, a),)
     side = film.events[0][0].side
     from_to = Phrase()
@@ -218,7 +216,7 @@ def _of_following(telling: AnnotatorView) -> SceneCaption:
         return sentence(second, Phrase(pick(rng, w.FOLLOW), follow), first, from_to, place, weather)
     if form == "followed":
         return sentence(first, Phrase(w.FOLLOWED, follow), second, from_to, place, weather)
-    verb = telling.verb(a, [0], w.finite)
+    verb = view.verb(a, [0], w.finite)
     if form == "and":
         return sentence(first, verb, Phrase("and", follow), second, Phrase("follows"), place, weather)
     return sentence(first, verb, Phrase("with", follow), second, Phrase("behind"), place, weather)
@@ -227,13 +225,13 @@ def _of_following(telling: AnnotatorView) -> SceneCaption:
 JOINT = {"meet": _of_meeting, "pass": _of_passing, "follow": _of_following, "lead": _of_following}
 
 
-def _pair(telling: AnnotatorView) -> tuple[int, int]:
-    return (0, 1) if telling.rng.random() < 0.75 else (1, 0)
+def _pair(view: AnnotatorView) -> tuple[int, int]:
+    return (0, 1) if view.rng.random() < 0.75 else (1, 0)
 
 
-def _surroundings(telling: AnnotatorView, of: Sequence[int], share: float = 1.0) -> tuple[Phrase, Phrase]:
+def _surroundings(view: AnnotatorView, of: Sequence[int], share: float = 1.0) -> tuple[Phrase, Phrase]:
     """Return phrases for the place and the weather, which are often empty."""
-    rng, mood, scene = telling.rng, telling.mood, telling.film.scene
+    rng, mood, scene = view.rng, view.mood, view.film.scene
     usual = {"sunny": 0.3, "cloudy": 0.6}.get(scene.weather, 1.0)
     place = place_phrase(scene, of, rng) if rng.random() < PLACED * share * mood.place else Phrase()
     weather = sky_phrase(WEATHER, scene, rng) if rng.random() < 0.4 * share * mood.weather * usual else Phrase()
@@ -245,8 +243,8 @@ def _words(film: Film, i: int, n: int, rng: np.random.Generator, alone: bool) ->
     event, category = film.events[i][n], film.scene.things[i].category
     entered = film.events[i][0].what == "enter" and not alone
     leave = w.LEAVE_ON if entered else w.LEAVE
-    told = {"enter": w.ENTER, "cross": w.CROSS, "return": w.RETURN if entered else w.LEAVE, "leave": leave}
-    return pick(rng, told.get(event.what) or w.ACT_WORDS.get(f"{category}:{event.what}") or w.ACT_WORDS[event.what])
+    texts = {"enter": w.ENTER, "cross": w.CROSS, "return": w.RETURN if entered else w.LEAVE, "leave": leave}
+    return pick(rng, texts.get(event.what) or w.ACT_WORDS.get(f"{category}:{event.what}") or w.ACT_WORDS[event.what])
 
 
 def _sided(text: str) -> str:

@@ -90,10 +90,10 @@ class FilmClaims:
         """Return the starts (M,) of the event's first and last occurrence; ∞ and −∞ if it does not occur."""
         first, last = np.full(len(self._stories), np.inf), np.full(len(self._stories), -np.inf)
         kinds = np.array([any(meaning.fits(*kind) for meaning in happening.meanings) for kind in self._kinds])
-        who = np.array([category in happening.categories for category in self._categories])
-        meant = kinds[self._kind] & who[self._category]
-        np.minimum.at(first, self._film[meant], self._start[meant])
-        np.maximum.at(last, self._film[meant], self._start[meant])
+        categories = np.array([category in happening.categories for category in self._categories])
+        matching = kinds[self._kind] & categories[self._category]
+        np.minimum.at(first, self._film[matching], self._start[matching])
+        np.maximum.at(last, self._film[matching], self._start[matching])
         return first, last
 
 
@@ -104,20 +104,20 @@ def parse_film_caption(text: str) -> ParsedFilm:
     named = sorted(
         (place, fact[-1]) for fact, places in words_of_claims(text).items() if fact[0] == "category" for place in places
     )
-    found: list[tuple[TokenEvent, range]] = []
+    events_at: list[tuple[TokenEvent, range]] = []
     stories = set()
     for meanings, place in longest_phrases(words, _lexicon()):
         stories |= {meaning.what for meaning in meanings if meaning.what in w.STORIES}
         events = frozenset(meaning for meaning in meanings if meaning.what not in w.STORIES)
         if events:
             subject = [categories for start, categories in named if start < place.start]
-            found.append((TokenEvent(events, subject[-1] if subject else ANYBODY), place))
+            events_at.append((TokenEvent(events, subject[-1] if subject else ANYBODY), place))
     before = tuple(
         (a, b)
-        for n, ((a, here), (b, there)) in enumerate(pairwise(found))
+        for n, ((a, here), (b, there)) in enumerate(pairwise(events_at))
         if not set(ORDERING).isdisjoint(words[here.stop : there.start]) or (n == 0 and words[0] == "after")
     )
-    return ParsedFilm(tuple(happening for happening, _ in found), before, frozenset(stories))
+    return ParsedFilm(tuple(happening for happening, _ in events_at), before, frozenset(stories))
 
 
 def _coded(values: Sequence[T]) -> tuple[list[T], np.ndarray]:
@@ -132,10 +132,10 @@ def _stories(film: Film) -> tuple[str, ...]:
 
 @cache
 def _lexicon() -> dict[tuple[str, ...], frozenset[EventMeaning]]:
-    found: dict[tuple[str, ...], set[EventMeaning]] = {}
+    lexicon: dict[tuple[str, ...], set[EventMeaning]] = {}
     for text, meaning in _entries():
-        found.setdefault(tuple(text.split()), set()).add(meaning)
-    return {words: frozenset(meanings) for words, meanings in found.items()}
+        lexicon.setdefault(tuple(text.split()), set()).add(meaning)
+    return {words: frozenset(meanings) for words, meanings in lexicon.items()}
 
 
 def _entries() -> Iterator[tuple[str, EventMeaning]]:
@@ -146,11 +146,11 @@ def _entries() -> Iterator[tuple[str, EventMeaning]]:
             gaits = w.GAIT_VERBS.items() if "{v}" in text else (("", ("",)),)
             for side in SIDES:
                 place = text.replace("{side}", side).replace("{other}", OTHER[side])
-                meant = side if place != text else ""
+                claimed = side if place != text else ""
                 for gait, verbs in gaits:
                     for verb in verbs:
                         for form in (w.finite, w.participle):
-                            yield form(place.replace("{v}", verb)), EventMeaning(what, meant, gait)
+                            yield form(place.replace("{v}", verb)), EventMeaning(what, claimed, gait)
     for key, texts in w.ACT_WORDS.items():
         for text in texts:
             for form in (w.finite, w.participle):

@@ -58,12 +58,12 @@ class Film:
     tracks: tuple[Track, ...]
     events: tuple[tuple[Event, ...], ...]  # of each actor, in order of time
 
-    def record(self, seen: list[ActorView]) -> dict[str, Any]:
-        """Return the facts as JSON values; `seen` holds the actors' boxes in the frames."""
+    def record(self, views: list[ActorView]) -> dict[str, Any]:
+        """Return the facts as JSON values; `views` holds the actors' boxes in the frames."""
         facts = self.scene.record()
         for thing, track, events in zip(facts["objects"], self.tracks, self.events, strict=True):
             thing |= {"track": track._asdict(), "events": [event._asdict() for event in events]}
-        boxes = [{**each._asdict(), "category": self.scene.things[each.actor].category} for each in seen]
+        boxes = [{**each._asdict(), "category": self.scene.things[each.actor].category} for each in views]
         return {**facts, "story": self.story, "order": self.order, "boxes": boxes}
 
 
@@ -72,7 +72,7 @@ class FilmRecord(NamedTuple):
 
     film: Film
     frames: int
-    seen: tuple[ActorView, ...]
+    views: tuple[ActorView, ...]
 
 
 def read_films(path: Path) -> dict[str, FilmRecord]:
@@ -85,7 +85,7 @@ def _known(record: dict[str, Any]) -> FilmRecord:
     tracks = tuple(Track(**thing.pop("track")) for thing in objects)
     events = tuple(tuple(Event(**event) for event in thing.pop("events")) for thing in objects)
     film = Film(Scene.of(record), record["story"], record["order"], tracks, events)
-    seen = (
+    views = (
         ActorView(box["frame"], box["actor"], box["pose"], box["facing"], tuple(box["box"])) for box in record["boxes"]
     )
-    return FilmRecord(film, record["frames"], tuple(seen))
+    return FilmRecord(film, record["frames"], tuple(views))

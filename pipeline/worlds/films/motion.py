@@ -86,7 +86,7 @@ def times(frames: int) -> list[float]:
 
 def seen_in(film: Film, frames: int) -> list[ActorView]:
     """Return each actor in each frame in which enough of it is visible."""
-    found = []
+    views = []
     for frame, time in enumerate(times(frames)):
         for i, (thing, track, events) in enumerate(zip(film.scene.things, film.tracks, film.events, strict=True)):
             now = moment(thing, track, events, time)
@@ -95,5 +95,5 @@ def seen_in(film: Film, frames: int) -> list[ActorView]:
             box = box_of(thing, track, now)
             clipped = (max(0.0, box[0]), max(0.0, box[1]), min(1.0, box[2]), min(1.0, box[3]))
             if area(clipped) >= LEAST * area(box):
-                found.append(ActorView(frame, i, now.pose, now.facing, clipped))
-    return found
+                views.append(ActorView(frame, i, now.pose, now.facing, clipped))
+    return views

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from tqdm import tqdm
 
 from pipeline.errors import UserError
-from pipeline.runtime.checksums import SEAL, write_checksums
+from pipeline.runtime.checksums import CHECKSUMS, write_checksums
 from pipeline.runtime.files import write_atomically
 from pipeline.runtime.locks import exclusive
 from pipeline.worlds.scenes.scene_captions import SceneCaption
@@ -77,7 +77,7 @@ def replace_folder(root: Path, dataset: DrawnDataset, further: Collection[str] =
 
     Raises UserError if `root` has other files than those of the data set and `further`.
     """
-    own = {"images", dataset.karpathy, dataset.coco, dataset.facts, *further, ".gitignore", SEAL}
+    own = {"images", dataset.karpathy, dataset.coco, dataset.facts, *further, ".gitignore", CHECKSUMS}
     if root.exists() and not (root.is_dir() and {path.name for path in root.iterdir()} <= own):
         raise UserError(f"{root}: holds something else than a drawn data set and would be replaced; move it away first")
     root.parent.mkdir(parents=True, exist_ok=True)

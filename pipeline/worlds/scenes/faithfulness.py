@@ -101,12 +101,12 @@ def check_claims(caption: str, scene: Scene) -> tuple[dict[Fact, bool], set[Fact
     things = scene.things
     fitting = [_fitting(mention, scene) for mention in reading.mentions]
     for mention, fits in zip(reading.mentions, fitting, strict=True):
-        for said in mention.said:
-            key: Fact = (*said, mention.categories)
-            truth = bool(fits) and _true_of(said, mention, things[fits[0]], scene)
+        for claim in mention.claims:
+            key: Fact = (*claim, mention.categories)
+            truth = bool(fits) and _true_of(claim, mention, things[fits[0]], scene)
             claims[key] = truth or claims.get(key, False)
-            if fits and said.values == {_value(things[fits[0]], said.kind)}:
-                told.add((said.kind, fits[0]))
+            if fits and claim.values == {_value(things[fits[0]], claim.kind)}:
+                told.add((claim.kind, fits[0]))
     for relation, i, j in reading.relations:
         key = ("relation", relation, reading.mentions[i].categories, reading.mentions[j].categories)
         pairs = [
@@ -117,15 +117,15 @@ def check_claims(caption: str, scene: Scene) -> tuple[dict[Fact, bool], set[Fact
         claims[key] = bool(pairs) or claims.get(key, False)
         if pairs:
             told.add(("relation", *sorted(pairs[0])))
-    for said in reading.scene:
-        there = said.values & _of_the_scene(scene, said.kind)
-        claims[said] = bool(there)
-        if there == said.values and len(there) == 1:
-            told.add((said.kind, *there))
-    named = {said for mention in reading.mentions for said in mention.said}
-    for said in reading.loose:
-        if said not in named:
-            claims[said] = any(_value(thing, said.kind) in said.values for thing in things)
+    for claim in reading.scene:
+        there = claim.values & _of_the_scene(scene, claim.kind)
+        claims[claim] = bool(there)
+        if there == claim.values and len(there) == 1:
+            told.add((claim.kind, *there))
+    named = {claim for mention in reading.mentions for claim in mention.claims}
+    for claim in reading.loose:
+        if claim not in named:
+            claims[claim] = any(_value(thing, claim.kind) in claim.values for thing in things)
     return claims, told
 
 
@@ -138,8 +138,8 @@ def check_words(caption: str, scene: Scene) -> list[tuple[str, bool | None]]:
             by_number[n] = by_number.get(n, True) and claims[claim]
     words, first = [], 0
     for word in caption.split():
-        found = [by_number[n] for n in range(first, first + len(split_words(word))) if n in by_number]
-        words.append((word, all(found) if found else None))
+        truths = [by_number[n] for n in range(first, first + len(split_words(word))) if n in by_number]
+        words.append((word, all(truths) if truths else None))
         first += len(split_words(word))
     return words
 
@@ -163,18 +163,18 @@ def list_facts(scene: Scene) -> Iterator[Fact]:
 def _fitting(mention: Mention, scene: Scene) -> list[int]:
     """Return the things that a noun may name: those for which most of its claims are true."""
     fits = {
-        i: sum(_true_of(said, mention, thing, scene) for said in mention.said)
+        i: sum(_true_of(claim, mention, thing, scene) for claim in mention.claims)
         for i, thing in enumerate(scene.things)
         if thing.category in mention.categories
     }
     return [i for i, fit in fits.items() if fit == max(fits.values())]
 
 
-def _true_of(said: ParsedClaim, mention: Mention, thing: Thing, scene: Scene) -> bool:
-    if said.kind == "count":
+def _true_of(claim: ParsedClaim, mention: Mention, thing: Thing, scene: Scene) -> bool:
+    if claim.kind == "count":
         together = sum(other.count for other in scene.things if other.category in mention.categories)
-        return not said.values.isdisjoint((str(thing.count), str(together)))
-    return _value(thing, said.kind) in said.values
+        return not claim.values.isdisjoint((str(thing.count), str(together)))
+    return _value(thing, claim.kind) in claim.values
 
 
 def _value(thing: Thing, kind: str) -> str:

@@ -48,7 +48,7 @@ class ParsedClaim(NamedTuple):
     values: frozenset[str]
 
 
-Spoken = tuple[ParsedClaim, range]
+LocatedClaim = tuple[ParsedClaim, range]
 """Claim, with the indices of its words."""
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class Mention(NamedTuple):
     """Objects that one noun names: their possible `categories`, and all claims about them, including the category."""
 
     categories: frozenset[str]
-    said: tuple[ParsedClaim, ...]
+    claims: tuple[ParsedClaim, ...]
 
 
 class ParsedCaption(NamedTuple):
@@ -85,7 +85,7 @@ def parse_scene_caption(text: str) -> ParsedCaption:
     """Return the claims of a caption; case and punctuation do not matter."""
     words = split_words(text)
     parser = _parsed(words)
-    mentions = tuple(Mention(categories, tuple(said)) for categories, said in parser.mentions)
+    mentions = tuple(Mention(categories, tuple(claims)) for categories, claims in parser.mentions)
     unknown = sum(word not in _known() for word in words)
     return ParsedCaption(
         mentions, tuple(parser.relations), tuple(parser.scene), tuple(parser.loose), len(words), unknown
@@ -95,15 +95,15 @@ def parse_scene_caption(text: str) -> ParsedCaption:
 def words_of_claims(text: str) -> dict[tuple[Any, ...], set[int]]:
     """Return for each claim the indices of its words in `split_words(text)`; claims are as in `check_claims`."""
     parser = _parsed(split_words(text))
-    found: dict[tuple[Any, ...], set[int]] = {}
+    words_of: dict[tuple[Any, ...], set[int]] = {}
     for loose in (parser.loose, parser.scene):
-        found.update({tuple(claim): words for claim, words in loose.items()})
-    for categories, said in parser.mentions:
-        for claim, words in said.items():
-            found.setdefault((*claim, categories), set()).update(words)
+        words_of.update({tuple(claim): words for claim, words in loose.items()})
+    for categories, claims in parser.mentions:
+        for claim, words in claims.items():
+            words_of.setdefault((*claim, categories), set()).update(words)
     for (relation, i, j), words in parser.relations.items():
-        found.setdefault(("relation", relation, parser.mentions[i][0], parser.mentions[j][0]), set()).update(words)
-    return found
+        words_of.setdefault(("relation", relation, parser.mentions[i][0], parser.mentions[j][0]), set()).update(words)
+    return words_of
 
 
 def split_words(text: str) -> list[str]:
@@ -133,7 +133,7 @@ class _Parser:
         self.subject: list[int] = []  # the first mentions of this clause
         self.group: list[int] = []  # the last mentions; the same list as `subject` while these are the first
         self.article = range(0)  # index of the next noun's article, which claims that there is one
-        self.waiting: list[Spoken] = []  # attributes that wait for their noun
+        self.waiting: list[LocatedClaim] = []  # attributes that wait for their noun
         self.relation = ("", range(0))  # relation that waits for its second noun
         self.joined = False  # an "and" was read, and no noun since
         self.copula = False  # "is" or "are" was read after the subject, and no predicate since
@@ -167,7 +167,7 @@ class _Parser:
     def settle(self) -> None:
         """Attach pending attributes when no noun follows: to the subject after "is", else to an unnamed object."""
         if self.copula and self.waiting:
-            self._say(self.subject, self.waiting)
+            self._claim(self.subject, self.waiting)
             self.copula, self.predicated = False, True
         else:
             _add(self.loose, self.waiting)
@@ -187,9 +187,9 @@ class _Parser:
         self.mentions.append((token.values, {}))
         number = frozenset("1") if not token.plural else _at_least(2)
         implied = [(ParsedClaim("size", frozenset((token.size,))), self.place)] if token.size else []
-        if not any(said.kind == "count" for said, _ in self.waiting):
+        if not any(claim.kind == "count" for claim, _ in self.waiting):
             implied.append((ParsedClaim("count", number), self.article or self.place))
-        self._say([here], [(ParsedClaim("category", token.values), self.place), *implied, *self.waiting])
+        self._claim([here], [(ParsedClaim("category", token.values), self.place), *implied, *self.waiting])
         if self.joined and self.group and not self.predicated:
             self.group.append(here)
         else:
@@ -202,13 +202,13 @@ class _Parser:
         self.waiting, self.relation, self.joined, self.copula = [], ("", range(0)), False, False
 
     def _garment(self) -> None:
-        worn = [spoken for spoken in self.waiting if spoken[0].kind in WORN]
+        worn = [located for located in self.waiting if located[0].kind in WORN]
         self.waiting = []
         if self.copula:
-            self._say(self.subject, worn)
+            self._claim(self.subject, worn)
             self.copula, self.predicated = False, True
         elif self.group:
-            self._say(self.group[-1:], worn)
+            self._claim(self.group[-1:], worn)
         else:
             _add(self.loose, worn)
 
@@ -217,7 +217,7 @@ class _Parser:
         self._turn()
         for i in group:
             poses = {pose for category in self.mentions[i][0] for pose in CATEGORIES[category].poses}
-            self._say([i], [(ParsedClaim("action", token.values & poses or token.values), self.place)])
+            self._claim([i], [(ParsedClaim("action", token.values & poses or token.values), self.place)])
         if not group:
             _add(self.loose, [(ParsedClaim("action", token.values), self.place)])
 
@@ -228,13 +228,13 @@ class _Parser:
             self.copula, self.predicated = False, True
         self.relation, self.joined = ("", range(0)), False
 
-    def _say(self, of: Iterable[int], said: Sequence[Spoken]) -> None:
+    def _claim(self, of: Iterable[int], claims: Sequence[LocatedClaim]) -> None:
         for i in of:
-            _add(self.mentions[i][1], said)
+            _add(self.mentions[i][1], claims)
 
 
-def _add(to: dict[T, set[int]], said: Iterable[tuple[T, range]]) -> None:
-    for claim, words in said:
+def _add(to: dict[T, set[int]], claims: Iterable[tuple[T, range]]) -> None:
+    for claim, words in claims:
         to.setdefault(claim, set()).update(words)
 
 
@@ -257,10 +257,10 @@ def longest_phrases(words: Sequence[str], lexicon: Mapping[tuple[str, ...], T]) 
 @cache
 def _lexicon() -> dict[tuple[str, ...], LexiconEntry]:
     """Return every phrase that makes a claim or joins the parts of a sentence."""
-    found: dict[tuple[str, tuple[str, ...]], set[str]] = {}
+    values_of: dict[tuple[str, tuple[str, ...]], set[str]] = {}
     for what, words, value in _entries():
-        found.setdefault((what, tuple(words)), set()).add(value)
-    phrases = {words: LexiconEntry(what, frozenset(values)) for (what, words), values in found.items()}
+        values_of.setdefault((what, tuple(words)), set()).add(value)
+    phrases = {words: LexiconEntry(what, frozenset(values)) for (what, words), values in values_of.items()}
     phrases[("sky",)] = LexiconEntry("weather")  # claims nothing, so that its colour belongs to no object
     return phrases | _nouns()
 

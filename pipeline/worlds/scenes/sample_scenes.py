@@ -194,11 +194,11 @@ def horizon_and_shore(rng: np.random.Generator, setting: str, boat: bool) -> tup
 def scenery(rng: np.random.Generator, setting: str, things: list[Thing]) -> dict[str, float]:
     """Return the landmarks of the setting with their x; landmarks that things would hide are left out."""
     always = {"park": ["trees"], "street": ["buildings"], "snow": ["mountains"], "lake": ["trees"], "farm": ["fence"]}
-    found = {name: 0.5 for name in always.get(setting, [])}
+    landmarks = {name: 0.5 for name in always.get(setting, [])}
     half, height, name = {"desert": (0.10, 0.26, "cactus"), "farm": (0.14, 0.24, "barn")}.get(setting, (0, 0, ""))
     for _ in range(6 if name else 0):
         x = round(float(rng.uniform(half + 0.02, 0.98 - half)), DIGITS)
         if all(overlap((x - half, 0.44 - height, x + half, 0.5), b) < 0.15 for t in things for b in t.boxes):
-            found[name] = x
+            landmarks[name] = x
             break
-    return found
+    return landmarks

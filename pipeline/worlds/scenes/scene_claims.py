@@ -41,27 +41,27 @@ class SceneClaims:
             claims[claim] = truth | claims[claim] if claim in claims else truth
 
         for mention in reading.mentions:
-            for said, truth in zip(mention.said, self._mention(mention)[1], strict=True):
-                add((*said, mention.categories), truth)
+            for claim, truth in zip(mention.claims, self._mention(mention)[1], strict=True):
+                add((*claim, mention.categories), truth)
         for relation, i, j in reading.relations:
             a, b = reading.mentions[i], reading.mentions[j]
             add(("relation", relation, a.categories, b.categories), self._relation(relation, a, b))
-        for said in reading.scene:
-            add(said, self._scene(said))
-        named = {said for mention in reading.mentions for said in mention.said}
-        for said in reading.loose:
-            if said not in named:
-                add(said, self._loose(said))
+        for claim in reading.scene:
+            add(claim, self._scene(claim))
+        named = {claim for mention in reading.mentions for claim in mention.claims}
+        for claim in reading.loose:
+            if claim not in named:
+                add(claim, self._loose(claim))
         return claims
 
     def _judge_mention(self, mention: Mention) -> tuple[np.ndarray, np.ndarray]:
         """Return the things (M, T) that a noun may name, and the truth (K, M) of each of its claims in each scene."""
         there = np.isin(self._things["category"], [*mention.categories])
         together = (self._number * there).sum(1, keepdims=True).astype(str)
-        truth = np.stack([np.isin(self._things[said.kind], [*said.values]) for said in mention.said])  # (K, M, T)
-        for claimed, said in zip(truth, mention.said, strict=True):
-            if said.kind == "count":
-                claimed |= np.isin(together, [*said.values])
+        truth = np.stack([np.isin(self._things[claim.kind], [*claim.values]) for claim in mention.claims])  # (K, M, T)
+        for true, claim in zip(truth, mention.claims, strict=True):
+            if claim.kind == "count":
+                true |= np.isin(together, [*claim.values])
         fit = np.where(there, truth.sum(0), -1)
         fitting = there & (fit == fit.max(1, keepdims=True))
         first = fitting.argmax(1)
@@ -75,23 +75,23 @@ class SceneClaims:
         """Return whether the relation holds from one thing to another, (M, T, T)."""
         if relation in CONVERSE:
             return self._related(CONVERSE[relation]).transpose(0, 2, 1)
-        found = np.zeros((len(self._scenes), self._most, self._most), bool)
+        related = np.zeros((len(self._scenes), self._most, self._most), bool)
         for n, scene in enumerate(self._scenes):
             for i, a in enumerate(scene.things):
                 for j, b in enumerate(scene.things):
-                    found[n, i, j] = i != j and relation_holds(relation, a, b)
-        return found
+                    related[n, i, j] = i != j and relation_holds(relation, a, b)
+        return related
 
-    def _judge_scene(self, said: ParsedClaim) -> np.ndarray:
+    def _judge_scene(self, claim: ParsedClaim) -> np.ndarray:
         of: dict[str, Callable[[Scene], set[str]]] = {
             "setting": lambda scene: {scene.setting},
             "scenery": lambda scene: {*scene.scenery},
             "weather": lambda scene: {atmosphere(scene)},
         }
-        return np.array([not said.values.isdisjoint(of[said.kind](scene)) for scene in self._scenes])
+        return np.array([not claim.values.isdisjoint(of[claim.kind](scene)) for scene in self._scenes])
 
-    def _judge_loose(self, said: ParsedClaim) -> np.ndarray:
-        return np.isin(self._things[said.kind], [*said.values]).max(1)
+    def _judge_loose(self, claim: ParsedClaim) -> np.ndarray:
+        return np.isin(self._things[claim.kind], [*claim.values]).max(1)
 
     def _values(self, attribute: str) -> np.ndarray:
         """Return the things' attribute as text (M, T), padded with ""."""

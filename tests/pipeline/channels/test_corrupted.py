@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pipeline.channels.corrupted import MOST, WAYS, CorruptedCaptions, _broken
+from pipeline.channels.corrupted import MOST, WAYS, CorruptedCaptions, _corrupt
 from pipeline.estimators.rollouts import StepRollouts
 
 WORDS, OTHER = [1, 2, 3, 4], [7, 8]
@@ -31,12 +31,12 @@ WORDS, OTHER = [1, 2, 3, 4], [7, 8]
 )
 def test_one_way_at_one_place(numbers, expected):
     assert (WAYS, MOST) == (5, 3)
-    assert _broken(WORDS, OTHER, numbers) == expected
+    assert _corrupt(WORDS, OTHER, numbers) == expected
     assert WORDS == [1, 2, 3, 4]
 
 
 def test_nothing_to_insert_inserts_nothing():
-    assert _broken(WORDS, [], (0.5, 0.3, 0.9)) == WORDS
+    assert _corrupt(WORDS, [], (0.5, 0.3, 0.9)) == WORDS
 
 
 def test_where_nothing_changes_the_first_word_is_said_twice_and_captions_stay_as_wide(toy):

@@ -67,15 +67,15 @@ def test_regions_are_kept_once_per_image_as_long_as_captions_stay_together(toy):
     state = speaker.begin(batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None)), 3)
     heard = torch.randn(24, HIDDEN)
     wanted, _ = speaker.step(heard, state)
-    assert len(state.seen[0]) == 8
+    assert len(state.region_memory[0]) == 8
     together = torch.tensor([3, 4, 5, 21, 22, 23])
     apart = torch.tensor([1, 3, 4, 23])
     for rows, images in ((together, 2), (apart, 4)):
         some = speaker.select(state, rows)
-        assert len(some.seen[0]) == images
+        assert len(some.region_memory[0]) == images
         torch.testing.assert_close(speaker.step(heard[rows], some)[0], wanted[rows])
     moved = torch.tensor([1, 1, 0, *range(3, 24)])
-    assert speaker.select(state, moved, same_images=True).seen is state.seen
+    assert speaker.select(state, moved, same_images=True).region_memory is state.region_memory
 
 
 def test_a_dropped_image_is_one_region(toy):

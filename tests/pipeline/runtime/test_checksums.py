@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.errors import UserError
 from pipeline.runtime.checksums import (
-    SEAL,
+    CHECKSUMS,
     check_checksums,
     check_history,
     checksummed_json,
@@ -19,7 +19,7 @@ from pipeline.runtime.files import sha256
 
 def test_a_file_that_is_changed_emptied_swapped_or_missing_is_named(tmp_path):
     check_checksums(tmp_path, "again")  # never sealed
-    with pytest.raises(UserError, match=SEAL):
+    with pytest.raises(UserError, match=CHECKSUMS):
         check_checksums(tmp_path, "again", required=True)
     for name in "ab":
         (tmp_path / name).write_text(name * 100)
@@ -32,8 +32,8 @@ def test_a_file_that_is_changed_emptied_swapped_or_missing_is_named(tmp_path):
             check_checksums(tmp_path, "again")
     (tmp_path / "b").write_text("b" * 100)
     for content in ("", "[]", '{"a": 1'):
-        (tmp_path / SEAL).write_text(content)
-        with pytest.raises(UserError, match=SEAL):
+        (tmp_path / CHECKSUMS).write_text(content)
+        with pytest.raises(UserError, match=CHECKSUMS):
             check_checksums(tmp_path, "again")
 
 

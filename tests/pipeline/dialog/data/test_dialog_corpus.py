@@ -54,7 +54,7 @@ def test_texts_are_cut_and_answers_alike_then_are_one(made, dialogs, raw):
             assert words(dialogs.questions[i, r]) == ids(prepared, raw.questions[raw.question[i, r]], 3)
             offered = [words(dialogs.answers[k]) for k in dialogs.options[i, r]]
             assert offered == [tokens[k] for k in raw.options[i, r]]
-            assert words(dialogs.answers[dialogs.said[i, r]]) == tokens[raw.options[i, r][raw.truth[i, r]]]
+            assert words(dialogs.answers[dialogs.human_answers[i, r]]) == tokens[raw.options[i, r][raw.truth[i, r]]]
     assert (dialogs.truth == raw.truth).all()
     np.testing.assert_array_equal(dialogs.relevance, raw.relevance)
     assert (dialogs.column("kind") == raw.kinds).all()
@@ -70,7 +70,7 @@ def test_the_history_is_the_caption_and_then_each_question_with_its_answer(dialo
     for place, i in enumerate(rows):
         expected = [words(dialogs.captions[i])]
         for r in range(ROUNDS - 1):
-            expected.append(words(dialogs.questions[i, r]) + words(dialogs.answers[dialogs.said[i, r]]))
+            expected.append(words(dialogs.questions[i, r]) + words(dialogs.answers[dialogs.human_answers[i, r]]))
         for r, item in enumerate(expected):
             assert words(found[place, r]) == item
             assert found[place, r, : len(item)].tolist() == item  # words first
@@ -87,7 +87,7 @@ def test_a_batch_holds_every_round_of_its_dialogs(made, dialogs):
             assert int(batch.images[n]) == i
             torch.testing.assert_close(batch.pooled[n], torch.from_numpy(store.pooled(np.array([i]))[0]))
             assert torch.equal(batch.regions[n], batch.regions[n - r])
-            assert words(batch.captions[n]) == words(dialogs.answers[dialogs.said[i, r]])
+            assert words(batch.captions[n]) == words(dialogs.answers[dialogs.human_answers[i, r]])
             asked = batch.asked
             assert words(asked.questions[n]) == words(dialogs.questions[i, r])
             offered = [words(asked.answers[k]) for k in asked.options[n]]

@@ -23,7 +23,7 @@ from pipeline.dialog.drawn.candidate_answers import OPTIONS, CandidatePool
 from pipeline.dialog.drawn.dialog_words import HEDGES
 from pipeline.dialog.drawn.questioner import ROUNDS, DialogRound, generate_dialog
 from pipeline.dialog.drawn.write_dialogs import FILES, write_scene_dialogs
-from pipeline.runtime.checksums import SEAL
+from pipeline.runtime.checksums import CHECKSUMS
 from pipeline.worlds.scenes.scene_captions import SceneCaption, SceneClaim, describe_scene
 from pipeline.worlds.scenes.scene_facts import Scene, Thing, stream
 from pipeline.worlds.scenes.write_scenes import draw_scenes, sample_scene
@@ -199,7 +199,7 @@ def test_dialogs_move_nothing_of_the_images_and_captions(tmp_path, monkeypatch):
         draw_scenes(tmp_path / name, images=24, size=32, val=8, test=8, seed=3, workers=1, annotate=annotate)
     files = {path.relative_to(tmp_path / "without") for path in (tmp_path / "without").rglob("*") if path.is_file()}
     assert len(files) > 24
-    for file in (file for file in files if file.name != SEAL):
+    for file in (file for file in files if file.name != CHECKSUMS):
         assert (tmp_path / "with" / file).read_bytes() == (tmp_path / "without" / file).read_bytes()
     assert (tmp_path / "with" / "dialogs_test.json").is_file()
 

@@ -115,7 +115,7 @@ def test_discriminators_and_priors_rank_the_same_candidates(found, judges, batch
             )
         assert columns[f"rank_{name}"] == places(scores, batch)
     assert results["judges"]["own"]["ranking"]["MRR"] == pytest.approx(np.mean([1 / p for p in columns["rank_own"]]))
-    assert "told_apart" not in results["beside"]["d"]
+    assert "human_preferred" not in results["beside"]["d"]
     prepared = made[0]
     scores = torch.from_numpy(prior_scores("prior", dialogs, prepared.rows("train"), prepared.rows("val")))
     assert columns["rank_prior"] == places(scores, batch)
@@ -147,7 +147,7 @@ def test_answers_are_those_of_the_beam_asked_for_and_are_told_from_human_ones(
     for n in range(len(batch)):
         if columns["answer"][n] != human[n]:
             gains.append(float(seen[n] @ (own[n] - heard[n])) > 0)
-    assert results["judges"]["own"]["told_apart"] == pytest.approx(100 * sum(gains) / len(gains))
+    assert results["judges"]["own"]["human_preferred"] == pytest.approx(100 * sum(gains) / len(gains))
     assert 0 < sum(gains) < len(gains)
     right = dialogs.right()
     for who, name in (("answer", "answers"), ("human", "human_answers")):

@@ -231,7 +231,7 @@ def test_options_may_count_from_0_or_from_1(tmp_path, monkeypatch, forms):
     assert splits == {"5": "train", "6": "train", "7": "val", "8": "test", "9": "test"}
     found = prepared(corpus, tmp_path / "out")
     assert Prepared.load(tmp_path / "out").vocabulary.words == tuple(WORDS)  # ids stay what they are
-    assert found.answers[found.said[4]].tolist() == [[2, 0, 0], [7, 6, 0]]
+    assert found.answers[found.human_answers[4]].tolist() == [[2, 0, 0], [7, 6, 0]]
     assert found.questions[0, 0].tolist() == [4, 3, 6]
     assert corpus.dialogs.captions[0] == ("red", "it")
 

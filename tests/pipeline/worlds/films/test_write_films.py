@@ -75,7 +75,7 @@ def test_facts_are_those_of_the_films_and_no_neighbourhood_is_in_two_splits(root
     for i, film in enumerate(known.values()):
         assert film.film == sample_film(1, i)
         assert film.frames == FRAMES
-        assert list(film.seen) == seen_in(film.film, FRAMES)
+        assert list(film.views) == seen_in(film.film, FRAMES)
     of = [{known[str(i)].film.scene.neighbourhood for i in rows} for rows in (range(16), range(16, 24), range(24, 56))]
     assert of == [{0, 1}, {2}, {3, 4, 5, 6}]
     record = json.loads((root / FACTS).read_text().splitlines()[0])

@@ -18,7 +18,7 @@ def short(said: ParsedClaim) -> str:
 
 
 def mentions(text: str) -> list[set[str]]:
-    return [{short(said) for said in mention.said} for mention in parse_scene_caption(text).mentions]
+    return [{short(said) for said in mention.claims} for mention in parse_scene_caption(text).mentions]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_attributes_of_nothing_are_kept_apart(text: str, loose: set[str]) -> Non
 
 def test_unknown_words_are_passed_over_and_counted() -> None:
     reading = parse_scene_caption("A fluffy DOG, runs: swiftly éte <unk> with 3 cats!")
-    assert [short(said) for mention in reading.mentions for said in mention.said if said.kind == "category"] == [
+    assert [short(said) for mention in reading.mentions for said in mention.claims if said.kind == "category"] == [
         "category dog",
         "category cat",
     ]
@@ -159,7 +159,7 @@ def test_any_heap_of_known_words_is_read() -> None:
         heap = [words[(i * step * 7 + i * i) % len(words)] for i in range(60)]
         reading = parse_scene_caption(" ".join(heap))
         assert (reading.words, reading.unknown) == (60, 0)
-        assert all(len(set(mention.said)) == len(mention.said) for mention in reading.mentions)
+        assert all(len(set(mention.claims)) == len(mention.claims) for mention in reading.mentions)
 
 
 def test_a_phrase_means_one_kind_of_thing() -> None:
@@ -211,7 +211,7 @@ def test_annotators_are_understood_exactly() -> None:
         for caption in describe_scene(sample_scene(3, i), 3, i):
             reading = parse_scene_caption(caption.raw)
             nouns, relations, scene = meant(caption.claims)
-            assert [set(map(understood, mention.said)) for mention in reading.mentions] == nouns, caption.raw
+            assert [set(map(understood, mention.claims)) for mention in reading.mentions] == nouns, caption.raw
             assert list(reading.relations) == relations, caption.raw
             for kind in ("scenery", "weather"):
                 assert {v for said in reading.scene if said.kind == kind for v in said.values} == scene[kind], (
