@@ -61,16 +61,16 @@ def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
     """
     facts = ("test", "faithfulness", "by_kind")
     kinds = dict.fromkeys(keys[3] for run in results.runs for keys in run.numbers if keys[:3] == facts)
-    told = [("true", "precision"), ("told", "told")]
+    shares = [("true", "precision"), ("told", "told")]
     samples, beams = (count(results, "multi_sample", kind, "captions") for kind in SETS)
     tables: list[tuple[str, str, list[tuple[str, Keys, int, str]], list[str]]] = [
         (
             "faithfulness",
             "Truth of the captions, test split",
             [
-                *((label, ("faithfulness", key), 3, "All facts") for label, key in told),
+                *((label, ("faithfulness", key), 3, "All facts") for label, key in shares),
                 ("claims", ("faithfulness", "claims_per_caption"), 2, "All facts"),
-                *((label, (*facts[1:], kind, key), 3, kind.capitalize()) for kind in kinds for label, key in told),
+                *((label, (*facts[1:], kind, key), 3, kind.capitalize()) for kind in kinds for label, key in shares),
             ],
             [
                 "true: share of what the captions claim that holds of their image; told: share of the image's facts "
@@ -118,7 +118,7 @@ def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
             ],
         ),
     ]
-    found, others = [], measured_baselines(results)
+    filled, others = [], measured_baselines(results)
     for name, caption, wanted, notes in tables:
         if columns := [metric_column(*column) for column in wanted if results.has(*column[1])]:
             keys = [key for _, key, _, _ in wanted]
@@ -127,8 +127,8 @@ def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
             known = [
                 b for b in others if b.name != PEOPLE and any(b.point.mean("test", *key) is not None for key in keys)
             ]
-            found.append(fill_table(name, caption, [*rows_with_baselines(choices, known), *people], columns, notes))
-    return found
+            filled.append(fill_table(name, caption, [*rows_with_baselines(choices, known), *people], columns, notes))
+    return filled
 
 
 def _people(choices: Sequence[Choice], wanted: Sequence[Keys]) -> list[tuple[str, Sequence[Run], Point]]:

@@ -37,19 +37,17 @@ def read_claims(root: Path) -> list[MethodClaim]:
         raise UserError(f"{path}: claim {place}: {first['msg']}") from None
 
 
-def claims_table(found: Sequence[ClaimResult], score: str) -> Table:
+def claims_table(results: Sequence[ClaimResult], score: str) -> Table:
     """Return a table with a row per claim: the comparison, its seeds, the difference and the verdict."""
     columns = [
-        TableColumn("by", show=lambda found: _by(found.claim, score), text=True),
-        TableColumn("at", show=lambda found: found.at, text=True),
-        TableColumn("seeds × pretrainings", show=lambda found: f"{len(found.by_seed)} × 1" if found.by_seed else None),
+        TableColumn("by", show=lambda each: _by(each.claim, score), text=True),
+        TableColumn("at", show=lambda each: each.at, text=True),
+        TableColumn("seeds × pretrainings", show=lambda each: f"{len(each.by_seed)} × 1" if each.by_seed else None),
         TableColumn("difference", show=_difference, text=True),
         TableColumn("seeds", show=_seeds, text=True),
-        TableColumn(
-            "verdict", show=lambda found: found.verdict + (f": {found.reason}" if found.reason else ""), text=True
-        ),
+        TableColumn("verdict", show=lambda each: each.verdict + (f": {each.reason}" if each.reason else ""), text=True),
     ]
-    rows: list[tuple[str, Sequence[Run], ClaimResult]] = [(each.claim.says, (), each) for each in found]
+    rows: list[tuple[str, Sequence[Run], ClaimResult]] = [(each.claim.says, (), each) for each in results]
     return fill_table("claims", CAPTION, rows, columns, NOTES, head="Claim")
 
 
@@ -75,16 +73,16 @@ def _by(claim: MethodClaim, score: str) -> str:
     return f"{claim.score or score} {claim.judge}" if claim.judge else "CIDEr"
 
 
-def _points(found: ClaimResult, value: float) -> str:
-    return typographic_sign(f"{value if found.claim.judge else 100 * value:+.1f}")
+def _points(result: ClaimResult, value: float) -> str:
+    return typographic_sign(f"{value if result.claim.judge else 100 * value:+.1f}")
 
 
-def _difference(found: ClaimResult) -> str | None:
-    if found.value is None:
+def _difference(result: ClaimResult) -> str | None:
+    if result.value is None:
         return None
-    ends = ", ".join(_points(found, end) for end in found.interval or ())
-    return f"{found.bound}{_points(found, found.value)}" + (f" [{ends}]" if ends else "")
+    ends = ", ".join(_points(result, end) for end in result.interval or ())
+    return f"{result.bound}{_points(result, result.value)}" + (f" [{ends}]" if ends else "")
 
 
-def _seeds(found: ClaimResult) -> str | None:
-    return ", ".join(_points(found, value) for value in found.by_seed.values()) or None
+def _seeds(result: ClaimResult) -> str | None:
+    return ", ".join(_points(result, value) for value in result.by_seed.values()) or None

@@ -82,8 +82,8 @@ def significance_table(comparison: Comparison, slice_: ComparisonSlice, compact:
         for judge in results.judges.values()
         if judge.name in results.ends or not compact
     ]
-    found = [difference for by_judge in slice_.differences.values() for difference in by_judge.values()]
-    bounds, silent = any(each.bound for each in found), len(shown) - len(slice_.differences)
+    differences = [difference for by_judge in slice_.differences.values() for difference in by_judge.values()]
+    bounds, silent = any(each.bound for each in differences), len(shown) - len(slice_.differences)
     return fill_table(
         "significance-compact" if compact else f"significance-{_slug(slice_)}",
         f"{results.score} minus that of {slice_.reference.label}, at CIDEr {slice_.level:.3f}",
@@ -92,7 +92,7 @@ def significance_table(comparison: Comparison, slice_: ComparisonSlice, compact:
         [
             f"Differences of {comparison.resamples:,} paired resamples of the test images (the same for both methods, "
             "seeds averaged), with their 95% intervals; marked * where the interval excludes 0.",
-            f"p is two-sided, from the resamples' standard deviation, and Holm-adjusted for all {len(found)} "
+            f"p is two-sided, from the resamples' standard deviation, and Holm-adjusted for all {len(differences)} "
             "differences (of every judge); the intervals are not adjusted. Training again would add the spread over "
             "seeds, and pretraining again one that was not measured.",
             *(
@@ -188,10 +188,10 @@ def _estimate(label: str, keys: Keys, digits: int, group: str = "") -> TableColu
     """Return a column with a reading's estimate and its interval."""
 
     def show(reading: CurveReading) -> str | None:
-        if (found := reading.estimates.get(keys)) is None:
+        if (estimate := reading.estimates.get(keys)) is None:
             return None
-        ends = ", ".join(format_number(end, digits) for end in found.interval or ())
-        return format_number(found.value, digits) + (f" [{ends}]" if ends else "")
+        ends = ", ".join(format_number(end, digits) for end in estimate.interval or ())
+        return format_number(estimate.value, digits) + (f" [{ends}]" if ends else "")
 
     return TableColumn(label, group, show)
 
@@ -200,8 +200,10 @@ def _spread(label: str, keys: Keys, digits: int) -> TableColumn:
     """Return a column with the standard deviation over a reading's seeds, and their number."""
 
     def show(reading: CurveReading) -> str | None:
-        found = reading.estimates.get(keys)
-        return f"{format_number(found.spread, digits)} ({found.seeds})" if found and found.spread is not None else None
+        estimate = reading.estimates.get(keys)
+        if estimate is None or estimate.spread is None:
+            return None
+        return f"{format_number(estimate.spread, digits)} ({estimate.seeds})"
 
     return TableColumn(label, "± over seeds", show)
 
@@ -212,14 +214,14 @@ def _difference(
     """Return the columns of a reading's difference from the reference, with its interval, and of its p-value."""
 
     def value(reading: CurveReading) -> str | None:
-        if (found := slice_.differences.get(reading.curve.label, {}).get(judge)) is None:
+        if (difference := slice_.differences.get(reading.curve.label, {}).get(judge)) is None:
             return None
-        value, low, high = (typographic_sign(f"{number:+.1f}") for number in (found.value, *found.interval))
-        return f"{found.bound}{value} [{low}, {high}]{'*' if found.clear else ''}"
+        value, low, high = (typographic_sign(f"{number:+.1f}") for number in (difference.value, *difference.interval))
+        return f"{difference.bound}{value} [{low}, {high}]{'*' if difference.clear else ''}"
 
     def probability(reading: CurveReading) -> str | None:
-        found = slice_.differences.get(reading.curve.label, {}).get(judge)
-        return None if found is None else "<0.001" if found.p < 0.001 else f"{found.p:.3f}"
+        difference = slice_.differences.get(reading.curve.label, {}).get(judge)
+        return None if difference is None else "<0.001" if difference.p < 0.001 else f"{difference.p:.3f}"
 
     return TableColumn(label, group, value), TableColumn(p, group, probability)
 

@@ -17,13 +17,13 @@ _DETAILS = re.compile(r"[:;]|\((?!hard\))")  # after these, a caption gives unit
 _REPLACED = {"λ": "lambda", "ρ": "rho", "@": "", "%": ""}
 
 
-def csv_files(root: Path, name: str, found: ResultFile) -> dict[str, tuple[Path, str]]:
+def csv_files(root: Path, name: str, result: ResultFile) -> dict[str, tuple[Path, str]]:
     """Return the path and the text of each table's CSV file, by the table's title.
 
     Raises UserError where two tables have one title.
     """
     files = {}
-    for caption, table in found.tables.items():
+    for caption, table in result.tables.items():
         title = _DETAILS.split(published_name(caption))[0].strip()
         if title in files:
             raise UserError(f"has two tables “{title}”: rename one")

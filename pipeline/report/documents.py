@@ -95,8 +95,8 @@ def figures_of(root: Path, name: str) -> list[str]:
     return sorted({value for file, parts in asked if file == name for key, value in parts if key == "figure"})
 
 
-def _line(found: re.Match[str]) -> int:
-    return found.string.count("\n", 0, found.start()) + 1
+def _line(match: re.Match[str]) -> int:
+    return match.string.count("\n", 0, match.start()) + 1
 
 
 def _asked(block: re.Match[str]) -> tuple[str, list[tuple[str, str]]]:
@@ -128,21 +128,21 @@ def _shown(root: Path, name: str, parts: list[tuple[str, str]], now: str, folder
 
     Raises UserError where the result file lacks the requested content.
     """
-    found = read_result(root, name)
+    result = read_result(root, name)
     (key, value), *options = parts
     try:
         if parts == [("provenance", "")]:
-            return _provenance(found) + "\n"
+            return _provenance(result) + "\n"
         if parts == [("tables", "")]:
-            files = csv_files(root, name, found)
+            files = csv_files(root, name, result)
             tables.update(files.values())
             links = (f"[{title}]({_link(path, folder)})" for title, (path, _) in files.items())
             return f"All tables of this run (CSV): {', '.join(links)}.\n"
         if key == "figure" and not options:
             description = re.match(r"!\[(.*?)\]\(", now)
-            picture = root / _picture(root, found.figure(value))
+            picture = root / _picture(root, result.figure(value))
             return f"![{description[1] if description else value}]({_link(picture, folder)})\n"
-        table = _part(found.table(f"{key}: {value}" if value else key), dict(options))
+        table = _part(result.table(f"{key}: {value}" if value else key), dict(options))
     except UserError as error:
         raise UserError(f"{path_of(Path(), name)} {error}") from None
     return _text(table)
@@ -158,10 +158,10 @@ def _text(table: PrintedTable) -> str:
     return markdown_table(table.columns, table.rows, right, padded=not long) + "\n"
 
 
-def _provenance(found: ResultFile) -> str:
-    seeds = ", ".join(map(str, found.seeds))
-    with_seeds = f", seed{'s' if len(found.seeds) > 1 else ''} {seeds}" if seeds else ""
-    return f"Printed by `{found.command}` at commit {found.commit}, {found.date}{with_seeds}; {found.machine}."
+def _provenance(result: ResultFile) -> str:
+    seeds = ", ".join(map(str, result.seeds))
+    with_seeds = f", seed{'s' if len(result.seeds) > 1 else ''} {seeds}" if seeds else ""
+    return f"Printed by `{result.command}` at commit {result.commit}, {result.date}{with_seeds}; {result.machine}."
 
 
 def _picture(root: Path, figure: PrintedFigure) -> str:

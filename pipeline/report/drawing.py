@@ -72,12 +72,12 @@ class LineStyle:
 
 def assign_styles(colours: Mapping[str, int]) -> dict[str, LineStyle]:
     """Assign a style to each name with its given colour; names of one colour get different markers."""
-    seen: Counter[int] = Counter()
-    found = {}
+    used: Counter[int] = Counter()
+    styles = {}
     for name, colour in colours.items():
-        found[name] = LineStyle(colour, colour + seen[colour])
-        seen[colour] += 1
-    return found
+        styles[name] = LineStyle(colour, colour + used[colour])
+        used[colour] += 1
+    return styles
 
 
 @dataclass(frozen=True)
@@ -156,13 +156,13 @@ def panels_svg(panels: Sequence[PlotPanel], name: str) -> list[tuple[PlotPanel, 
     """
     from matplotlib.figure import Figure
 
-    found = []
+    drawn = []
     for n, panel in enumerate(panels, 1):
         figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72), frameon=False)
         axes = figure.add_axes((0.15, 0.13, 0.82, 0.85))
         _draw(axes, panel, panels)
-        found.append((panel, _svg(figure, f"{name}-{n}", panel.series)))
-    return found
+        drawn.append((panel, _svg(figure, f"{name}-{n}", panel.series)))
+    return drawn
 
 
 def labelled_svg(panel: PlotPanel, name: str, size: tuple[int, int] = LARGE) -> Markup:
@@ -192,14 +192,14 @@ def labelled_svg(panel: PlotPanel, name: str, size: tuple[int, int] = LARGE) -> 
 
 def _apart(heights: Sequence[float], least: float) -> list[float]:
     """Return ascending heights from 0 to 1, at least `least` apart and close to the given ones."""
-    found: list[float] = []
+    placed: list[float] = []
     for height in heights:
-        found.append(max(height, found[-1] + least) if found else max(height, 0.0))
-    over = found[-1] - 1 if found else 0.0
-    for n in range(len(found) - 1, -1, -1):
-        limit = 1.0 if n == len(found) - 1 else found[n + 1] - least
-        found[n] = min(found[n], limit) if over > 0 else found[n]
-    return found
+        placed.append(max(height, placed[-1] + least) if placed else max(height, 0.0))
+    over = placed[-1] - 1 if placed else 0.0
+    for n in range(len(placed) - 1, -1, -1):
+        limit = 1.0 if n == len(placed) - 1 else placed[n + 1] - least
+        placed[n] = min(placed[n], limit) if over > 0 else placed[n]
+    return placed
 
 
 def swatch(style: LineStyle) -> Markup:
@@ -323,8 +323,8 @@ def _marks(axes: Any, spot: PlotPoint) -> list[tuple[float, float, float]]:
     left, right, low, high = spot.bars or (spot.x, spot.x, spot.y, spot.y)
     bars = [(left + n / 8 * (right - left), spot.y) for n in range(9)]
     bars += [(spot.x, low + n / 8 * (high - low)) for n in range(9)]
-    found = [((spot.x, spot.y), 8.0 if spot.chosen else 5.0), *((seed, 2.0) for seed in spot.seeds)]
-    return [(*axes.transData.transform(place), radius) for place, radius in [*found, *((bar, 1.0) for bar in bars)]]
+    discs = [((spot.x, spot.y), 8.0 if spot.chosen else 5.0), *((seed, 2.0) for seed in spot.seeds)]
+    return [(*axes.transData.transform(place), radius) for place, radius in [*discs, *((bar, 1.0) for bar in bars)]]
 
 
 def _limits(values: Sequence[float], logarithmic: bool = False) -> tuple[float, float]:
@@ -354,34 +354,34 @@ def _svg(figure: Figure, name: str, series: Sequence[PlotSeries] = ()) -> Markup
 
 
 def _cleaned(element: Element, name: str, series: Sequence[PlotSeries]) -> Element:
-    found = Element(element.tag.rpartition("}")[2])
-    found.text = (element.text or "").strip()
+    cleaned = Element(element.tag.rpartition("}")[2])
+    cleaned.text = (element.text or "").strip()
     for key, value in element.attrib.items():
         if key == "style":
             for what, _, how in (declaration.partition(": ") for declaration in value.split("; ")):
                 # its <path> has the stroke
-                if what in SHOWN and not (found.tag == "use" and what.startswith("stroke")):
-                    found.set(what, f"var(--{VARIABLES[how]})" if how in VARIABLES else how)
+                if what in SHOWN and not (cleaned.tag == "use" and what.startswith("stroke")):
+                    cleaned.set(what, f"var(--{VARIABLES[how]})" if how in VARIABLES else how)
         elif key.endswith("href"):
-            found.set("href", f"#{name}-{value[1:]}")
-        elif key == "id" and found.tag == "path":
-            found.set("id", f"{name}-{value}")
+            cleaned.set("href", f"#{name}-{value[1:]}")
+        elif key == "id" and cleaned.tag == "path":
+            cleaned.set("id", f"{name}-{value}")
         elif key in ("d", "x", "y") or (key == "transform" and "(-0 " not in value):
-            found.set(key, " ".join(re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.4g}", value).split()))
-    found.extend(child for each in element if len(child := _cleaned(each, name, series)) or child.tag != "g")
+            cleaned.set(key, " ".join(re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.4g}", value).split()))
+    cleaned.extend(child for each in element if len(child := _cleaned(each, name, series)) or child.tag != "g")
     kind, _, n = element.get("id", "").partition("-")
     if kind == "axis":
-        found.set("aria-hidden", "true")
+        cleaned.set("aria-hidden", "true")
     elif kind in ("line", "points"):
-        found.set("data-line", n)
-    if kind == "points" and len(found):
-        markers = found[-1]
-        found.remove(markers)
+        cleaned.set("data-line", n)
+    if kind == "points" and len(cleaned):
+        markers = cleaned[-1]
+        cleaned.remove(markers)
         for marker, spot in zip(markers, series[int(n)].spots, strict=True):
-            point = SubElement(found, "g", {"class": "point", "role": "img", "tabindex": "-1"})
+            point = SubElement(cleaned, "g", {"class": "point", "role": "img", "tabindex": "-1"})
             point.set("aria-label", spot.label)
             SubElement(point, "title").text = spot.label
             place = {"cx": marker.attrib["x"], "cy": marker.attrib["y"]}
             SubElement(point, "circle", {"class": "reach", "r": "9", **place})
             point.append(marker)
-    return found
+    return cleaned

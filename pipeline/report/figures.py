@@ -30,11 +30,11 @@ def styles(results: Results) -> dict[str, LineStyle]:
     A frozen speaker has its method's colour, dashed. A method's own name has the style of its first curve.
     """
     colour, lines = method_colours(run.speaker for run in results.runs), curves(results)
-    found = assign_styles({curve.label: colour[curve.runs[0].speaker] for curve in lines})
+    line_styles = assign_styles({curve.label: colour[curve.runs[0].speaker] for curve in lines})
     for curve in lines:
-        found[curve.label] = replace(found[curve.label], dashed=curve.runs[0].frozen is not None)
-        found.setdefault(curve.method, found[curve.label])
-    return found
+        line_styles[curve.label] = replace(line_styles[curve.label], dashed=curve.runs[0].frozen is not None)
+        line_styles.setdefault(curve.method, line_styles[curve.label])
+    return line_styles
 
 
 def curve_panels(results: Results, choices: Sequence[Choice], metric: str = "CIDEr") -> list[PlotPanel]:
@@ -92,12 +92,12 @@ def rho_panels(results: Results, comparison: Comparison) -> list[PlotPanel]:
             method = slice_.readings[0].curve.method
             label, spots = f"{published_name(method)} at CIDEr {slice_.level:.3f}", []
             for reading in slice_.readings:
-                if (found := reading.estimates.get(results.by(judge))) is not None:
-                    rho, ends = float(reading.curve.settings["rho"]), found.interval
+                if (estimate := reading.estimates.get(results.by(judge))) is not None:
+                    rho, ends = float(reading.curve.settings["rho"]), estimate.interval
                     words = f"{label}, ρ {rho:g}, {results.score} "
-                    words += f"{'at least ' if reading.above else ''}{format_number(found.value, 1)}"
+                    words += f"{'at least ' if reading.above else ''}{format_number(estimate.value, 1)}"
                     words += f" [{format_number(ends[0], 1)}, {format_number(ends[1], 1)}]" if ends else ""
-                    spots.append(PlotPoint(rho, found.value, words, bars=(rho, rho, *ends) if ends else None))
+                    spots.append(PlotPoint(rho, estimate.value, words, bars=(rho, rho, *ends) if ends else None))
             lines.append(PlotSeries(label, style[method], tuple(spots)))
         across, up = "ρ: share of captions passed as distributions →", f"{results.score}: higher recall →"
         panels.append(PlotPanel(judge, results.judges[judge].title, across, up, tuple(lines)))

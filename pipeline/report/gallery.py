@@ -68,7 +68,7 @@ class ShownCaption:
     means: str  # the setting's mean CIDEr, and its score by the first judge
     caption: str | None
     ranks: Mapping[str, int | None]
-    found: Mapping[str, tuple[int, ...]]  # rows of the images that the first and the last judge rank highest
+    retrieved: Mapping[str, tuple[int, ...]]  # rows of the images that the first and the last judge rank highest
     views: tuple[str, ...]  # names of the views that show it
     truths: tuple[bool | None, ...] = ()  # drawn scenes: whether each word's claim is true; None for a word without one
 
@@ -81,7 +81,7 @@ class GalleryPicture:
     id: str
     image: Image.Image
     human: tuple[str, ...]
-    said: tuple[ShownCaption, ...]
+    captions: tuple[ShownCaption, ...]
     annotator: str = "person"  # who wrote the human captions
     moving: str = ""  # data URI of a film's animated copy; `image` is its first frame
 
@@ -116,7 +116,7 @@ def gallery_views(results: Results, choices: Sequence[Choice], comparison: Compa
 
     every = view("all", "every λ", "Each method's captions along λ, the smallest first.", results.points)
     words = "One setting per method: the one chosen on validation."
-    found = [view("chosen", "chosen on validation", words, [choice.point for choice in choices]), every]
+    views = [view("chosen", "chosen on validation", words, [choice.point for choice in choices]), every]
     for n, slice_ in enumerate((*comparison.at_cider, *comparison.at_score)):
         natural = n < len(comparison.at_cider)
         what = f"{slice_.fixed} " + (f"{slice_.level:.3f}" if natural else f"{round(slice_.level, 1):g}%")
@@ -124,8 +124,8 @@ def gallery_views(results: Results, choices: Sequence[Choice], comparison: Compa
         words = f"Of each method the measured setting nearest to a test {what}{by}; its numbers are below its name."
         far = [reading.curve.label for reading in slice_.readings if reading.nearest is None]
         words += f" Not reached by: {', '.join(far)}." if far else ""
-        found.append(view(f"equal-{n}", f"at {what}", words, [reading.nearest for reading in slice_.readings]))
-    return found
+        views.append(view(f"equal-{n}", f"at {what}", words, [reading.nearest for reading in slice_.readings]))
+    return views
 
 
 def make_gallery(
@@ -166,9 +166,9 @@ def pictures_of(
     rows = read_rows(prepared / "images.parquet", ["image", "id", "file"], [("image", "in", list(wanted))]).to_pylist()
     wanted = [row["image"] for row in rows]
     scenes = read_scenes(prepared)
-    human, said = _human(prepared, wanted), _said(results, views, wanted)
+    human, captions = _human(prepared, wanted), _captions(results, views, wanted)
     for row in rows if scenes else ():
-        said[row["image"]] = [_judged(words, scenes[row["id"]]) for words in said[row["image"]]]
+        captions[row["image"]] = [_with_truths(words, scenes[row["id"]]) for words in captions[row["image"]]]
     if drawn_with is not None and scenes:
         images = [scenes[row["id"]].draw(drawn_with, DRAWN) for row in rows]
         moving = [""] * len(rows)
@@ -176,15 +176,15 @@ def pictures_of(
         images = [open_thumbnail(path_inside(images_root, row["file"]), LONGEST_SIDE) for row in rows]
         moving = [animated_thumbnail(path_inside(images_root, row["file"]), LONGEST_SIDE) for row in rows]
     return [
-        GalleryPicture(n, row["id"], image, tuple(human[n]), tuple(said[n]), annotator, copy)
+        GalleryPicture(n, row["id"], image, tuple(human[n]), tuple(captions[n]), annotator, copy)
         for n, row, image, copy in zip(wanted, rows, images, moving, strict=True)
     ]
 
 
 def picture_with_methods(picture: GalleryPicture, methods: Sequence[str]) -> GalleryPicture:
     """Return the picture with only the chosen captions of `methods`, in their order."""
-    said = [words for words in picture.said if "chosen" in words.views and words.method in methods]
-    return replace(picture, said=tuple(sorted(said, key=lambda words: methods.index(words.method))))
+    chosen = [shown for shown in picture.captions if "chosen" in shown.views and shown.method in methods]
+    return replace(picture, captions=tuple(sorted(chosen, key=lambda shown: methods.index(shown.method))))
 
 
 def example_line(results: Results, choices: Sequence[Choice]) -> str | None:
@@ -207,9 +207,9 @@ def example_along(
 
     The highest λ comes first, as in the paper's Figure 5. The first of tied pictures is taken.
     """
-    said = [(picture, [words for words in picture.said if words.line == line][::-1]) for picture in pictures]
-    said = [(picture, rows) for picture, rows in said if rows]
-    return max(said, key=lambda pair: len({words.caption for words in pair[1]}), default=None)
+    along = [(picture, [shown for shown in picture.captions if shown.line == line][::-1]) for picture in pictures]
+    along = [(picture, rows) for picture, rows in along if rows]
+    return max(along, key=lambda pair: len({shown.caption for shown in pair[1]}), default=None)
 
 
 def thumbnails(pictures: Sequence[GalleryPicture], prepared: Path, images_root: Path) -> dict[int, dict[str, str]]:
@@ -218,23 +218,23 @@ def thumbnails(pictures: Sequence[GalleryPicture], prepared: Path, images_root: 
     Each has `src`, an image to embed once, and `text`, a human caption. Thumbnails beyond BUDGET characters in all are
     omitted. Raises UserError if a file is missing.
     """
-    said = [words for picture in pictures for words in picture.said]
-    often = Counter(row for words in said for rows in words.found.values() for row in rows)
-    chosen = {row for words in said if "chosen" in words.views for rows in words.found.values() for row in rows}
+    captions = [shown for picture in pictures for shown in picture.captions]
+    often = Counter(row for shown in captions for rows in shown.retrieved.values() for row in rows)
+    chosen = {row for shown in captions if "chosen" in shown.views for rows in shown.retrieved.values() for row in rows}
     order = sorted(often, key=lambda row: (row not in chosen, -often[row], row))
     wanted = list(dict.fromkeys([*(picture.row for picture in pictures), *order]))
     if not wanted:
         return {}
     rows = read_rows(prepared / "images.parquet", ["image", "file"], [("image", "in", wanted)]).to_pylist()
     files, human = {row["image"]: row["file"] for row in rows}, _human(prepared, wanted)
-    found, left = {}, BUDGET
+    by_row, left = {}, BUDGET
     for row in (row for row in wanted if row in files):
         src = data_uri(open_thumbnail(path_inside(images_root, files[row]), THUMBNAIL), 70)
         left -= len(src)
         if left < 0:
             break
-        found[row] = {"src": src, "text": next(iter(human[row]), "")}
-    return found
+        by_row[row] = {"src": src, "text": next(iter(human[row]), "")}
+    return by_row
 
 
 def changed_words(caption: str, other: str) -> list[tuple[str, bool]]:
@@ -248,26 +248,26 @@ def changed_words(caption: str, other: str) -> list[tuple[str, bool]]:
     return [(word, n not in kept) for n, word in enumerate(mine)]
 
 
-def mark_words(said: ShownCaption, other: str) -> list[tuple[str, bool, bool | None]]:
+def mark_words(shown: ShownCaption, other: str) -> list[tuple[str, bool, bool | None]]:
     """Return the words of a caption, each with whether it is absent from `other`, and whether it is true.
 
     With `other` empty no word counts as absent.
     """
-    words = changed_words(said.caption or "", other or said.caption or "")
-    return [(word, new, truth) for (word, new), truth in zip_longest(words, said.truths)]
+    words = changed_words(shown.caption or "", other or shown.caption or "")
+    return [(word, new, truth) for (word, new), truth in zip_longest(words, shown.truths)]
 
 
-def _judged(said: ShownCaption, scene: SceneRecord) -> ShownCaption:
-    return replace(said, truths=tuple(scene.judge_words(said.caption or "")))
+def _with_truths(shown: ShownCaption, scene: SceneRecord) -> ShownCaption:
+    return replace(shown, truths=tuple(scene.judge_words(shown.caption or "")))
 
 
-def _said(results: Results, views: Sequence[GalleryView], images: Sequence[int]) -> dict[int, list[ShownCaption]]:
+def _captions(results: Results, views: Sequence[GalleryView], images: Sequence[int]) -> dict[int, list[ShownCaption]]:
     """Return the captions of each image by the first seed of every setting."""
     points = [(curve.label, point) for curve in curves(results) for point in curve.points]
     runs, first, style = [point.runs[0] for _, point in points], results.first.name, styles(results)
     columns = {run.column("rank", judge) for run in runs for judge in results.judges}
     columns |= {run.column("retrieved", judge) for run in runs for judge in results.ends}
-    said: dict[int, list[ShownCaption]] = {image: [] for image in images}
+    captions: dict[int, list[ShownCaption]] = {image: [] for image in images}
     for (line, point), run, rows in zip(points, runs, read_captions(runs, images, ["caption", *columns]), strict=True):
         cider, score = point.mean("test", "language", "CIDEr"), point.mean("test", *results.by(first))
         means = [f"CIDEr {cider:.3f}"] if cider is not None else []
@@ -277,7 +277,7 @@ def _said(results: Results, views: Sequence[GalleryView], images: Sequence[int])
             ranks = {judge: row.get(run.column("rank", judge)) for judge in results.judges}
             if run.frozen:
                 ranks[ADAPTED] = None  # equal to the own listener
-            said[image].append(
+            captions[image].append(
                 ShownCaption(
                     method=run.method,
                     line=line,
@@ -286,11 +286,11 @@ def _said(results: Results, views: Sequence[GalleryView], images: Sequence[int])
                     means=", ".join(means),
                     caption=row.get("caption"),
                     ranks=ranks,
-                    found={j: tuple(row.get(run.column("retrieved", j)) or ()) for j in results.ends},
+                    retrieved={j: tuple(row.get(run.column("retrieved", j)) or ()) for j in results.ends},
                     views=tuple(view.name for view in views if id(point) in view.points),
                 )
             )
-    return said
+    return captions
 
 
 def _human(prepared: Path, images: Iterable[int]) -> dict[int, list[str]]:

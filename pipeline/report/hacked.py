@@ -36,23 +36,23 @@ def hacked_captions(
         row = read[n].get(image) or {}
         return row.get(columns[n][retriever]), row.get(columns[n][judge])
 
-    found: dict[int, tuple[float, str]] = {}
+    best_of: dict[int, tuple[float, str]] = {}
     for n, run in enumerate(compared, 1):
         for image in read[n]:
             how = _hacked(ranks(0, image), ranks(n, image))
-            if how > found.get(image, (0.0, ""))[0]:
-                found[image] = how, run.method
-    best = sorted(found, key=lambda image: (-found[image][0], image))[:SHOWN]
-    return [(image, found[image][1]) for image in best]
+            if how > best_of.get(image, (0.0, ""))[0]:
+                best_of[image] = how, run.method
+    best = sorted(best_of, key=lambda image: (-best_of[image][0], image))[:SHOWN]
+    return [(image, best_of[image][1]) for image in best]
 
 
 def hacked_pictures(
-    found: Sequence[Hacked], control: str, pictures: Callable[[list[int]], list[GalleryPicture]]
+    examples: Sequence[Hacked], control: str, pictures: Callable[[list[int]], list[GalleryPicture]]
 ) -> list[GalleryPicture]:
-    """Return the pictures of `found`, each with only the control's chosen caption and the selected one."""
-    by_row = {picture.row: picture for picture in pictures([row for row, _ in found])} if found else {}
+    """Return the pictures of `examples`, each with only the control's chosen caption and the selected one."""
+    by_row = {picture.row: picture for picture in pictures([row for row, _ in examples])} if examples else {}
 
-    return [picture_with_methods(by_row[row], (control, method)) for row, method in found]
+    return [picture_with_methods(by_row[row], (control, method)) for row, method in examples]
 
 
 def _hacked(before: tuple[int | None, int | None], after: tuple[int | None, int | None]) -> float:

@@ -20,7 +20,7 @@ from pipeline.report.tables import (
     typographic_sign,
 )
 
-FOUND = {
+SUCCESS = {
     HARD_RECALL: "ranks the right image first in the hard gallery",
     "R@1": "ranks the right image first among {images:,}",
     "R@5": "ranks the right image among the first five of {images:,}",
@@ -56,7 +56,7 @@ def headline_sentence(
     mine, theirs = best.point.mean("test", *keys), own.point.mean("test", *keys)
     if mine is None or theirs is None:
         return ""
-    found = FOUND[results.score].format(images=images)
+    success = SUCCESS[results.score].format(images=images)
     drawn = samples.mean([best.point, own.point], *keys) if samples else None
     sure = ""
     if drawn is not None:
@@ -67,7 +67,7 @@ def headline_sentence(
         format_number(choice.point.mean("test", "language", "CIDEr"), 3) for choice in (best, own) if choice.point
     ]
     return (
-        f"With captions by {published_name(best.method)} the {judge.title.lower()} {found} in {mine:.1f} % of cases, "
+        f"With captions by {published_name(best.method)} the {judge.title.lower()} {success} in {mine:.1f} % of cases, "
         f"with captions by {published_name(own.method)} in {theirs:.1f} % (difference "
         f"{typographic_sign(f'{mine - theirs:+.1f}')} points{sure}); "
         f"CIDEr, the similarity to {references}, is {ciders[0]} and {ciders[1]}."

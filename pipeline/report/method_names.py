@@ -19,11 +19,11 @@ def method_cards() -> dict[str, MethodCard]:
 
     A module that cannot be imported has no cards: its error belongs to the stages that train by it.
     """
-    found: dict[str, MethodCard] = {}
+    cards: dict[str, MethodCard] = {}
     for module in pkgutil.iter_modules(methods.__path__):
         with suppress(Exception):
-            found |= getattr(import_module(f"{methods.__name__}.{module.name}"), "CARDS", {})
-    return found
+            cards |= getattr(import_module(f"{methods.__name__}.{module.name}"), "CARDS", {})
+    return cards
 
 
 def published_name(text: str) -> str:
@@ -32,8 +32,8 @@ def published_name(text: str) -> str:
     The name of a method that is an ordinary word is replaced only at the beginning of the text.
     """
     begins, within = _patterns()
-    if found := begins.match(text):
-        return _name(found) + published_name(text[found.end() :])
+    if match := begins.match(text):
+        return _name(match) + published_name(text[match.end() :])
     return within.sub(_name, text)
 
 
@@ -72,5 +72,5 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
     return begins, re.compile(rf"(?<![\w./=`@-])(frozen_)?({anywhere})(?![\w/=`])")
 
 
-def _name(found: re.Match[str]) -> str:
-    return method_cards()[found[2]].title + (" (frozen)" if found[1] else "")
+def _name(match: re.Match[str]) -> str:
+    return method_cards()[match[2]].title + (" (frozen)" if match[1] else "")

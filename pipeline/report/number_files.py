@@ -74,7 +74,7 @@ def comparison_csv(comparison: Comparison) -> str:
     for slice_ in (*comparison.at_cider, *comparison.at_score):
         fixed = slice_.fixed if slice_.fixed == "CIDEr" else f"{slice_.fixed} {comparison.results.first.name}"
         for reading in slice_.readings:
-            for keys, found in reading.estimates.items():
+            for keys, estimate in reading.estimates.items():
                 judge = keys[1] if keys[0] == "judges" else ""
                 row = {
                     "fixed": fixed,
@@ -82,7 +82,7 @@ def comparison_csv(comparison: Comparison) -> str:
                     "method": reading.curve.label,
                     "metric": " ".join([keys[-1], *["(hard)"] * (HARD_GALLERY in keys)]),
                 }
-                row |= {"judge": judge, "bound": "≥" if reading.above else "", **_numbers(found)}
+                row |= {"judge": judge, "bound": "≥" if reading.above else "", **_numbers(estimate)}
                 difference = slice_.differences.get(reading.curve.label, {}).get(judge)
                 if slice_.reference and difference and keys == comparison.results.by(judge):
                     low, high = difference.interval
@@ -98,18 +98,18 @@ def rho_csv(comparison: Comparison) -> str:
     """Return the CSV of the score against ρ at an equal CIDEr: one line per method, ρ and judge."""
     rows = [
         {"method": reading.curve.method, "CIDEr": slice_.level, "rho": reading.curve.settings["rho"], "judge": judge}
-        | _numbers(found)
+        | _numbers(estimate)
         for slice_ in comparison.along_rho
         for reading in slice_.readings
         for judge in comparison.results.judges
-        if (found := reading.estimates.get(comparison.results.by(judge)))
+        if (estimate := reading.estimates.get(comparison.results.by(judge)))
     ]
     return as_csv(["method", "CIDEr", "rho", "judge", *NUMBERS], rows)
 
 
-def _numbers(found: Estimate) -> dict[str, Any]:
-    low, high = found.interval or (None, None)
-    return dict(zip(NUMBERS, (found.value, low, high, found.spread, found.seeds), strict=True))
+def _numbers(estimate: Estimate) -> dict[str, Any]:
+    low, high = estimate.interval or (None, None)
+    return dict(zip(NUMBERS, (estimate.value, low, high, estimate.spread, estimate.seeds), strict=True))
 
 
 def as_csv(head: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:

@@ -81,11 +81,11 @@ def _sheet(
     return png(figure)
 
 
-def along_png(picture: GalleryPicture, said: Sequence[ShownCaption], judge: JudgeTitle) -> bytes:
+def along_png(picture: GalleryPicture, captions: Sequence[ShownCaption], judge: JudgeTitle) -> bytes:
     """Draw one picture and, to its right, one method's captions along λ, the most discriminative first."""
     from matplotlib.figure import Figure
 
-    texts = [_wrapped(_said(words.setting, words, [judge]), 70) for words in said]
+    texts = [_wrapped(_caption_line(words.setting, words, [judge]), 70) for words in captions]
     texts.append(_wrapped(f"{picture.annotator}: {escape_math(picture.text)}", 70))
     lines = [line for text in texts for line in (*text, "")]
     figure = Figure(figsize=(9.6, max(2.7, 0.18 * (len(lines) + 2) + 0.3)), dpi=150)
@@ -93,7 +93,7 @@ def along_png(picture: GalleryPicture, said: Sequence[ShownCaption], judge: Judg
     figure.subplots_adjust(left=0.01, right=0.99, top=0.97, bottom=0.03, wspace=0.03)
     _photo(photo, picture)
     words.axis("off")
-    _text(words, 1, [f"{escape_math(published_name(said[0].line))}, {_brackets([judge])}", "", *lines], 9)
+    _text(words, 1, [f"{escape_math(published_name(captions[0].line))}, {_brackets([judge])}", "", *lines], 9)
     return png(figure)
 
 
@@ -109,16 +109,16 @@ def _text(axes: Any, y: float, lines: Sequence[str], size: float) -> None:
 
 def _lines(picture: GalleryPicture, judges: Sequence[JudgeTitle], letters: int) -> list[str]:
     """Return the lines below a picture."""
-    said = [f"{picture.annotator}: {escape_math(picture.text)}"]
-    said += [
-        _said(escape_math(published_name(words.line)), words, judges)
-        for words in picture.said
+    texts = [f"{picture.annotator}: {escape_math(picture.text)}"]
+    texts += [
+        _caption_line(escape_math(published_name(words.line)), words, judges)
+        for words in picture.captions
         if "chosen" in words.views
     ]
-    return [line for text in said for line in _wrapped(text, letters)]
+    return [line for text in texts for line in _wrapped(text, letters)]
 
 
-def _said(who: str, words: ShownCaption, judges: Sequence[JudgeTitle]) -> str:
+def _caption_line(who: str, words: ShownCaption, judges: Sequence[JudgeTitle]) -> str:
     ranks = [words.ranks.get(judge.name) for judge in judges]
     shown = ", ".join("–" if rank is None else str(rank) for rank in ranks)
     return f"{who} [{shown}]: {escape_math(words.caption or '–')}"

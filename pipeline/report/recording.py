@@ -59,7 +59,7 @@ def write_record(
     if not (sources and tables):
         raise UserError(f"{folder} has no tables; {command} makes them")
     try:
-        found = ResultFile(
+        result = ResultFile(
             command=command,
             commit=_commit(root),
             date=date.fromtimestamp(max(path.stat().st_mtime for path in sources)).isoformat(),
@@ -70,7 +70,7 @@ def write_record(
         )
     except ValidationError as error:
         raise UserError(f"{folder}: {error.errors()[0]['loc']}: {error.errors()[0]['msg']}") from None
-    write_atomically(path_of(root, name), found.text())
+    write_atomically(path_of(root, name), result.text())
     return path_of(root, name)
 
 
@@ -89,8 +89,8 @@ def tables_in(markdown: str) -> Iterator[tuple[str, PrintedTable]]:
 
 def start_of(name: str) -> int | None:
     """Return the start that the name of a result file names, as scenes@start2 does; None where it names none."""
-    found = START.fullmatch(name)
-    return int(found[2]) if found else None
+    match = START.fullmatch(name)
+    return int(match[2]) if match else None
 
 
 def _of_profile(root: Path, name: str, profile_text: Callable[[str, Path], str]) -> str:
@@ -130,12 +130,12 @@ def _curve(folder: Path) -> list[dict[str, str]]:
 
 def _commit(root: Path) -> str:
     """Return HEAD's short hash, with `-dirty` where code differs from it; raises UserError outside a repository."""
-    said = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True)
-    if said.returncode:
+    git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True)
+    if git.returncode:
         raise UserError(f"{root} is no git repository, so there is no commit to record")
     there = [name for name in CODE if (root / name).exists()]
     same = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", *there], cwd=root).returncode == 0
-    return said.stdout.strip() + ("" if same else "-dirty")
+    return git.stdout.strip() + ("" if same else "-dirty")
 
 
 def _machine() -> str:

@@ -100,8 +100,8 @@ class ReportContent:
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        found: dict[str, Any] = read_results_json(self.prepared / "manifest.json")
-        return found
+        manifest: dict[str, Any] = read_results_json(self.prepared / "manifest.json")
+        return manifest
 
     @cached_property
     def histories(self) -> dict[str, History]:
@@ -148,24 +148,27 @@ class ReportContent:
     @cached_property
     def rank_judges(self) -> list[str]:
         """Return the judges that ranked an image of the gallery."""
-        return [judge for judge in self.results.judges if any(said.ranks[judge] is not None for said in self._said)]
+        judges = self.results.judges
+        return [judge for judge in judges if any(shown.ranks[judge] is not None for shown in self._captions)]
 
     @cached_property
     def finders(self) -> list[tuple[str, str]]:
         """Return the names and titles of the judges whose first images are known."""
         judges = self.results.judges
-        return [(name, judges[name].title) for name in self.results.ends if any(s.found[name] for s in self._said)]
+        return [
+            (name, judges[name].title) for name in self.results.ends if any(s.retrieved[name] for s in self._captions)
+        ]
 
     @cached_property
     def judged(self) -> bool:
         """Return whether the truth of words is known."""
-        return any(said.truths for said in self._said)
+        return any(shown.truths for shown in self._captions)
 
     @cached_property
-    def _said(self) -> list[gallery.ShownCaption]:
-        return [said for picture in self.pictures for said in picture.said]
+    def _captions(self) -> list[gallery.ShownCaption]:
+        return [shown for picture in self.pictures for shown in picture.captions]
 
     def control_caption(self, picture: gallery.GalleryPicture) -> str:
         """Return the picture's caption by the chosen setting of the control, or ""."""
-        said = (s.caption for s in picture.said if s.method == self.settings.control and "chosen" in s.views)
-        return next(said, None) or ""
+        captions = (s.caption for s in picture.captions if s.method == self.settings.control and "chosen" in s.views)
+        return next(captions, None) or ""

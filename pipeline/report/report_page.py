@@ -113,16 +113,16 @@ def _page(content: ReportContent, built: Mapping[ReportSection, SectionContent])
 
 def _shown_sections(built: Mapping[ReportSection, SectionContent]) -> list[PageSection]:
     """Return the sections that the page shows, each with the parts that stand in it."""
-    numbers, found = count(), dict[str, PageSection]()
+    numbers, shown = count(), dict[str, PageSection]()
     for section, each in built.items():
         figures = {name: panels_svg(panels, f"f{next(numbers)}") for name, panels in each.panels.items()}
         if each.on_page:
             tables = without_protocol(each.tables if each.page_tables is None else each.page_tables)
-            found[section.name] = PageSection(section, tables, figures, each.values)
-    for part in found.values():
-        if part.section.within in found:
-            found[part.section.within].parts.append(part)
-    return [part for part in found.values() if not part.section.within]
+            shown[section.name] = PageSection(section, tables, figures, each.values)
+    for part in shown.values():
+        if part.section.within in shown:
+            shown[part.section.within].parts.append(part)
+    return [part for part in shown.values() if not part.section.within]
 
 
 def without_protocol(tables: Sequence[Table]) -> list[Table]:

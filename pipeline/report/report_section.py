@@ -62,7 +62,7 @@ class ReportSection:
 
 def insert_sections(sections: Sequence[ReportSection], after: Mapping[str, ReportSection]) -> tuple[ReportSection, ...]:
     """Return `sections` with each section of `after` behind the one that is named."""
-    found = {each.name: (each, *([after[each.name]] if each.name in after else [])) for each in sections}
-    if missing := after.keys() - found.keys():
-        raise ValueError(f"no section {', '.join(sorted(missing))} in the report: name one of {', '.join(found)}")
-    return tuple(each for group in found.values() for each in group)
+    groups = {each.name: (each, *([after[each.name]] if each.name in after else [])) for each in sections}
+    if missing := after.keys() - groups.keys():
+        raise ValueError(f"no section {', '.join(sorted(missing))} in the report: name one of {', '.join(groups)}")
+    return tuple(each for group in groups.values() for each in group)

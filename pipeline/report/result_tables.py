@@ -189,9 +189,9 @@ def drift_table(results: Results, choices: Sequence[Choice]) -> Table | None:
         "the listener retrieves fewer images by human captions than before."
     ]
     caption = f"Drift of the listener: {results.score} of human captions in %, test split"
-    found = all(results.has(*human_recall_keys(judge, results.score)) for judge in (OWN, PRETRAINED))
+    complete = all(results.has(*human_recall_keys(judge, results.score)) for judge in (OWN, PRETRAINED))
     rows = [row for row in chosen_rows(choices) if row[2]]
-    return fill_table("drift", caption, rows, columns, notes, "Listener of") if found else None
+    return fill_table("drift", caption, rows, columns, notes, "Listener of") if complete else None
 
 
 def drift(point: Point, score: str) -> list[float | None]:
@@ -297,22 +297,22 @@ def _hard_gallery_notes(results: Results, choices: Sequence[Choice], samples: Re
     if not judges:
         return []
     at_random = statistics.fmean(results.values(*recall_keys(judges[0].name, "random (hard)")))
-    found = measured_baselines(results)
+    baselines = measured_baselines(results)
     notes = [
         f"{HARD_RECALL}: {_describe_hard_gallery(results)}; {at_random:.1f} at random. Images without such another are "
         "left out."
     ]
-    if found:
-        told = {b.name: BASELINES[b.name].format(method=b.beside.method) for b in found}
-        notes.append(f"Without training: {'; '.join(f'{name}: {words}' for name, words in told.items())}.")
+    if baselines:
+        explained = {b.name: BASELINES[b.name].format(method=b.beside.method) for b in baselines}
+        notes.append(f"Without training: {'; '.join(f'{name}: {words}' for name, words in explained.items())}.")
     points = [choice.point for choice in choices if choice.point]
-    for template in (b for b in found if b.name == TEMPLATE):
+    for template in (b for b in baselines if b.name == TEMPLATE):
         if samples is not None:
             short = not_above_template(results, points, template, samples)
-            said = [f"{judge.name}: {', '.join(short.get(judge.name, [])) or 'none'}" for judge in judges]
+            named = [f"{judge.name}: {', '.join(short.get(judge.name, [])) or 'none'}" for judge in judges]
             notes.append(
                 f"Not clearly above the template by {HARD_RECALL} (the 95% interval of the difference includes 0 or is "
-                f"below it), by judge: {'; '.join(said)}."
+                f"below it), by judge: {'; '.join(named)}."
             )
     return notes
 

@@ -31,7 +31,7 @@ from pipeline.report.tables import (
 from pipeline.runtime.checksums import check_history
 
 History = Sequence[Mapping[str, float]]  # one entry per epoch, as training writes them
-REWARDED, JUDGED, HEARD = "val/rewarded_recall@", "val/judged_recall@", "val/recall@"
+REWARDED, JUDGED, LISTENER = "val/rewarded_recall@", "val/judged_recall@", "val/recall@"
 CIDER, RIGHT = "val/cider", "discriminator/accuracy"
 
 
@@ -84,7 +84,7 @@ def training_histories(choices: Iterable[Choice], swept: Path, models: Iterable[
     for entry in _lines(swept):
         cells.setdefault((entry.pop("method"), entry.pop("cell")), []).append(entry)
     single = {folder.name: folder / "history.jsonl" for folder in models}
-    found: dict[str, History] = {}
+    histories: dict[str, History] = {}
     for choice in choices:
         runs = [run for run in (choice.point.runs if choice.point else ()) if run.frozen is None]
         trained = [
@@ -93,37 +93,37 @@ def training_histories(choices: Iterable[Choice], swept: Path, models: Iterable[
         ]
         entries = [_mean(epochs) for epochs in zip(*trained, strict=False)]
         if any(f"{REWARDED}1" in entry for entry in entries):
-            found[choice.method] = entries
-    return found
+            histories[choice.method] = entries
+    return histories
 
 
-def training_panels(results: Results, found: Mapping[str, History]) -> list[PlotPanel]:
+def training_panels(results: Results, histories: Mapping[str, History]) -> list[PlotPanel]:
     """Return validation recall by the retriever and by a judge, against the epochs of training.
 
     Where the first grows and the second does not, the reward is hacked. Without a judge the second is the listener's.
     """
     k = results.score.partition(" ")[0].removeprefix("R@")
-    judged = any(JUDGED + k in entry for history in found.values() for entry in history)
-    seen = (JUDGED + k, "By the judge, which does not") if judged else (HEARD + k, "By a listener that does not")
-    up, shown = f"R@{k}, validation split →", ((REWARDED + k, "By the retriever that rewards"), seen)
-    return _panels(results, found, [(key, title, up, 1.0) for key, title in shown])
+    judged = any(JUDGED + k in entry for history in histories.values() for entry in history)
+    compared = (JUDGED + k, "By the judge, which does not") if judged else (LISTENER + k, "By a listener that does not")
+    up, shown = f"R@{k}, validation split →", ((REWARDED + k, "By the retriever that rewards"), compared)
+    return _panels(results, histories, [(key, title, up, 1.0) for key, title in shown])
 
 
-def discriminator_panels(results: Results, found: Mapping[str, History]) -> list[PlotPanel]:
+def discriminator_panels(results: Results, histories: Mapping[str, History]) -> list[PlotPanel]:
     """Return the discriminator's accuracy in %, against the epochs of training."""
-    return _panels(results, found, [(RIGHT, "The discriminator is right", "share of captions in % →", 100.0)])
+    return _panels(results, histories, [(RIGHT, "The discriminator is right", "share of captions in % →", 100.0)])
 
 
-def training_csv(found: Mapping[str, History]) -> str:
+def training_csv(histories: Mapping[str, History]) -> str:
     """Return the CSV of the panels' values and both rewards: one line per method and epoch."""
-    recalls = [f"{who}{k}" for who in (REWARDED, JUDGED, HEARD) for k in (1, 10)]
+    recalls = [f"{who}{k}" for who in (REWARDED, JUDGED, LISTENER) for k in (1, 10)]
     keys = ["epoch", "step", CIDER, *recalls, RIGHT, "discriminability/score", "naturalness/score"]
-    rows = [{"method": method, **entry} for method, history in found.items() for entry in history]
+    rows = [{"method": method, **entry} for method, history in histories.items() for entry in history]
     return as_csv(["method", *keys], [{key: row.get(key) for key in ("method", *keys)} for row in rows])
 
 
 def _panels(
-    results: Results, found: Mapping[str, History], shown: Sequence[tuple[str, str, str, float]]
+    results: Results, histories: Mapping[str, History], shown: Sequence[tuple[str, str, str, float]]
 ) -> list[PlotPanel]:
     """Return one panel per entry of `shown`: the key in the histories, the title, the y axis label and a factor.
 
@@ -132,7 +132,7 @@ def _panels(
     style, panels = styles(results), []
     for key, title, up, scale in shown:
         lines = []
-        for place, (method, history) in enumerate(found.items()):
+        for place, (method, history) in enumerate(histories.items()):
             known = [(entry["epoch"], scale * entry[key]) for entry in history if key in entry]
             spots = [
                 PlotPoint(epoch, value, f"{published_name(method)}, epoch {epoch:g}: {value:.1f}")

@@ -90,7 +90,7 @@ def find_shared_captions(
 
     def captioned(image: int) -> CaptionedImage:
         picture = picture_with_methods(pictures[image], [control.method, other.method])
-        return CaptionedImage(picture, *picture.said, mine[image][1], theirs[image][1])
+        return CaptionedImage(picture, *picture.captions, mine[image][1], theirs[image][1])
 
     ranks = [(mine[image][1], theirs[image][1]) for images in sharing.values() for image in images]
     return SharedCaptions(
@@ -111,7 +111,7 @@ def images_by_caption(captions: Mapping[int, str]) -> dict[str, list[int]]:
     images: dict[str, list[int]] = defaultdict(list)
     for image, caption in captions.items():
         images[caption].append(image)
-    return {caption: found for caption, found in images.items() if len(found) > 1}
+    return {caption: sharing for caption, sharing in images.items() if len(sharing) > 1}
 
 
 def draw_pairs(sharing: Mapping[str, Sequence[int]], seed: int) -> list[tuple[int, int]]:

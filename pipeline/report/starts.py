@@ -73,11 +73,11 @@ class Spread:
 
 def read_starts(root: Path, name: str) -> dict[int, ResultFile]:
     """Return the recorded starts of the profile `name`, by their seed."""
-    found = {}
+    starts = {}
     for path in (root / FOLDER).glob(f"{name}@start*.json"):
         if number := re.fullmatch(rf"{re.escape(name)}@start(\d+)", path.stem):
-            found[int(number[1])] = read_result(root, path.stem)
-    return dict(sorted(found.items()))
+            starts[int(number[1])] = read_result(root, path.stem)
+    return dict(sorted(starts.items()))
 
 
 def summarise_starts(starts: Mapping[int, ResultFile]) -> ResultFile:
@@ -110,25 +110,25 @@ def spreads(tables: Sequence[PrintedTable]) -> dict[tuple[str, str], Spread]:
     for other in tables[1:]:
         if other.columns != first.columns or [_unmarked(row[0]) for row in other.rows] != rows:
             raise UserError("the recorded starts have other methods or columns than each other: record them again")
-    found = {}
+    spread_of = {}
     for n, row in enumerate(rows):
         for m, column in enumerate(first.columns[1:], 1):
             values = [_value(table.rows[n][m]) for table in tables]
             known = tuple(value for value in values if value is not None)
             if len(known) == len(tables):
-                found[row, column] = Spread(known)
-    return found
+                spread_of[row, column] = Spread(known)
+    return spread_of
 
 
 def results_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
     """Return the mean ± standard deviation between starts of every number; equal cells stay as they are."""
-    first, found = tables[0], spreads(tables)
+    first, spread_of = tables[0], spreads(tables)
     rows = []
     for n, row in enumerate(first.rows):
         cells = [_unmarked(row[0])]
         for m, column in enumerate(first.columns[1:], 1):
             same = len({table.rows[n][m] for table in tables}) == 1
-            spread = found.get((cells[0], column))
+            spread = spread_of.get((cells[0], column))
             digits = len(row[m].partition("±")[0].partition(".")[2])
             number = MISSING if spread is None else _with_deviation(spread, digits)
             cells.append(row[m] if same else number)

@@ -150,22 +150,22 @@ def recall_columns(judge: str, title: str, *where: str) -> list[TableColumn]:
 
 
 def rows_with_baselines(
-    choices: Sequence[Choice], found: Sequence[MeasuredBaseline]
+    choices: Sequence[Choice], baselines: Sequence[MeasuredBaseline]
 ) -> list[tuple[str, Sequence[Run], Point | None]]:
     """Return rows for `fill_table`, one per choice, and below them one for each baseline without training."""
-    several = len({baseline.beside.method for baseline in found}) > 1
-    beside = [f"{b.name} ({b.beside.method})" if several else b.name for b in found]
-    return [*chosen_rows(choices), *((name, b.point.runs, b.point) for name, b in zip(beside, found, strict=True))]
+    several = len({baseline.beside.method for baseline in baselines}) > 1
+    labels = [f"{b.name} ({b.beside.method})" if several else b.name for b in baselines]
+    return [*chosen_rows(choices), *((name, b.point.runs, b.point) for name, b in zip(labels, baselines, strict=True))]
 
 
-def notes_once(tables: Iterable[Table], said: Iterable[str] = ()) -> list[Table]:
-    """Return the tables without notes that earlier tables or `said` contain; notes on the protocol stay."""
-    known, found = set(said), []
+def notes_once(tables: Iterable[Table], earlier: Iterable[str] = ()) -> list[Table]:
+    """Return the tables without notes that are in `earlier` or in tables before; notes on the protocol stay."""
+    known, kept = set(earlier), []
     for table in tables:
         fresh = [note for note in table.notes if note not in known or note.startswith("Protocol")]
         known.update(fresh)
-        found.append(replace(table, notes=fresh))
-    return found
+        kept.append(replace(table, notes=fresh))
+    return kept
 
 
 def markdown_table(

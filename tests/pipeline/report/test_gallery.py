@@ -46,38 +46,38 @@ def test_pictures_are_of_the_test_split_with_every_settings_caption(world):
     first, n = pictures[0], numbers[0]
     assert first.human == (f"a <i>person</i> on image {n}", f"the <i>person</i> on image {n}")
     assert first.image.size == (64, 48)
-    psst = [words for words in first.said if words.line == "psst_multinomial"]
+    psst = [words for words in first.captions if words.line == "psst_multinomial"]
     assert [words.setting for words in psst] == ["λ 0.001, ρ 0.25", "λ 0.005, ρ 0.25", "λ 0.02, ρ 0.25"]
     assert psst[1].caption.startswith("psst_multinomial says lambda 0.005 rho 0.25 seed 1 of")
     assert psst[1].means == "CIDEr 0.945, R@10 86.5"  # of both seeds
     assert psst[1].views[:2] == ("chosen", "all")
     assert "chosen" not in psst[0].views
     assert psst[1].ranks == {"own": n + 1, "pretrained": n + 2, "judge": None}
-    assert all(words.found == {"own": (), "judge": ()} for words in first.said)
+    assert all(words.retrieved == {"own": (), "judge": ()} for words in first.captions)
 
 
 def test_settings_of_one_curve_stand_together(full_world):
-    lines = [words.line for words in drawn(full_world, images=1)[0].said]
+    lines = [words.line for words in drawn(full_world, images=1)[0].captions]
     assert len(lines) == 1 + 5 * 4 + 4 + 4 + 3 + 3
     assert sum(a != b for a, b in pairwise(lines)) + 1 == len(set(lines)) == 10
 
 
 def test_what_the_own_listener_and_the_judge_find_is_kept_with_the_right_rank(full_world):
-    said = [(picture.row, words) for picture in drawn(full_world) for words in picture.said]
+    said = [(picture.row, words) for picture in drawn(full_world) for words in picture.captions]
     for row, words in said:
-        assert list(words.found) == ["own", "judge"]
-        for judge, found in words.found.items():
+        assert list(words.retrieved) == ["own", "judge"]
+        for judge, found in words.retrieved.items():
             rank = words.ranks[judge]
             assert len(found) == 5
             assert (row in found) == (rank <= 5)
             if rank <= 5:
                 assert found[rank - 1] == row
-    assert any(words.found["own"] != words.found["judge"] for _, words in said)
+    assert any(words.retrieved["own"] != words.retrieved["judge"] for _, words in said)
 
 
 def test_a_frozen_speaker_says_the_same_to_its_adapted_listener(full_world):
     for picture in drawn(full_world):
-        luo, frozen = ([words for words in picture.said if words.line == m] for m in ("luo", "frozen_luo"))
+        luo, frozen = ([words for words in picture.captions if words.line == m] for m in ("luo", "frozen_luo"))
         assert [words.caption for words in luo] == [words.caption for words in frozen]
         assert [words.ranks["adapted"] for words in luo] == [words.ranks["own"] for words in frozen]
         assert [words.ranks["judge"] for words in luo] == [words.ranks["judge"] for words in frozen]
@@ -91,7 +91,7 @@ def test_thumbnails_are_one_an_image_the_pictures_first(full_world):
     assert list(made)[:5] == rows
     assert set(made) == {
         *rows,
-        *(row for p in pictures for words in p.said for rows in words.found.values() for row in rows),
+        *(row for p in pictures for words in p.captions for rows in words.retrieved.values() for row in rows),
     }
     assert all(thumbnail["src"].startswith("data:image/jpeg;base64,") for thumbnail in made.values())
     assert made[rows[0]]["text"] == f"a <i>person</i> on image {rows[0]}"
@@ -124,9 +124,9 @@ def test_an_image_without_a_caption_has_none(world):
     pq.write_table(table.filter(pc.field("image") != 7), path)
     pictures = drawn(world, images=99)
     (seven,) = [picture for picture in pictures if picture.id == "107"]
-    assert seven.said[0].caption is None
-    assert set(seven.said[0].ranks.values()) == {None}
-    assert seven.said[1].caption is not None
+    assert seven.captions[0].caption is None
+    assert set(seven.captions[0].ranks.values()) == {None}
+    assert seven.captions[1].caption is not None
 
 
 def test_a_large_picture_is_made_small(world):
@@ -194,7 +194,7 @@ def test_another_method_is_the_example_where_psst_was_not_run(world, make_cell):
 def test_the_example_picture_has_the_most_different_captions_highest_lambda_first(world):
     results, _, seen = viewed(world)
     pictures = make_gallery(results, seen, world.prepared, world.images, LEVELS)
-    same = replace(pictures[0], said=tuple(replace(words, caption="the same") for words in pictures[0].said))
+    same = replace(pictures[0], captions=tuple(replace(words, caption="the same") for words in pictures[0].captions))
     picture, said = example_along([same, *pictures[1:]], "psst_multinomial")
     assert picture is pictures[1]
     assert [words.setting for words in said] == ["λ 0.02, ρ 0.25", "λ 0.005, ρ 0.25", "λ 0.001, ρ 0.25"]
@@ -204,9 +204,9 @@ def test_the_example_picture_has_the_most_different_captions_highest_lambda_firs
 
 def test_words_of_drawn_scenes_are_true_or_false_and_those_of_photos_are_not_judged(world, one_scene):
     pictures = drawn(world, images=99)
-    assert all(words.truths == () for picture in pictures for words in picture.said)
+    assert all(words.truths == () for picture in pictures for words in picture.captions)
     one_scene(world)
-    said = drawn(world, images=99)[3].said[0]
+    said = drawn(world, images=99)[3].captions[0]
     assert said.caption == "two red dogs and a cat on a farm"
     known = [(word, truth) for word, _, truth in mark_words(said, "")]
     assert known == [
@@ -250,7 +250,7 @@ def test_a_film_moves_on_the_page_but_for_who_prefers_less_motion(world):
     assert picture.moving.startswith("data:image/webp;base64,")
     environment = Environment(loader=PackageLoader("pipeline.report", "template"))
     environment.filters["published"] = str
-    page = environment.get_template("macros.html").module.seen
+    page = environment.get_template("macros.html").module.image_of
     shown = f'<source srcset="{picture.data_uri}" media="(prefers-reduced-motion: reduce)"><img src="{picture.moving}"'
     assert shown in page(picture)
     still = page(replace(picture, moving=""))

@@ -43,7 +43,7 @@ def test_a_sheet_names_who_wrote_the_human_captions(world):
 
 def test_the_gallery_shows_the_chosen_settings_of_twelve_pictures_at_most(world):
     pictures = read(world)[2]
-    unchosen = [replace(p, said=tuple(w for w in p.said if "chosen" in w.views)) for p in pictures]
+    unchosen = [replace(p, captions=tuple(w for w in p.captions if "chosen" in w.views)) for p in pictures]
     assert gallery_png(unchosen, OWN) == gallery_png(pictures, OWN)
     assert gallery_png(pictures * 3, OWN) == gallery_png((pictures * 3)[:12], OWN)
 
