@@ -278,7 +278,7 @@ def test_psst_draws_captions_for_cider_also_where_straight_through_shares(toy):
         for sample in ("own", "shared")
     )
     assert torch.equal(own[0], shared[0])
-    with pytest.raises(UserError, match="cider_sample shared goes with samples 1, not 5"):
+    with pytest.raises(UserError, match="cider_sample shared: expected samples 1, got 5"):
         st_multinomial(toy.agents(), Objective(samples=5, cider_sample="shared"), 0.25)
 
 

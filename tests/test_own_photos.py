@@ -114,7 +114,7 @@ def test_ten_photos_of_ones_own_go_from_the_folder_to_an_evaluated_speaker(photo
     [
         (
             "prepare.shares.seed=0",
-            "at random fewer than two of 10 images are in val, too few to tell apart; with seed: 4 each",
+            "at random fewer than two of 10 images are in val, and two are needed; with seed: 4 each",
         ),
         ("prepare.expected_counts={train: 90}", "captions.csv: train has 6 images and 90 are expected"),
         ("prepare.expected_counts={words: 9487}", "9487 are expected (prepare.expected_counts.words)"),

@@ -162,7 +162,7 @@ STRICT = [
     ),
     ("features.main.detector.widht=3", "features.main.detector.widht", "3", "did you mean width?"),
     ("features.main.detector.seed=-1", "features.main.detector.seed", "-1", "at least 0"),
-    ("features={}", "features.main", "missing", "speakers and the listener see"),
+    ("features={}", "features.main", "missing", "speakers and the listener need it"),
     ("features.judge={network: word_detector}", "features.judge", "word_detector", "needs image_size and batch"),
     ("pretrain.judge.features=mian", "pretrain.judge.features", "mian", "did you mean main?"),
     ("pretrain.listener.features=judge", "pretrain.listener.features", "judge", "main"),
@@ -360,7 +360,7 @@ def test_what_needs_the_facts_of_drawn_scenes_is_refused_for_photos(params):
     params.write_text(photos.replace("similarity: features", "similarity: judge"))
     assert "evaluate.hard_gallery.similarity = judge is no retriever" in refused(params)  # it judges
     params.write_text(photos.replace(", images: 10", ""))
-    assert "images goes with features or a retriever" in refused(params)
+    assert "similarity facts takes no images" in refused(params)
     params.write_text(photos)
     assert "evaluate.baselines.mle = template needs the facts of drawn scenes" in refused(params)
 

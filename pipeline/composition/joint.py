@@ -139,7 +139,10 @@ def pathwise(agents: Agents, objective: Objective, lam: float, channel: Channel)
     shared = None
     if objective.cider_sample == "shared" and not isinstance(channel, PartialSampling):
         if objective.samples != 1:
-            raise UserError(f"cider_sample shared goes with samples 1, not {objective.samples}: the listener hears one")
+            raise UserError(
+                f"cider_sample shared: expected samples 1, got {objective.samples}; set samples to 1, or cider_sample "
+                "to own"
+            )
         shared = score_function(objective, channel=SearchTrajectory(channel))
     return tradeoff(agents, objective, lam, Pathwise(channel, objective.reduction), JOINT, naturalness=shared)
 

@@ -35,13 +35,13 @@ class Term:
     def __post_init__(self) -> None:
         if isinstance(self.estimator, Pathwise) and not self.score.differentiable:
             raise UserError(
-                f"term {self.name}: {type(self.score).__name__} is not differentiable in what was said, "
-                "so no gradient goes through the words: use ScoreFunction"
+                f"term {self.name}: {type(self.score).__name__} has no gradient with respect to the tokens, "
+                "which Pathwise needs: use ScoreFunction"
             )
         if isinstance(self.estimator, ScoreFunction) and self.estimator.channel.relaxes:
             raise UserError(
-                f"term {self.name}: words of {type(self.estimator.channel).__name__} pass their gradient to a "
-                "distribution and keep no log-probability: use Pathwise, or ScoreFunction(Multinomial())"
+                f"term {self.name}: tokens of {type(self.estimator.channel).__name__} have no log-probability, which "
+                "ScoreFunction needs: use Pathwise, or ScoreFunction(Multinomial())"
             )
 
 

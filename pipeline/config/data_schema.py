@@ -142,7 +142,7 @@ class PrepareSettings(Section):
             strict = " or ".join(name for name, each in _formats().items() if not each.may_miss_images)
             raise ValueError(f"max_missing_share is not for format {strict}: leave it out")
         if self.tokenizer is not None and not form.has_texts:
-            raise ValueError(f"tokenizer reads captions as they were written, which format {form.name} does not have")
+            raise ValueError(f"tokenizer needs captions as text, and format {form.name} has only words: leave it out")
         if (self.min_count is None) != (form.own_words(source) or self.tokenizer is not None):
             needed = "min_count is needed where words are counted"
             own = "visdial_params.json, format cocotalk and a tokenizer bring their own: min_count: null"
@@ -246,12 +246,12 @@ class FeatureSettings(Section):
         if not own and (self.weights is None or (self.detector is not None and self.weights != "hub")):
             raise ValueError(
                 f"network {self.network} takes weights: hub or a safetensors file, and detector: null; with weights: "
-                "hub a detector: block is what is trained where they cannot be fetched"
+                "hub, detector: may describe the detector that replaces weights that cannot be fetched"
             )
         if detects and (self.boxes is None or self.grid_size is not None):
             raise ValueError(f"network {self.network} takes boxes: {{fixed: 36}}, say, and grid_size: null")
         if not detects and self.boxes is not None:
-            raise ValueError(f"network {self.network} detects nothing: boxes: null")
+            raise ValueError(f"network {self.network} is no detector: set boxes to null")
         if self.vector == "mean_and_max" and (own or detects or self.network.startswith("hub/")):
             raise ValueError(f"network {self.network} does not take vector: mean_and_max")
         self._check_frames()
@@ -266,4 +266,4 @@ class FeatureSettings(Section):
         ):
             raise ValueError("horizontal_flip must be false for films: their captions name directions of motion")
         if self.frames is not None and self.network.startswith("hub/"):
-            raise ValueError(f"network {self.network} takes frames: null: a captioner sees one image")
+            raise ValueError(f"network {self.network} takes one image: set frames to null")

@@ -166,7 +166,7 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Non
         sees = ("pretrain", name, "features")
         _check_known(block.features, params.features, "set of features", *sees)
         if block.features != MAIN and (name == "listener" or kinds[name] not in LISTENS):
-            who = "speakers and the listener see" if kinds["listener"] is ListenerSettings else "in dialogs all see"
+            who = "speakers and the listener use" if kinds["listener"] is ListenerSettings else "agents of dialogs use"
             raise _MistakeError(sees, f"{'.'.join(sees)} = {block.features}: {who} {MAIN}")
         model, before = getattr(block, "model", None), (params.prepare.tokenizer, params.features[MAIN].network)
         if model and before != (model, f"hub/{model}"):

@@ -196,7 +196,7 @@ class PretrainedJudgeSettings(Section):
 
     def _check(self) -> None:
         if not self.network.startswith("open_clip/"):
-            raise ValueError(f"network = {self.network} is no judge: open_clip/NETWORK.WEIGHTS, by open_clip's names")
+            raise ValueError(f"network = {self.network}: expected open_clip/NETWORK.WEIGHTS, by open_clip's names")
 
 
 def _distinctive_key(block: Any) -> str:
@@ -245,7 +245,9 @@ class HardGallerySettings(Section):
 
     def _check(self) -> None:
         if (self.similarity == "facts") != (self.images is None):
-            raise ValueError("images goes with features or a retriever, which need it; facts say themselves how many")
+            raise ValueError(
+                "similarity facts takes no images, and any other similarity needs images: set or remove it"
+            )
 
 
 class RerankSettings(Section):
@@ -317,7 +319,7 @@ class Params(Section):
 
     def _check(self) -> None:
         if MAIN not in self.features:
-            raise ValueError(f"features.{MAIN} is missing: what speakers and the listener see")
+            raise ValueError(f"features.{MAIN} is missing: speakers and the listener need it")
         for name, section in self.features.items():
             if self.prepare.images is None and section.network != "imported":
                 raise ValueError(

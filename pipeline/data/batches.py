@@ -55,7 +55,7 @@ class Batches:
         """
         _check_same_images(prepared, store)
         if len(rows) < 2:
-            raise UserError(f"{prepared.folder}: {len(rows)} images cannot be told apart; a split needs two at least")
+            raise UserError(f"{prepared.folder}: expected a split of two or more images, got {len(rows)}; prepare more")
         self.prepared, self.store, self.rows = prepared, store, np.asarray(rows)
         self.batch, self.seed, self.pinned, self.image_dropout = min(batch, len(rows)), seed, pinned, image_dropout
         self.part, parts = part

@@ -206,7 +206,7 @@ class FeatureStore:
         `rows` may have any order. Raises UserError where the regions form a grid and have no boxes.
         """
         if not self.has_boxes:
-            raise UserError(f"{self.path}: its regions have no boxes; a detector's would")
+            raise UserError(f"{self.path}: its regions have no boxes; extract the features with a detector")
         if not self._known[rows].all():
             self._check(rows, self._stored("pooled", rows), self._stored("regions", rows))
         return self._stored("boxes", rows)

@@ -50,8 +50,8 @@ def write_prepared(
     out = Path(out)
     if corpus.cut is not None and max_words > corpus.cut:
         raise UserError(
-            f"{corpus.sources[-1]}: its captions were cut after {corpus.cut} words, so that max_words {max_words} "
-            f"would take cut ones for whole; set max_words to {corpus.cut} or less"
+            f"{corpus.sources[-1]}: its captions were cut after {corpus.cut} words, fewer than max_words {max_words}; "
+            f"set max_words to {corpus.cut} or less"
         )
     vocabulary = corpus.vocabulary or _counted(corpus, min_count or 0, count_words)
     if words not in (None, len(vocabulary)):

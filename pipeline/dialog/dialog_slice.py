@@ -42,7 +42,7 @@ class DialogSlice(Slice):
         device: torch.device,
     ) -> DialogEvaluation:
         if rerank is not None:
-            raise UserError("rerank: answers in dialogs are not drawn and ranked; take it out of the method's block")
+            raise UserError("rerank: answers in dialogs are not reranked; remove it from the method's block")
         discriminators = {name: self._discriminator(folder) for name, folder in judges.items()}
         names = settings.candidate_rankers.get(method, ())
         rankers = {name: name if name in PRIORS else self._discriminator(pretrained / name) for name in names}

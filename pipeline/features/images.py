@@ -111,7 +111,7 @@ def open_within(path: Path, used: int = 4) -> Iterator[Image.Image]:
             if path.stat().st_size == 0:
                 raise UserError("the image file is empty (zero bytes)")
             if is_film(path):
-                raise UserError("a film, of which nothing here sees more than one image; set features.main.frames")
+                raise UserError("a film, and the network expects one image; set features.main.frames")
             image = stack.enter_context(decode_within(path, used))
         except FileNotFoundError:
             raise

@@ -53,7 +53,7 @@ def sll_sle(
     Raises UserError for fewer than three samples: with two, both have the same distance and no advantage.
     """
     if samples < 3:
-        raise UserError(f"sll_sle: samples = {samples}; distances tell captions apart where there are 3 or more")
+        raise UserError(f"sll_sle: expected samples of 3 or more, got {samples}; raise train.objective.samples")
     channel = Multinomial(samples)
     # factor 2: the speaker generates both captions of a pair (Eq. 13)
     apart = score_function(objective, "group", channel)

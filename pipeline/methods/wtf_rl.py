@@ -119,7 +119,7 @@ def psst_wtf(
     No paper has this method. Raises UserError for a retriever that encodes text only, not distributions.
     """
     if not rewards.retriever.differentiable:
-        raise UserError("psst_wtf: the retriever reads text, and PSST's captions are distributions: take a listener")
+        raise UserError("psst_wtf: expected a retriever that encodes distributions, got one of text; use a listener")
     channel = PartialSampling(StraightThrough(eos_gradient=objective.eos_gradient), rho, mix, feed)
     through = Pathwise(channel, objective.reduction)
     # only generated captions are negatives: human negatives would lower the listener's scores of human captions

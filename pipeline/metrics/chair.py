@@ -46,7 +46,9 @@ def object_counts(
     Raises UserError as `chair` does.
     """
     if len(captions) != len(references) or not len(captions):
-        raise UserError(f"CHAIR: {len(captions)} captions and references of {len(references)}; give both, and some")
+        raise UserError(
+            f"CHAIR: need as many captions as references, one or more (got {len(captions)} and {len(references)})"
+        )
     mentioned = [mentioned_objects(caption) for caption in captions]
     known = [set(chain.from_iterable(map(mentioned_objects, each))) for each in references]
     for objects, names in zip(known, annotated, strict=bool(annotated)):

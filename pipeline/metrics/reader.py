@@ -19,7 +19,9 @@ def reader_statistics(captions: Sequence[Words], references: Sequence[Sequence[W
     captions or if captions and references differ in number.
     """
     if len(captions) != len(references) or not len(captions):
-        raise UserError(f"reader: {len(captions)} captions and references of {len(references)}; give both, and some")
+        raise UserError(
+            f"reader: need as many captions as references, one or more (got {len(captions)} and {len(references)})"
+        )
     content = [[word for word in caption if word not in FUNCTION_WORDS] for caption in captions]
     colours = [[COLOURS[word] for word in caption if word in COLOURS] for caption in captions]
     known = [set(chain.from_iterable(each)) for each in references]

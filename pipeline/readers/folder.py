@@ -57,8 +57,8 @@ def read_folder(table: Path, images: Path | None, shares: Mapping[str, float] | 
         captions[file][caption] = row
     if len(first) < LEAST:
         raise UserError(
-            f"{table}: it has captions of {len(first)} photo{'s' * (len(first) > 1)}; {LEAST} are the least, two each "
-            "to train, validate and test on, and with 60 it begins to be worth while"
+            f"{table}: captions of {len(first)} photo{'s' * (len(first) > 1)}; {LEAST} are needed, two for each split, "
+            "and 60 or more are advisable"
         )
     if images:
         _tell_without_row(table, images, first.keys())
@@ -66,7 +66,7 @@ def read_folder(table: Path, images: Path | None, shares: Mapping[str, float] | 
         splits = _drawn(table, list(first), shares)
     elif few := _too_small(splits.values()):
         raise UserError(
-            f"{table}: of {len(splits)} images fewer than two are in {few[0]}; each split needs two to tell apart"
+            f"{table}: of {len(splits)} images fewer than two are in {few[0]}; each split needs two or more"
         )
     read = tuple(CorpusImage(file, file, splits[file], tuple(captions[file])) for file in first)
     return Corpus(table.stem, read, (table,))
@@ -117,8 +117,8 @@ def _drawn(table: Path, files: list[str], shares: Mapping[str, float] | None) ->
         fits = next((other for other in range(100) if not _too_small(draw(other).values())), None)
         hint = "" if fits is None else f"with seed: {fits} each has two or more, "
         raise UserError(
-            f"{table}: at random fewer than two of {len(files)} images are in {few[0]}, too few to tell apart; {hint}"
-            "larger shares help, and a column split (train, val, test) says it outright"
+            f"{table}: at random fewer than two of {len(files)} images are in {few[0]}, and two are needed; {hint}"
+            "else give larger shares, or a column split (train, val, test)"
         )
     return drawn
 

@@ -254,7 +254,8 @@ class Training:
         step = 0 if checkpoint is None else checkpoint.step
         if step != ranks.broadcast(step):
             raise UserError(
-                f"{checkpoints.folder}: rank {ranks.rank()} sees other checkpoints here than rank 0; share it"
+                f"{checkpoints.folder}: rank {ranks.rank()} has other checkpoints than rank 0; use a folder that all "
+                "ranks share"
             )
         if checkpoint is None:
             return

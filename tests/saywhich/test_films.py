@@ -81,7 +81,7 @@ def test_a_page_of_photos_has_attention_to_places_summed_over_time(trained, film
 
 
 def test_a_model_of_still_images_says_that_a_film_is_none_and_sees_a_gif_s_first_frame(model, films):
-    with pytest.raises(UserError, match=r"a.mkv: a film, of which nothing here sees more than one image"):
+    with pytest.raises(UserError, match=r"a.mkv: a film, and the network expects one image"):
         model.extract_features(["a.mkv"])
     with Image.open("a.gif") as image:
         assert model.extract_features(["a.gif"]).contents == model.extract_features([image.convert("RGB")]).contents

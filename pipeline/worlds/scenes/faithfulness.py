@@ -78,7 +78,7 @@ def faithfulness(captions: Sequence[str], scenes: Sequence[Scene]) -> Faithfulne
     """
     if len(captions) != len(scenes) or not len(captions):
         raise UserError(
-            f"faithfulness: {len(captions)} captions of {len(scenes)} scenes; give one scene each, and some"
+            f"faithfulness: need as many captions as scenes, one or more (got {len(captions)} and {len(scenes)})"
         )
     counts = np.zeros((4, len(captions), len(KINDS)), np.int64)
     words = np.zeros((2, len(captions)), np.int64)

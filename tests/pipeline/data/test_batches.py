@@ -207,7 +207,7 @@ def test_a_split_smaller_than_a_batch_is_one_batch(world):
     prepared, store = world
     batches = Batches(prepared, store, prepared.rows("train")[:3], 128, 1)
     assert [len(batch) for batch in batches.epoch(0)] == [3]
-    with pytest.raises(UserError, match="1 images cannot be told apart"):
+    with pytest.raises(UserError, match="expected a split of two or more images, got 1"):
         Batches(prepared, store, prepared.rows("train")[:1], 128, 1)
 
 

@@ -120,7 +120,7 @@ def test_exploration_makes_captions_differ(toy):
 
 
 def test_two_samples_tell_nothing(toy):
-    with pytest.raises(UserError, match="sll_sle: samples = 2; distances"):
+    with pytest.raises(UserError, match="sll_sle: expected samples of 3 or more, got 2"):
         sll_sle(toy.agents(), Objective(), samples=2)
 
 

@@ -210,7 +210,7 @@ def test_psst_with_the_contrastive_reward_passes_both_scores_through_the_words(r
 def test_psst_refuses_a_retriever_that_reads_text(toy, rewards):
     reading = Retriever(torch.nn.Identity(), rewards.retriever.vectors, TAU, str)
     assert not reading.differentiable
-    with pytest.raises(UserError, match="psst_wtf: the retriever reads text"):
+    with pytest.raises(UserError, match="psst_wtf: expected a retriever that encodes distributions"):
         psst_wtf(toy.agents(), Objective(), replace(rewards, retriever=reading), lam=0.3)
 
 

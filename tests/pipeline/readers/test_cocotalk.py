@@ -66,7 +66,7 @@ def test_ids_and_words_stay_what_they_are(tmp_path):
 
 def test_captions_that_were_cut_are_not_taken_for_longer_ones(tmp_path):
     corpus = read_cocotalk(*write(tmp_path))
-    with pytest.raises(UserError, match="were cut after 4 words, so that max_words 5 would take cut ones for whole"):
+    with pytest.raises(UserError, match="were cut after 4 words, fewer than max_words 5"):
         write_prepared(corpus, tmp_path / "out", None, 5)
     write_prepared(corpus, tmp_path / "out", None, 3)
     assert Prepared.load(tmp_path / "out").captions(2) == [[4, 1, 1]]

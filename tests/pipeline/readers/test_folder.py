@@ -180,7 +180,7 @@ MISTAKES = {
     "no Parquet": ("c.parquet", "file,caption", "c.parquet: not a Parquet file"),
     "no table": ("c.txt", "", r"c.txt: a table of captions is a file .csv, .tsv, .jsonl, .parquet, by its ending"),
     "a spreadsheet": ("c.xlsx", "", "c.xlsx: a spreadsheet; save it as “CSV UTF-8” and name that file"),
-    "one photo": ("c.csv", "file,caption\n001.png,a cat\n", r"c.csv: it has captions of 1 photo; 6 are the least"),
+    "one photo": ("c.csv", "file,caption\n001.png,a cat\n", r"c.csv: captions of 1 photo; 6 are needed"),
     "another ending": (
         "c.csv",
         GOOD + "A.JPG,one,train\n",
