@@ -15,7 +15,7 @@
 # make bench-cluster              on a Slurm of this machine: what a job takes besides its work, and how workers add up
 # make check                      format, lint, types, layers, workflow files, documents against results/
 # make compare                    which of the claims of results/claims.toml hold in the run that data/ holds
-# make record PROFILE=scenes      results/scenes.json of the run that data/ holds; also PROFILE=observatory, benchmarks, or any @MACHINE
+# make record PROFILE=scenes      results/scenes.json of the run that data/ holds; also PROFILE=gradients, benchmarks, or any @MACHINE
 # make documents                  the documents' tables and figures, of results/
 # make docs                       the documents as a site, in site/
 # make verify                     whether every output, DVC's copies and the cells are what was written; reads all bytes

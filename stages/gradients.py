@@ -1,9 +1,9 @@
 """Exact measurement of every gradient estimator in enumerable worlds. It is no stage of DVC's and needs no data.
 
-python -m stages.gradients → data/observatory: observatory.json, .csv and .md, plane.png and claim.png. From then on
+python -m stages.gradients → data/gradients: gradients.json, .csv and .md, plane.png and claim.png. From then on
 the report shows them.
 
-python -m stages.gradients --trained data → data/observatory_scenes, named after the data set of the run: the same
+python -m stages.gradients --trained data → data/gradients_scenes, named after the data set of the run: the same
 estimators at the pretrained speaker of the run in data/, compared with a gradient from 100,000 captions.
 """
 
@@ -51,27 +51,27 @@ def run(options: argparse.Namespace) -> None:
     from pipeline.gradients.observe import MeasurementEffort, measure_candidates
     from pipeline.gradients.report.gradient_tables import (
         claim_panels,
-        observatory_csv,
-        observatory_tables,
+        gradients_csv,
+        gradients_tables,
         plane_panels,
-        read_observatory,
+        read_gradients,
     )
     from pipeline.report.number_files import markdown
 
-    out = options.out or DATA / "observatory"
+    out = options.out or DATA / "gradients"
     torch.set_num_threads(1)  # the worlds are too small for threads to help
     given = {f.name: getattr(options, f.name, None) for f in fields(MeasurementEffort)}
     candidates = named(ESTIMATORS, options.only)
     effort = MeasurementEffort(**{name: value for name, value in given.items() if value is not None})
     with recorder.record_run("gradients", asdict(effort)) as record:
         found = measure_candidates(candidates, effort, partial(print, flush=True, file=sys.stderr))
-        write_atomically(out / "observatory.json", json.dumps(found, indent=1) + "\n")
-        observatory = read_observatory(out / "observatory.json")
-        write_atomically(out / "observatory.csv", observatory_csv(observatory))
-        write_atomically(out / "plane.png", panels_png(plane_panels(observatory)))
-        write_atomically(out / "claim.png", panels_png(claim_panels(observatory)))
-        tables = markdown(observatory_tables(observatory))
-        write_atomically(out / "observatory.md", tables)
+        write_atomically(out / "gradients.json", json.dumps(found, indent=1) + "\n")
+        results = read_gradients(out / "gradients.json")
+        write_atomically(out / "gradients.csv", gradients_csv(results))
+        write_atomically(out / "plane.png", panels_png(plane_panels(results)))
+        write_atomically(out / "claim.png", panels_png(claim_panels(results)))
+        tables = markdown(gradients_tables(results))
+        write_atomically(out / "gradients.md", tables)
         write_checksums(out)
         for path in sorted(out.iterdir()):
             record.artifact(path)
@@ -90,15 +90,15 @@ def run_trained(options: argparse.Namespace) -> None:
 
     torch.set_num_threads(1)
     world, dataset, margin = trained_world(options.trained)
-    out = options.out or DATA / f"observatory_{dataset}"
+    out = options.out or DATA / f"gradients_{dataset}"
     say, steps = partial(print, flush=True, file=sys.stderr), options.rounds or 100
     with recorder.record_run(out.name, {"captions": options.captions, "steps": steps}) as record:
         candidates = named(ESTIMATORS, options.only)
         found = measure_trained(world, margin, candidates, say, options.captions, steps=steps)
-        write_atomically(out / "observatory.json", json.dumps(found, indent=1) + "\n")
+        write_atomically(out / "gradients.json", json.dumps(found, indent=1) + "\n")
         write_atomically(out / "plane.png", panels_png(trained_panels(found)))
         table = markdown([trained_table(found)])
-        write_atomically(out / "observatory.md", table)
+        write_atomically(out / "gradients.md", table)
         write_checksums(out)
         for path in sorted(out.iterdir()):
             record.artifact(path)

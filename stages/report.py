@@ -21,14 +21,14 @@ def run(stage: Stage) -> None:
     evaluations = [folder for folder in folders if (folder / "metrics.json").exists()]
     sweep, prepared = stage.root / "sweep", stage.root / "prepared"
     crossed = stage.root / "crossed" / "crossed.json"
-    observatory = stage.root / "observatory" / "observatory.json"  # not written by a DVC stage: it may not exist
+    gradients = stage.root / "gradients" / "gradients.json"  # not written by a DVC stage: it may not exist
     study = stage.root / "study"  # nor this: its answers come from study participants
     answered = any((study / "answers").glob("**/*.json*"))
-    there = [*([observatory] if observatory.exists() else []), *([study / "answers"] if answered else [])]
+    there = [*([gradients] if gradients.exists() else []), *([study / "answers"] if answered else [])]
     inputs = [sweep, prepared, crossed, *evaluations, *there]
     check_checksums(prepared, "run the prepare stage again")
     check_checksums(crossed.parent, "run the cross stage again")
-    check_checksums(observatory.parent, "run make gradients again")
+    check_checksums(gradients.parent, "run make gradients again")
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
         prepare = settings.prepare
         images = None if prepare.images is None else Path(prepare.root) / prepare.images
@@ -39,7 +39,7 @@ def run(stage: Stage) -> None:
             images,
             stage.out,
             settings.report,
-            inputs={"crossed": crossed, "observatory": observatory, "study": study if answered else None},
+            inputs={"crossed": crossed, "gradients": gradients, "study": study if answered else None},
             retriever=settings.retriever.model if settings.retriever else None,
             models=[stage.root / "models" / method for method in settings.methods],
             drawn_with=stage.seed,

@@ -18,7 +18,7 @@ BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 RULES = re.findall(r"^([\w -]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
 TARGETS = {target for rule in RULES for target in rule.split()}
 STAGES = set(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"])
-RECORDS = {"observatory", "benchmarks", "cluster", "reliability"}  # PROFILE of make record that are no profiles
+RECORDS = {"gradients", "benchmarks", "cluster", "reliability"}  # PROFILE of make record that are no profiles
 
 
 def commands(path: Path) -> list[list[str]]:

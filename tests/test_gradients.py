@@ -23,10 +23,10 @@ def unrecorded(monkeypatch):
 def test_it_writes_numbers_tables_and_figures(tmp_path, capsys):
     assert main([*TINY, "--only", "PSST-Gumbel-Rao", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr()
-    assert printed.out.strip() == (tmp_path / "observatory.md").read_text().strip()
+    assert printed.out.strip() == (tmp_path / "gradients.md").read_text().strip()
     assert len(re.findall(r"\| PSST-Gumbel-Rao ~ +\|", printed.out)) == 5
     assert "world 1 of 1, hinge: PSST-Gumbel-Rao, rho 0.25" in printed.err
-    found = json.loads((tmp_path / "observatory.json").read_text())
+    found = json.loads((tmp_path / "gradients.json").read_text())
     assert found["effort"] == {"worlds": 1, "epochs": 5, "samples": [1, 4, 16], "rounds": 3, "repeats": 1}
     assert len(found["rows"]) == 5 * 3
     for name in ("plane.png", "claim.png"):
@@ -50,9 +50,9 @@ def test_before_a_trained_speaker_it_writes_a_table_and_a_figure(tmp_path, capsy
     few = ["--captions", "640", "--rounds", "20", "--only", "ST-Multinomial"]
     assert main(["--trained", "data", *few, "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr()
-    assert printed.out.strip() == (tmp_path / "observatory.md").read_text().strip()
+    assert printed.out.strip() == (tmp_path / "gradients.md").read_text().strip()
     assert "the gradient of 640 captions\nST-Multinomial\n" in printed.err
-    (row,) = json.loads((tmp_path / "observatory.json").read_text())["rows"]
+    (row,) = json.loads((tmp_path / "gradients.json").read_text())["rows"]
     assert row["name"] == "ST-Multinomial"
     with Image.open(tmp_path / "plane.png") as image:
         assert min(image.size) > 300

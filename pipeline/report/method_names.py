@@ -49,7 +49,7 @@ def method_colours(methods: Iterable[str]) -> dict[str, int]:
 
 
 def estimator_colour(name: str) -> int:
-    """Return the colour index of the method that an estimator of the observatory belongs to, by the longest prefix.
+    """Return the colour index of the method that a gradient estimator belongs to, by the longest prefix.
 
     REINFORCE has one colour with any baseline, as has a straight-through or partial-sampling method with any suffix.
     """

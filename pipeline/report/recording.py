@@ -20,14 +20,14 @@ from pipeline.runtime.checksums import check_checksums
 from pipeline.runtime.files import sha256, write_atomically
 
 OTHERS = {  # folders in data/ and the commands that write them; profiles use data/report
-    "observatory": "make gradients",
+    "gradients": "make gradients",
     "benchmarks": "make bench",
     "cluster": "python benchmarks/cluster.py",
     "costs": "make costs",
     "reliability": "make fault-injection",
     "mutants": "make mutants",
-    "observatory_scenes": "make gradients TRAINED=data",
-    "observatory_flickr8k": "make gradients TRAINED=data",
+    "gradients_scenes": "make gradients TRAINED=data",
+    "gradients_flickr8k": "make gradients TRAINED=data",
 }
 START = re.compile(r"(.+)@start(\d+)")
 CODE = ("pipeline", "stages", "benchmarks", "profiles", "dvc.yaml", "Snakefile")

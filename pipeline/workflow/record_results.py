@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     def work() -> None:
         if len(arguments) != 1:
             raise UserError(
-                "usage: python -m pipeline.workflow.record_results PROFILE | PROFILE@startN | observatory | "
+                "usage: python -m pipeline.workflow.record_results PROFILE | PROFILE@startN | gradients | "
                 "benchmarks, or any @MACHINE"
             )
         root, name = Path(), arguments[0]

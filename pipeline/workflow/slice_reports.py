@@ -2,7 +2,7 @@
 
 from pipeline.dialog.report.dialog_page import write_dialog_report
 from pipeline.dialog.report.dialog_ranking import MRR
-from pipeline.gradients.report.observatory_section import OBSERVATORY
+from pipeline.gradients.report.gradients_section import GRADIENTS
 from pipeline.report.report_kind import ReportKind
 from pipeline.report.report_parts import ReportParts
 from pipeline.report.report_section import insert_sections
@@ -11,7 +11,7 @@ from pipeline.study.study_section import STUDY
 from pipeline.worlds.gallery_scenes import gallery_scenes, has_simulated_captions
 
 REPORT = ReportParts(
-    sections=insert_sections(SECTIONS, after={"rewarded": STUDY, "along": OBSERVATORY}),
+    sections=insert_sections(SECTIONS, after={"rewarded": STUDY, "along": GRADIENTS}),
     scenes=gallery_scenes,
     simulated=has_simulated_captions,
     kinds=(ReportKind(MRR, write_dialog_report),),

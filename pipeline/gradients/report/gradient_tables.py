@@ -60,7 +60,7 @@ class GradientResults:
         return rows
 
 
-def read_observatory(path: Path) -> GradientResults:
+def read_gradients(path: Path) -> GradientResults:
     """Read the results of estimators; raises UserError for a file that cannot be read."""
     import pandas as pd
 
@@ -76,7 +76,7 @@ def read_observatory(path: Path) -> GradientResults:
     )
 
 
-def observatory_csv(results: GradientResults) -> str:
+def gradients_csv(results: GradientResults) -> str:
     """Return the CSV with a line per estimator, number of samples, score and world, numbers in full."""
     rows = [
         row | {"estimator": row["name"], "world": n, **world}
@@ -86,7 +86,7 @@ def observatory_csv(results: GradientResults) -> str:
     return as_csv(["score", "estimator", *SYMBOLS, "samples", "exact", "world", *MEASURED, "seconds"], rows)
 
 
-def observatory_tables(results: GradientResults) -> list[Table]:
+def gradients_tables(results: GradientResults) -> list[Table]:
     """Return the accuracy of every estimator and, where ρ was varied, a comparison with PSST's claim."""
     return [_accuracy_table(results), *([_claim_table(results)] if results.rows["rho"].notna().any() else [])]
 
@@ -130,7 +130,7 @@ def _accuracy_table(results: GradientResults) -> Table:
     ]
     caption = f"Gradient estimators before the exact gradient, K = {samples} captions per image"
     named = [(row["name"] + ("" if row["exact"] else " ~"), (), row) for row in shown]
-    return fill_table("observatory", caption, named, columns, notes, "Estimator")
+    return fill_table("gradients", caption, named, columns, notes, "Estimator")
 
 
 def _claim_table(results: GradientResults) -> Table:

@@ -1,4 +1,4 @@
-"""The observatory's file."""
+"""The measured gradients' file."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def observed_rows():
 
 @pytest.fixture
 def observed(tmp_path) -> Path:
-    """The observatory's file, its numbers round."""
+    """The measured gradients' file, its numbers round."""
     content = {
         "effort": {"worlds": 2, "epochs": 40, "samples": [1, 4, 16], "rounds": 200, "repeats": 3},
         "margin": 1.0,
         "large": {"images": 8, "vocabulary": 300, "max_words": 12, "size": 128},
         "rows": list(observed_rows()),
     }
-    path = tmp_path / "observatory.json"
+    path = tmp_path / "gradients.json"
     path.write_text(json.dumps(content))
     return path

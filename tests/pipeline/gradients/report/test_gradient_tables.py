@@ -1,4 +1,4 @@
-"""The observatory's tables and figures, from a file whose numbers are round."""
+"""The tables of measured gradients and figures, from a file whose numbers are round."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import pytest
 from pipeline.errors import UserError
 from pipeline.gradients.report.gradient_tables import (
     claim_panels,
-    observatory_csv,
-    observatory_tables,
+    gradients_csv,
+    gradients_tables,
     plane_panels,
-    read_observatory,
+    read_gradients,
 )
 from pipeline.report.method_names import estimator_colour, method_colours
 from pipeline.report.number_files import markdown
 
 
 def test_a_row_an_estimator_with_its_accuracy_and_what_precision_costs(observed):
-    table = observatory_tables(read_observatory(observed))[0]
+    table = gradients_tables(read_gradients(observed))[0]
     assert table.caption.endswith("K = 4 captions per image")
     assert [column.label for column in table.columns] == [
         "Estimator", "ρ", "τ", "bias", "cosine", "length", "variance", "ms", "K=1", "K=4", "K=16",
@@ -40,7 +40,7 @@ def test_a_row_an_estimator_with_its_accuracy_and_what_precision_costs(observed)
 
 
 def test_what_rho_does_beside_what_was_claimed(observed):
-    table = observatory_tables(read_observatory(observed))[1]
+    table = gradients_tables(read_gradients(observed))[1]
     assert table.groups == [("", 1), ("bias", 2), ("variance", 2)]
     assert table.rows == [
         ["claimed", "0.50", "0.00", "0.50", "0.00"],
@@ -50,7 +50,7 @@ def test_what_rho_does_beside_what_was_claimed(observed):
 
 
 def test_noise_against_bias_for_one_sample_and_for_many(observed):
-    one, many = plane_panels(read_observatory(observed))
+    one, many = plane_panels(read_gradients(observed))
     assert (one.title, many.title) == ("1 caption per image", "16 captions per image")
     spots = {series.label: series.spots for series in one.series}
     assert not spots["REINFORCE, greedy, centred"]
@@ -64,7 +64,7 @@ def test_noise_against_bias_for_one_sample_and_for_many(observed):
 
 def test_an_estimator_has_the_colour_of_its_method_in_all_figures(observed):
     wanted = method_colours(["reinforce", "st_gumbel", "psst_multinomial"])
-    for panel in (*plane_panels(read_observatory(observed)), *claim_panels(read_observatory(observed))):
+    for panel in (*plane_panels(read_gradients(observed)), *claim_panels(read_gradients(observed))):
         found = {series.label: series.style.colour for series in panel.series}
         assert found["PSST-Multinomial"] == wanted["psst_multinomial"]
         assert found.get("ST-Gumbel", wanted["st_gumbel"]) == wanted["st_gumbel"]
@@ -74,7 +74,7 @@ def test_an_estimator_has_the_colour_of_its_method_in_all_figures(observed):
 
 
 def test_the_claim_is_a_line_among_the_others(observed):
-    bias, variance = claim_panels(read_observatory(observed))
+    bias, variance = claim_panels(read_gradients(observed))
     claim, psst = bias.series
     assert [(spot.x, spot.y) for spot in claim.spots] == [(0.0, 1.0), (0.5, 0.5), (1.0, 0.0)]
     assert [spot.y for spot in psst.spots] == pytest.approx([1.0, 1.2, 2.0])
@@ -82,7 +82,7 @@ def test_the_claim_is_a_line_among_the_others(observed):
 
 
 def test_every_number_of_every_world_is_in_the_csv(observed):
-    found = list(csv.DictReader(io.StringIO(observatory_csv(read_observatory(observed)))))
+    found = list(csv.DictReader(io.StringIO(gradients_csv(read_gradients(observed)))))
     assert len(found) == 2 * (2 + 3 * 7)
     assert found[1] == {
         "score": "hinge", "estimator": "REINFORCE, greedy, centred", "rho": "", "temperature": "", "samples": "4",
@@ -92,11 +92,11 @@ def test_every_number_of_every_world_is_in_the_csv(observed):
 
 
 def test_markdown_needs_no_rule(observed):
-    text = markdown(observatory_tables(read_observatory(observed)))
+    text = markdown(gradients_tables(read_gradients(observed)))
     assert text.startswith("**Gradient estimators before the exact gradient")
 
 
 def test_a_broken_file_is_one_line(tmp_path):
-    (tmp_path / "observatory.json").write_text("{")
+    (tmp_path / "gradients.json").write_text("{")
     with pytest.raises(UserError, match="not JSON"):
-        read_observatory(tmp_path / "observatory.json")
+        read_gradients(tmp_path / "gradients.json")

@@ -7,7 +7,7 @@ from pipeline.report.report_page import write_report
 from pipeline.workflow.slice_reports import REPORT
 
 
-def test_the_observatory_is_shown_where_it_was_made(world, tmp_path, observed):
+def test_measured_gradients_are_shown_where_they_were_made(world, tmp_path, observed):
     def page(path):
         write_report(
             world.sweep,
@@ -16,18 +16,18 @@ def test_the_observatory_is_shown_where_it_was_made(world, tmp_path, observed):
             None,
             tmp_path,
             ReportSettings(images=0),
-            inputs={"observatory": path},
+            inputs={"gradients": path},
             parts=REPORT,
         )
         return (tmp_path / "report.html").read_text()
 
     html = page(tmp_path / "nowhere.json")
-    assert 'id="observatory"' not in html
-    assert "#observatory" not in html
+    assert 'id="gradients"' not in html
+    assert "#gradients" not in html
     html = page(observed)
-    shown = re.search(r'<section id="observatory".*?</section>', html, re.DOTALL)[0]
+    shown = re.search(r'<section id="gradients".*?</section>', html, re.DOTALL)[0]
     assert shown.count("<svg viewBox") == 4
     assert 'id="claim-caption"' in shown
     assert "PSST-Multinomial, ρ 0.5, bias × 1.20" in shown
-    assert "observatory.json" in re.search(r'<section id="settings".*?</section>', html, re.DOTALL)[0]
+    assert "gradients.json" in re.search(r'<section id="settings".*?</section>', html, re.DOTALL)[0]
     assert "Gradient estimators before the exact gradient" in (tmp_path / "tables.md").read_text()

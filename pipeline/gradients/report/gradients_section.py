@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.gradients.report.gradient_tables import claim_panels, observatory_tables, plane_panels, read_observatory
+from pipeline.gradients.report.gradient_tables import claim_panels, gradients_tables, plane_panels, read_gradients
 from pipeline.report.report_content import ReportContent
 from pipeline.report.report_section import ReportSection, SectionContent
 
 
-def build_observatory(content: ReportContent) -> SectionContent:
+def build_gradients_section(content: ReportContent) -> SectionContent:
     """Return the accuracy of every estimator, and the effect of ρ."""
-    if (path := content.input("observatory")) is None:
+    if (path := content.input("gradients")) is None:
         return SectionContent()
-    results = read_observatory(path)
+    results = read_gradients(path)
     panels = {"plane": plane_panels(results), "claim": claim_panels(results)}
-    return SectionContent(observatory_tables(results), panels, sources=[path])
+    return SectionContent(gradients_tables(results), panels, sources=[path])
 
 
-OBSERVATORY = ReportSection(
-    "observatory",
+GRADIENTS = ReportSection(
+    "gradients",
     "How a gradient crosses the channel",
-    build_observatory,
+    build_gradients_section,
     label="Estimators",
-    template=Path(__file__).parent / "template" / "observatory.html",
+    template=Path(__file__).parent / "template" / "gradients.html",
 )
