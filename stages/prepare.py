@@ -22,6 +22,7 @@ def run(stage: Stage) -> None:
 
     from pipeline.data.prepared import OBJECTS, Prepared, write_objects, write_prepared
     from pipeline.data.tokenizer_vocabulary import TokenizerVocabulary
+    from pipeline.dialog.data.dialog_corpus import Dialogs
     from pipeline.dialog.data.prepared_dialogs import DialogLengths, write_prepared_dialogs
     from pipeline.metrics.cider import MAX_ID, document_frequencies
     from pipeline.metrics.frequency_file import read_document_frequencies
@@ -65,7 +66,7 @@ def run(stage: Stage) -> None:
                 raise UserError(f"{counted}: the file of document frequencies is missing; null counts them here")
             corpus = replace(corpus, sources=(*corpus.sources, counted))
         write_prepared(corpus, stage.out, p.min_count, p.max_words, p.count_words, words, p.tokenizer)
-        if corpus.dialogs is not None:
+        if isinstance(corpus.dialogs, Dialogs):
             known = Prepared.load(stage.out).vocabulary
             write_prepared_dialogs(corpus.dialogs, known, DialogLengths(**plain["dialogs"]), stage.out)
         (stage.out / OBJECTS).unlink(missing_ok=True)

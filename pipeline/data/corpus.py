@@ -7,15 +7,15 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from PIL import Image
 from tqdm import tqdm
 
-from pipeline.dialog.data.dialog_corpus import Dialogs
 from pipeline.errors import UserError, reason
 from pipeline.runtime.film_decoding import check_film, is_moving
 from pipeline.runtime.untrusted import path_inside
@@ -42,6 +42,13 @@ class CorpusImage:
     captions: tuple[AnnotatedCaption, ...]
 
 
+class AttachedTexts(Protocol):
+    """Annotations beside the captions, whose words count for the vocabulary, too."""
+
+    def texts(self, counted: Sequence[bool]) -> Iterator[tuple[str, ...]]:
+        """Yield the texts about the images `counted` (M,), as often as they occur."""
+
+
 @dataclass(frozen=True, slots=True)
 class Corpus:
     """A data set as annotated, in the order of its annotations."""
@@ -53,7 +60,7 @@ class Corpus:
     skipped: tuple[CorpusImage, ...] = ()  # annotated, but missing, or known to be corrupt and not decodable
     vocabulary: Vocabulary | None = None  # the annotations' own vocabulary, if any
     cut: int | None = None  # words after which the annotations' captions were cut
-    dialogs: Dialogs | None = None  # one dialog about each image
+    dialogs: AttachedTexts | None = None  # one dialog about each image
 
     def counts(self) -> dict[str, int]:
         """Return the number of images in each split, without the skipped ones."""
