@@ -54,8 +54,8 @@ class Batch:
 
 def tensors_on(whole: Any, device: torch.device | str) -> dict[str, Any]:
     """Return the tensors of a dataclass on `device`, by field name; half precision is widened to float32."""
-    held = {f.name: getattr(whole, f.name) for f in fields(whole)}
-    moved = {name: x.to(device, non_blocking=True) for name, x in held.items() if isinstance(x, Tensor)}
+    values = {f.name: getattr(whole, f.name) for f in fields(whole)}
+    moved = {name: x.to(device, non_blocking=True) for name, x in values.items() if isinstance(x, Tensor)}
     return {name: x.float() if x.dtype == torch.float16 else x for name, x in moved.items()}
 
 

@@ -42,7 +42,7 @@ def batch(dialogs: int = 3, rounds: int = 4, options: int = 6, seed: int = 0, st
     said = answers[candidates.gather(1, truth.unsqueeze(1))[:, 0]]
     images = torch.arange(dialogs).repeat_interleave(rounds)
     mask = torch.ones(many, REGIONS, dtype=torch.bool)
-    return DialogBatch(images, regions.mean(1), regions, mask, said, step=step, asked=asked)
+    return DialogBatch(images, regions.mean(1), regions, mask, said, step=step, rounds=asked)
 
 
 def encoder(kind: str = "hciae", dropout: float = 0.0, words: int = WORDS, **told: bool):

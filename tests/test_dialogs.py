@@ -122,8 +122,8 @@ def test_pretraining_learns_to_rank_and_g_dis_says_what_the_discriminator_prefer
     trained(teacher_forcing({"speaker": both.speaker}), epochs=25)
     given = batch()
     by_chance = 3.5
-    assert candidate_ranks(discriminator_scores(both.listener, given), given.asked.truth).double().mean() < 2
-    assert candidate_ranks(candidate_likelihoods(both.speaker, given), given.asked.truth).double().mean() < by_chance
+    assert candidate_ranks(discriminator_scores(both.listener, given), given.rounds.truth).double().mean() < 2
+    assert candidate_ranks(candidate_likelihoods(both.speaker, given), given.rounds.truth).double().mean() < by_chance
 
     def gain() -> float:
         from pipeline.models.unroll import generate
@@ -152,10 +152,10 @@ def test_the_end_of_an_answer_has_a_gradient_where_it_is_heard():
 def test_ranks_cover_every_round():
     """Who knows the answer in round 6 alone is the first there, and the last wherever all candidates tie."""
     given, model = batch(dialogs=2, rounds=10), discriminator().eval()
-    truth = given.asked.options.gather(1, given.asked.truth.unsqueeze(1))[:, 0]
+    truth = given.rounds.options.gather(1, given.rounds.truth.unsqueeze(1))[:, 0]
     known = torch.arange(20) % 10 == 5
     model.encode_answers = lambda answers: torch.eye(len(answers))
-    model.encode_question = lambda batch: torch.eye(len(given.asked.answers))[truth] * known.unsqueeze(1)
+    model.encode_question = lambda batch: torch.eye(len(given.rounds.answers))[truth] * known.unsqueeze(1)
     found = RankingValidation(None, model, lambda: [given], torch.device("cpu"))()
     assert found["R@1"] == pytest.approx(10.0)
     assert found["MRR"] == pytest.approx((2 * 1 + 18 / 6) / 20)
@@ -167,17 +167,17 @@ def test_candidates_are_as_likely_as_each_is_alone(decoder):
 
     given, speaker = batch(), generator(decoder=decoder).eval()
     found = candidate_likelihoods(speaker, given)
-    for option in range(given.asked.options.shape[1]):
-        alone = replace(given, captions=given.asked.answers[given.asked.options[:, option]])
+    for option in range(given.rounds.options.shape[1]):
+        alone = replace(given, captions=given.rounds.answers[given.rounds.options[:, option]])
         message = teacher_force(speaker, alone)
         torch.testing.assert_close(found[:, option], message.log_probs.sum(1))
 
 
 def test_options_that_are_alike_tie_to_the_bit():
     given = batch()
-    options = given.asked.options.clone()
+    options = given.rounds.options.clone()
     options[:, 0] = options[:, 3]
-    given = replace(given, asked=replace(given.asked, options=options))
+    given = replace(given, rounds=replace(given.rounds, options=options))
     for scores in (candidate_likelihoods(generator(), given), discriminator_scores(discriminator(), given)):
         assert torch.equal(scores[:, 0], scores[:, 3])
 
@@ -197,7 +197,7 @@ def world() -> GradientWorld:
     answers = torch.tensor([[1, 0, 0], [2, 1, 0]])
     asked = DialogQuestions(questions, history, torch.tensor([[0, 1], [0, 1]]), torch.tensor([0, 1]), answers)
     mask = torch.ones(2, 2, dtype=torch.bool)
-    given = DialogBatch(torch.arange(2), regions.mean(1), regions, mask, answers, asked=asked)
+    given = DialogBatch(torch.arange(2), regions.mean(1), regions, mask, answers, rounds=asked)
     return GradientWorld(speaker.eval(), listener.eval().requires_grad_(False), given)
 
 
@@ -237,6 +237,6 @@ def test_an_adapted_discriminator_hears_and_the_speaker_stays():
 def test_a_batch_travels_whole():
     given = batch()
     there = given.to("meta")
-    assert there.asked is not None
-    assert {getattr(there.asked, f.name).device.type for f in fields(DialogQuestions)} == {"meta"}
+    assert there.rounds is not None
+    assert {getattr(there.rounds, f.name).device.type for f in fields(DialogQuestions)} == {"meta"}
     assert given.captions.shape[1] == LONGEST

@@ -168,19 +168,19 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Non
         if block.features != MAIN and (name == "listener" or kinds[name] not in LISTENS):
             who = "speakers and the listener use" if kinds["listener"] is ListenerSettings else "agents of dialogs use"
             raise _MistakeError(sees, f"{'.'.join(sees)} = {block.features}: {who} {MAIN}")
-        model, before = getattr(block, "model", None), (params.prepare.tokenizer, params.features[MAIN].network)
-        if model and before != (model, f"hub/{model}"):
+        model, given = getattr(block, "model", None), (params.prepare.tokenizer, params.features[MAIN].network)
+        if model and given != (model, f"hub/{model}"):
             needed = f"goes with prepare.tokenizer: {model} and features.{MAIN}.network: hub/{model}"
             raise _MistakeError(("pretrain", name, "model"), f"pretrain.{name}.model {model} {needed}")
-    talks = kinds["listener"] is DiscriminatorSettings
-    listeners = [name for name, kind in kinds.items() if kind in ((DiscriminatorSettings,) if talks else LISTENS)]
+    in_dialogs = kinds["listener"] is DiscriminatorSettings
+    listeners = [name for name, kind in kinds.items() if kind in ((DiscriminatorSettings,) if in_dialogs else LISTENS)]
     if params.retriever:
         named = (("model", params.retriever.model), ("judge", params.retriever.judge))
         for key, listener in named if params.retriever.judge else named[:1]:
-            _check_known(str(listener), [] if talks else listeners, "listener of pretrain", "retriever", key)
+            _check_known(str(listener), [] if in_dialogs else listeners, "listener of pretrain", "retriever", key)
         speakers = [name for name, kind in kinds.items() if kind is SpeakerSettings]
         _check_known(params.retriever.speaker, speakers, "speaker of pretrain", "retriever", "speaker")
-    drawn = (params.draw.scenes or params.draw.films) and not talks
+    drawn = (params.draw.scenes or params.draw.films) and not in_dialogs
     judges = [kind.name for kind in JUDGES if not kind.needs_facts] + listeners
     judges += [kind.name for kind in JUDGES if drawn and kind.needs_facts]
     for name, judge in params.evaluate.judges.items():

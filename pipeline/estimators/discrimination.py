@@ -27,5 +27,5 @@ class BinaryDiscrimination:
         )
         loss = (softplus(-human).mean() + softplus(other).mean()) / 2
         right = torch.cat([human.detach() > 0, other.detach() <= 0]).float().mean()
-        people, others = (odds.detach().sigmoid().mean() for odds in (human, other))
-        return loss / ranks.size(), {"accuracy": right, "people": people, "others": others}
+        human_share, other_share = (odds.detach().sigmoid().mean() for odds in (human, other))
+        return loss / ranks.size(), {"accuracy": right, "people": human_share, "others": other_share}

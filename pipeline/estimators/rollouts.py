@@ -86,14 +86,14 @@ class StepRollouts:
             return generate(speaker, self.batch, channel, self._rng(channel.rng_key), self._encode_images())
 
     def _continue(self, channel: Channel, each: int) -> Message:
-        begun, batch, longest = self.of(channel), self.batch, self.speaker.max_words
-        steps = max(2, ranks.all_max(begun.tokens.shape[1], batch.device))  # at least one prefix
-        tokens = pad(begun.tokens, (0, steps - begun.tokens.shape[1]))
+        drawn, batch, longest = self.of(channel), self.batch, self.speaker.max_words
+        steps = max(2, ranks.all_max(drawn.tokens.shape[1], batch.device))  # at least one prefix
+        tokens = pad(drawn.tokens, (0, steps - drawn.tokens.shape[1]))
         ends = PrefixRollouts(each, steps - 1)
-        together, said = max(1, TOGETHER // ends.width), []
+        together, parts = max(1, TOGETHER // ends.width), []
         with self._decoding(ends):
-            for first in range(0, len(begun), together):
-                images = begun.images[first : first + together]
+            for first in range(0, len(drawn), together):
+                images = drawn.images[first : first + together]
                 captions = replace(  # each caption counts as one image
                     batch,
                     images=batch.images[images],
@@ -101,17 +101,17 @@ class StepRollouts:
                     regions=batch.regions[images],
                     region_mask=batch.region_mask[images],
                     captions=tokens[first : first + together],
-                    first=batch.first * begun.samples + first,
-                    of=batch.total * begun.samples,
+                    first=batch.first * drawn.samples + first,
+                    of=batch.total * drawn.samples,
                 )
                 rng = self._rng(f"{ends.rng_key} of {channel.rng_key}")
                 tokens_after = generate(self.speaker, captions, ends, rng, self._encode_images()[images]).tokens
-                said.append(pad(tokens_after, (0, longest - tokens_after.shape[1])))
+                parts.append(pad(tokens_after, (0, longest - tokens_after.shape[1])))
         whole = pad(tokens, (0, longest - steps)).repeat_interleave(ends.width, 0)
         ended = (tokens[:, :-1] == 0).repeat_interleave(each, 1).view(-1, 1)
-        found = torch.where(ended, whole, torch.cat(said))
-        images = begun.images.repeat_interleave(ends.width)
-        return Message(found, caption_mask(found), images, begun.samples * ends.width)
+        continued = torch.where(ended, whole, torch.cat(parts))
+        images = drawn.images.repeat_interleave(ends.width)
+        return Message(continued, caption_mask(continued), images, drawn.samples * ends.width)
 
     @contextmanager
     def _decoding(self, channel: Channel) -> Iterator[None]:

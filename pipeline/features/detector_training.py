@@ -48,7 +48,7 @@ def _one_thread() -> Iterator[None]:
 @_one_thread()
 def train_detector(
     pixels: np.ndarray,
-    lesson: DetectionTask[Network],
+    task: DetectionTask[Network],
     rows: np.ndarray,
     *,
     epochs: int,
@@ -60,7 +60,7 @@ def train_detector(
     device: torch.device | str = "cpu",
     on_epoch: Callable[[int, dict[str, float]], None] = lambda epoch, report: None,
 ) -> Network:
-    """Train a detector on the task `lesson` with the images `rows` of `pixels` (M, 3, S, S) uint8.
+    """Train a detector on `task` with the images `rows` of `pixels` (M, 3, S, S) uint8.
 
     The optimiser is AdamW with a one-cycle learning rate; the loss is averaged over images. With `horizontal_flip` each
     image is mirrored with probability ½. `on_epoch` receives each epoch's number and mean loss. The seed determines the
@@ -71,8 +71,8 @@ def train_detector(
     steps = len(rows) // batch
     with torch.random.fork_rng(devices=[]):  # initialisation draws from PyTorch's global stream, which is restored
         torch.manual_seed(seed)
-        detector = lesson.network(width)
-    lesson.begin(detector, rows)
+        detector = task.network(width)
+    task.begin(detector, rows)
     detector.to(device).to(memory_format=torch.channels_last).train()  # type: ignore[call-overload]
     if epochs == 0:
         return detector.eval()
@@ -92,7 +92,7 @@ def train_detector(
             turned = rng.random(batch) < 0.5 if horizontal_flip else np.zeros(batch, bool)
             if horizontal_flip:
                 shown = torch.where(torch.from_numpy(turned).to(device).view(-1, 1, 1, 1), shown.flip(-1), shown)
-            loss = lesson.loss(detector, shown.contiguous(memory_format=torch.channels_last), some, turned) / batch
+            loss = task.loss(detector, shown.contiguous(memory_format=torch.channels_last), some, turned) / batch
             adam.zero_grad()
             loss.backward()
             adam.step()

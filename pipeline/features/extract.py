@@ -162,11 +162,11 @@ def extract(
         if shard is not None:
             raise UserError(f"features.network: {settings.network} is trained first; run the stage without --shard")
         captions = images if frames == 1 else FrameCaptions(images, frames)
-        lesson: DetectionTask = WordPrediction(captions, len(images.vocabulary) - 1)  # without UNK
+        task: DetectionTask = WordPrediction(captions, len(images.vocabulary) - 1)  # without UNK
         if settings.network == OBJECT_DETECTOR:
-            lesson = ObjectDetection(objects)
+            task = ObjectDetection(objects)
         trained = _trained_detector(
-            images, lesson, load, kept, detector, settings.image_size, frames, batch, seed, device, on_epoch
+            images, task, load, kept, detector, settings.image_size, frames, batch, seed, device, on_epoch
         )
         network = wrap_for_films(WordDetectorNetwork(trained, settings, device), settings)
         network.description["detector"] = dict(detector)
@@ -202,7 +202,7 @@ def open_network(settings: NetworkSettings, device: torch.device | str = "cpu") 
 
 def _trained_detector(
     images: CaptionedImages,
-    lesson: DetectionTask,
+    task: DetectionTask,
     load: Load,
     work: Path,
     detector: Mapping[str, Any],
@@ -216,7 +216,7 @@ def _trained_detector(
     """Train the detector, or load the one of a killed extraction; frame f of film i is image i · `frames` + f."""
     path = work / "detector"
     if path.exists():
-        trained = lesson.network(detector["width"])
+        trained = task.network(detector["width"])
         try:
             trained.load_state_dict(safetensors.torch.load(read_checked(path)))
             return trained
@@ -240,7 +240,7 @@ def _trained_detector(
                     training.append(row * frames + np.arange(len(tensor)))
                     pixels[training[-1]] = tensor.numpy()
         rows = np.concatenate(training)
-        trained = train_detector(pixels, lesson, rows, **settings, seed=seed + own, device=device, on_epoch=on_epoch)
+        trained = train_detector(pixels, task, rows, **settings, seed=seed + own, device=device, on_epoch=on_epoch)
     write_checked(path, _as_bytes(trained.state_dict()))
     return trained
 

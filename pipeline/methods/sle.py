@@ -53,11 +53,11 @@ def sll_sle(
     Raises UserError for fewer than three samples: with two, both have the same distance and no advantage.
     """
     if samples < 3:
-        raise UserError(f"sll_sle: expected samples of 3 or more, got {samples}; raise train.objective.samples")
+        raise UserError(f"sll_sle: expected samples of 3 or more, got {samples}; raise the samples of the method")
     channel = Multinomial(samples)
     # factor 2: the speaker generates both captions of a pair (Eq. 13)
-    apart = score_function(objective, "group", channel)
-    exploration = Term("exploration", 2 * (1 - alpha), SetDistance(), apart)
+    by_group = score_function(objective, "group", channel)
+    exploration = Term("exploration", 2 * (1 - alpha), SetDistance(), by_group)
     return _exploring(agents, objective, _precision(agents, objective, channel, alpha * scale / PRINTED), exploration)
 
 

@@ -107,9 +107,9 @@ def read_answers(study: Path, paths: Sequence[Path]) -> Answers:
         asked = questions.get(answer.question)
         if asked is None or answer.chosen not in asked.options:
             raise UserError(f"{where}: no such question, or no such option of it; the file was changed")
-        before = of_rater[str(answer.rater), asked.task]
-        again += answer.question in before
-        before.setdefault(answer.question, answer)
+        earlier = of_rater[str(answer.rater), asked.task]
+        again += answer.question in earlier
+        earlier.setdefault(answer.question, answer)
     votes, failed = [], []
     for (rater, task), given in of_rater.items():
         asked_of = [(questions[name], answer) for name, answer in given.items()]
@@ -122,8 +122,8 @@ def read_answers(study: Path, paths: Sequence[Path]) -> Answers:
             for q, a in asked_of
             if not q.qualification
         ]
-    few = f"Left out, with fewer than {PASSED} right answers in the qualification"
-    notes = [f"{few}: {', '.join(failed)}."] if failed else []
+    reason = f"Left out, with fewer than {PASSED} right answers in the qualification"
+    notes = [f"{reason}: {', '.join(failed)}."] if failed else []
     notes += [f"{again} answers to questions that the rater had answered before are left out."] if again else []
     return Answers(key, tuple(votes), tuple(notes))
 

@@ -19,13 +19,13 @@ class Adam:
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
         """Update the parameters that have a gradient, and clear their gradients."""
-        held = {name: p for name, p in self._parameters.items() if p.grad is not None}
-        for name in held.keys() - self._memory.keys():
-            self._memory[name] = _fresh(held[name])
-        memory = [self._memory[name] for name in held]
+        updated = {name: p for name, p in self._parameters.items() if p.grad is not None}
+        for name in updated.keys() - self._memory.keys():
+            self._memory[name] = _fresh(updated[name])
+        memory = [self._memory[name] for name in updated]
         adam(
-            list(held.values()),
-            [p.grad for p in held.values() if p.grad is not None],
+            list(updated.values()),
+            [p.grad for p in updated.values() if p.grad is not None],
             [each["exp_avg"] for each in memory],
             [each["exp_avg_sq"] for each in memory],
             [],
@@ -39,7 +39,7 @@ class Adam:
             eps=1e-8,
             maximize=False,
         )
-        for parameter in held.values():
+        for parameter in updated.values():
             parameter.grad = None
 
     def tensors(self) -> dict[str, Tensor]:

@@ -168,8 +168,8 @@ class Training:
 
     def _look(self, bar: tqdm) -> None:
         means = self.means.take()
-        if broken := [name for name, value in means.items() if not math.isfinite(value)]:
-            raise self._diverged(f"{', '.join(broken)} is not a number, or infinite")
+        if not_finite := [name for name, value in means.items() if not math.isfinite(value)]:
+            raise self._diverged(f"{', '.join(not_finite)} is not a number, or infinite")
         self._warn_of_growth(means)
         means["learning_rate"] = self.settings.rate(self.step - 1, len(self.batches))
         self.record(means, self.step)

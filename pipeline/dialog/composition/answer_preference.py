@@ -39,13 +39,13 @@ class NPairScore:
         return replace(self, numbers=rollouts.random("negatives"))
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
-        questions, encoding = questions_of(batch), self.discriminator.encode_question(batch)  # (N, H)
-        answers = self.discriminator.encode_answers(questions.answers)  # (U, H)
-        human = questions.options.gather(1, questions.truth.unsqueeze(1))  # (N, 1)
+        rounds, encoding = questions_of(batch), self.discriminator.encode_question(batch)  # (N, H)
+        answers = self.discriminator.encode_answers(rounds.answers)  # (U, H)
+        human = rounds.options.gather(1, rounds.truth.unsqueeze(1))  # (N, 1)
         numbers = BatchRandom(batch, None) if self.numbers is None else self.numbers
         of_batch = human.T.expand(len(human), -1)  # (N, N): human answers of the batch
         rivals = torch.cat(
-            [self._options(questions.options, human, numbers), _drawn(of_batch, human, self.others, numbers)], 1
+            [self._options(rounds.options, human, numbers), _drawn(of_batch, human, self.others, numbers)], 1
         )
         products = encoding @ answers.T  # (N, U)
         scores = products.gather(1, rivals).masked_fill(rivals == human, -torch.inf)

@@ -51,26 +51,26 @@ def _rounds(
     pinned: bool,
 ) -> DialogBatch:
     images = read_batch(prepared, store, rows, rows, prepared.first[rows], epoch, step, pinned)
-    many = dialogs.rounds
+    per_dialog = dialogs.rounds
     used, options = np.unique(dialogs.options[rows], return_inverse=True)
 
     def whole(x: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(x.astype(np.int64))
 
-    asked = DialogQuestions(
+    rounds = DialogQuestions(
         questions=whole(dialogs.questions[rows]).flatten(0, 1),
         history=whole(dialogs.history(rows)),
-        options=whole(options.reshape(len(rows) * many, -1)),
+        options=whole(options.reshape(len(rows) * per_dialog, -1)),
         truth=whole(dialogs.truth[rows]).flatten(),
         answers=whole(dialogs.answers[used]),
     )
     return DialogBatch(
-        images=images.images.repeat_interleave(many, 0),
-        pooled=images.pooled.repeat_interleave(many, 0),
-        regions=images.regions.repeat_interleave(many, 0),
-        region_mask=images.region_mask.repeat_interleave(many, 0),
+        images=images.images.repeat_interleave(per_dialog, 0),
+        pooled=images.pooled.repeat_interleave(per_dialog, 0),
+        regions=images.regions.repeat_interleave(per_dialog, 0),
+        region_mask=images.region_mask.repeat_interleave(per_dialog, 0),
         captions=whole(dialogs.answers[dialogs.human_answers[rows]]).flatten(0, 1),
         epoch=epoch,
         step=step,
-        asked=asked,
+        rounds=rounds,
     )

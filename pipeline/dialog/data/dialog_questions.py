@@ -26,13 +26,13 @@ class DialogQuestions:
 class DialogBatch(Batch):
     """A batch of N questions with their images; its captions are the human answers."""
 
-    asked: DialogQuestions
+    rounds: DialogQuestions
 
     def to(self, device: torch.device | str) -> Self:
-        return replace(super().to(device), asked=replace(self.asked, **tensors_on(self.asked, device)))
+        return replace(super().to(device), rounds=replace(self.rounds, **tensors_on(self.rounds, device)))
 
 
 def questions_of(batch: Batch) -> DialogQuestions:
     """Return the questions of a batch, which must be a `DialogBatch`."""
     assert isinstance(batch, DialogBatch), f"expected a DialogBatch, found a {type(batch).__name__}"
-    return batch.asked
+    return batch.rounds

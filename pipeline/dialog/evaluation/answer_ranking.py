@@ -21,16 +21,16 @@ TOGETHER = 4096  # candidates per forward pass
 @torch.no_grad()
 def candidate_likelihoods(speaker: Decoder, batch: Batch) -> Tensor:
     """Return log p (N, O) of every candidate, EOS included, without dropout."""
-    asked = questions_of(batch)
+    rounds = questions_of(batch)
     speaker.eval()
-    encoded, many, log_probs = speaker.encode_image(batch), asked.options.shape[1], []
+    encoded, many, log_probs = speaker.encode_image(batch), rounds.options.shape[1], []
     each = max(1, TOGETHER // many)
     for first in range(0, len(batch), each):
         rows = torch.arange(first, min(first + each, len(batch)), device=batch.device)
         # score each distinct text once a round, so that equal texts tie to the bit
-        options, place = _different(asked.options[rows])
+        options, place = _different(rounds.options[rows])
         owners = rows[options[:, 0]]
-        some = replace(batch, images=batch.images[owners], captions=asked.answers[options[:, 1]])
+        some = replace(batch, images=batch.images[owners], captions=rounds.answers[options[:, 1]])
         message = teacher_force(speaker, some, encoded=encoded[owners])
         assert message.log_probs is not None
         log_probs.append(message.log_probs.sum(1)[place])
@@ -40,10 +40,10 @@ def candidate_likelihoods(speaker: Decoder, batch: Batch) -> Tensor:
 @torch.no_grad()
 def discriminator_scores(discriminator: Discriminator, batch: Batch) -> Tensor:
     """Return the discriminator's score (N, O) of every candidate, without dropout."""
-    asked = questions_of(batch)
+    rounds = questions_of(batch)
     discriminator.eval()
-    answers = discriminator.encode_answers(asked.answers)
-    return (discriminator.encode_question(batch) @ answers.T).gather(1, asked.options)
+    answers = discriminator.encode_answers(rounds.answers)
+    return (discriminator.encode_question(batch) @ answers.T).gather(1, rounds.options)
 
 
 def _different(options: Tensor) -> tuple[Tensor, Tensor]:

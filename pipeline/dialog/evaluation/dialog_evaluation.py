@@ -152,9 +152,9 @@ class DialogEvaluation:
         A judge's gain is its score of the human answer minus its score of the generated answer (`answers`); NaN where
         both are the same.
         """
-        questions, own = questions_of(batch), candidate_likelihoods(speaker, batch)
+        rounds, own = questions_of(batch), candidate_likelihoods(speaker, batch)
         yield "rank", own
-        yield "words", own / caption_mask(questions.answers).sum(1)[questions.options]
+        yield "words", own / caption_mask(rounds.answers).sum(1)[rounds.options]
         if isinstance(speaker, DialogDecoder) and (shares := speaker.encoder.attention_shares(batch, speaker.word)):
             yield from zip(("history", "regions"), shares, strict=True)
         message = Message(answers, caption_mask(answers), torch.arange(len(answers), device=self.device), 1)

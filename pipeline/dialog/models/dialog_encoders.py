@@ -54,16 +54,16 @@ class DialogEncoder(nn.Module, ABC):
 
     def forward(self, batch: Batch, word: nn.Embedding) -> Tensor:
         """Encode the batch's questions with the embeddings `word`, (N, 3, H)."""
-        asked = questions_of(batch)
+        rounds = questions_of(batch)
         drop = RolloutDropout(self.dropout if self.training else 0.0, BatchRandom(batch, None))
-        h, c = last_lstm_states(self.question, drop(word(asked.questions)), asked.questions)
-        parts = self.fuse(batch, asked, h, word, drop)
+        h, c = last_lstm_states(self.question, drop(word(rounds.questions)), rounds.questions)
+        parts = self.fuse(batch, rounds, h, word, drop)
         encoding = torch.tanh(self.fusion(drop(torch.cat([h, *parts], -1))))
         return torch.stack([encoding, h, c], 1)
 
     @abstractmethod
     def fuse(
-        self, batch: Batch, asked: DialogQuestions, question: Tensor, word: nn.Embedding, drop: RolloutDropout
+        self, batch: Batch, rounds: DialogQuestions, question: Tensor, word: nn.Embedding, drop: RolloutDropout
     ) -> list[Tensor]:
         """Return the parts of history and image, (N, H) each, that belong to the questions (N, H)."""
 
@@ -71,9 +71,9 @@ class DialogEncoder(nn.Module, ABC):
         """Return attention weights of history items (N, R) and of regions (N, K); None without attention."""
         return None
 
-    def expand_regions(self, batch: Batch, asked: DialogQuestions) -> tuple[Tensor, Tensor]:
+    def expand_regions(self, batch: Batch, rounds: DialogQuestions) -> tuple[Tensor, Tensor]:
         """Return the projected regions (D, K, H) of each dialog's image, and their mask (D, K)."""
-        many = asked.history.shape[1]
+        many = rounds.history.shape[1]
         regions = self.region(batch.regions[::many])
         return torch.tanh(regions if self.place is None else regions + self.place), batch.region_mask[::many]
 
@@ -97,33 +97,33 @@ class Hciae(DialogEncoder):
         self.ago = nn.Embedding(AGO, hidden) if order else None
 
     def fuse(
-        self, batch: Batch, asked: DialogQuestions, question: Tensor, word: nn.Embedding, drop: RolloutDropout
+        self, batch: Batch, rounds: DialogQuestions, question: Tensor, word: nn.Embedding, drop: RolloutDropout
     ) -> list[Tensor]:
         history = torch.zeros_like(question)
         if self.history:
-            history, _ = self.attend_history(asked, question, word, drop)
+            history, _ = self.attend_history(rounds, question, word, drop)
         image = torch.zeros_like(question)
         if self.image:
-            image, _ = self.attend_image(batch, asked, torch.cat([question, history], -1))
+            image, _ = self.attend_image(batch, rounds, torch.cat([question, history], -1))
         return [history, image]
 
     @torch.no_grad()
     def attention_shares(self, batch: Batch, word: nn.Embedding) -> tuple[Tensor, Tensor] | None:
         if not (self.history and self.image):
             return None
-        asked = questions_of(batch)
+        rounds = questions_of(batch)
         nothing = RolloutDropout(0.0, BatchRandom(batch, None))
-        question, _ = last_lstm_states(self.question, word(asked.questions), asked.questions)
-        history, items = self.attend_history(asked, question, word, nothing)
-        _, regions = self.attend_image(batch, asked, torch.cat([question, history], -1))
+        question, _ = last_lstm_states(self.question, word(rounds.questions), rounds.questions)
+        history, items = self.attend_history(rounds, question, word, nothing)
+        _, regions = self.attend_image(batch, rounds, torch.cat([question, history], -1))
         return items, regions
 
     def attend_history(
-        self, asked: DialogQuestions, question: Tensor, word: nn.Embedding, drop: RolloutDropout
+        self, rounds: DialogQuestions, question: Tensor, word: nn.Embedding, drop: RolloutDropout
     ) -> tuple[Tensor, Tensor]:
         """Return the attended history (N, H) of questions (N, H), and weights of items (N, R), 0 for later items."""
-        dialogs, many, _ = asked.history.shape
-        tokens = asked.history.flatten(0, 1)
+        dialogs, many, _ = rounds.history.shape
+        tokens = rounds.history.flatten(0, 1)
         items = last_lstm_states(self.rounds, drop(word(tokens)), tokens)[0].view(dialogs, many, -1)
         now = torch.arange(many, device=tokens.device)
         keys = self.history_key(items).unsqueeze(1)  # (D, 1, R, H)
@@ -134,9 +134,9 @@ class Hciae(DialogEncoder):
         shares = scores.masked_fill(now > now.unsqueeze(1), -torch.inf).softmax(-1)
         return (shares @ items).flatten(0, 1), shares.flatten(0, 1)
 
-    def attend_image(self, batch: Batch, asked: DialogQuestions, query: Tensor) -> tuple[Tensor, Tensor]:
+    def attend_image(self, batch: Batch, rounds: DialogQuestions, query: Tensor) -> tuple[Tensor, Tensor]:
         """Return the attended image (N, H) of question and history (N, 2H), and the weights of regions (N, K)."""
-        regions, mask = self.expand_regions(batch, asked)
+        regions, mask = self.expand_regions(batch, rounds)
         query = self.region_query(query).view(len(regions), -1, 1, self.hidden)
         scores = self.region_weight(torch.tanh(self.region_key(regions).unsqueeze(1) + query)).squeeze(-1)
         shares = scores.masked_fill(~mask.unsqueeze(1), -torch.inf).softmax(-1)  # (D, R, K)
@@ -151,12 +151,12 @@ class LateFusion(DialogEncoder):
         self.text = nn.LSTM(self.question.input_size, self.hidden, batch_first=True)
 
     def fuse(
-        self, batch: Batch, asked: DialogQuestions, question: Tensor, word: nn.Embedding, drop: RolloutDropout
+        self, batch: Batch, rounds: DialogQuestions, question: Tensor, word: nn.Embedding, drop: RolloutDropout
     ) -> list[Tensor]:
         history, image = torch.zeros_like(question), torch.zeros_like(question)
         if self.history:
-            dialogs, many, length = asked.history.shape
-            history_tokens = asked.history.unsqueeze(1).expand(-1, many, -1, -1)
+            dialogs, many, length = rounds.history.shape
+            history_tokens = rounds.history.unsqueeze(1).expand(-1, many, -1, -1)
             before = torch.ones(many, many, dtype=torch.bool, device=history_tokens.device).tril()
             tokens = (history_tokens * before.view(1, many, many, 1)).reshape(dialogs * many, many * length)
             order = (tokens == 0).to(torch.uint8).sort(dim=1, stable=True).indices  # words first
@@ -164,7 +164,7 @@ class LateFusion(DialogEncoder):
             tokens = tokens[:, : max(1, int((tokens > 0).sum(1).max()))]
             history = last_lstm_states(self.text, drop(word(tokens)), tokens)[0]
         if self.image:
-            image = mean_regions(*self.expand_regions(batch, asked)).repeat_interleave(asked.history.shape[1], 0)
+            image = mean_regions(*self.expand_regions(batch, rounds)).repeat_interleave(rounds.history.shape[1], 0)
         return [history, image]
 
 
@@ -177,14 +177,14 @@ class Hierarchical(DialogEncoder):
         self.dialog = nn.LSTM(3 * self.hidden, self.hidden, batch_first=True)
 
     def fuse(
-        self, batch: Batch, asked: DialogQuestions, question: Tensor, word: nn.Embedding, drop: RolloutDropout
+        self, batch: Batch, rounds: DialogQuestions, question: Tensor, word: nn.Embedding, drop: RolloutDropout
     ) -> list[Tensor]:
-        dialogs, many, _ = asked.history.shape
+        dialogs, many, _ = rounds.history.shape
         history, image = torch.zeros_like(question), torch.zeros_like(question)
         if self.image:
-            image = mean_regions(*self.expand_regions(batch, asked)).repeat_interleave(many, 0)
+            image = mean_regions(*self.expand_regions(batch, rounds)).repeat_interleave(many, 0)
         if self.history:
-            tokens = asked.history.flatten(0, 1)
+            tokens = rounds.history.flatten(0, 1)
             items = last_lstm_states(self.item, drop(word(tokens)), tokens)[0]
             history, _ = self.dialog(torch.cat([question, image, items], -1).view(dialogs, many, -1))
             history = history.flatten(0, 1)

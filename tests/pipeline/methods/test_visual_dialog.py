@@ -125,8 +125,8 @@ def test_gan2_s_discriminator_learns_all_its_candidates_and_what_was_said(agents
     differs = (message.tokens != given.captions[:, :width]).any(1) | given.captions[:, width:].any(1)
     encoding = model.encode_question(given)
     said = (encoding * model.encode_text(message)).sum(1).masked_fill(~differs, -torch.inf)
-    candidates = (encoding @ model.encode_answers(given.asked.answers).T).gather(1, given.asked.options)
-    wanted = F.cross_entropy(torch.cat([candidates, said.unsqueeze(1)], 1), given.asked.truth)
+    candidates = (encoding @ model.encode_answers(given.rounds.answers).T).gather(1, given.rounds.options)
+    wanted = F.cross_entropy(torch.cat([candidates, said.unsqueeze(1)], 1), given.rounds.truth)
     assert_same_gradients(losses["listening"], wanted, model)
     assert [method.schedule.learners(step) for step in range(4)] == [{"speaker"}, {"listener"}] * 2
 

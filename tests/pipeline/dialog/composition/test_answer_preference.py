@@ -21,13 +21,13 @@ def said(tokens: torch.Tensor, samples: int = 1) -> Message:
 
 def products(model, given) -> torch.Tensor:
     """(N, O)"""
-    answers = model.encode_answers(given.asked.answers)
-    return (model.encode_question(given) @ answers.T).gather(1, given.asked.options)
+    answers = model.encode_answers(given.rounds.answers)
+    return (model.encode_question(given) @ answers.T).gather(1, given.rounds.options)
 
 
 def test_eq_4_is_a_softmax_cross_entropy():
     given, model = batch(), discriminator().eval()
-    scores, truth = products(model, given), given.asked.truth
+    scores, truth = products(model, given), given.rounds.truth
     own = scores.gather(1, truth.unsqueeze(1))
     negatives = scores.scatter(1, truth.unsqueeze(1), -torch.inf)
     eq4 = torch.log1p((negatives - own).exp().sum(1))
@@ -38,11 +38,11 @@ def test_eq_4_is_a_softmax_cross_entropy():
 @pytest.mark.parametrize(("options", "others"), [(None, 0), (3, 0), (3, 5), (None, 4)])
 def test_no_negative_is_the_human_answer(options, others):
     given, model = batch(), discriminator().eval()
-    alone = replace(given.asked, options=given.asked.options.gather(1, given.asked.truth.unsqueeze(1)).expand(-1, 6))
-    only_truths = replace(given, asked=replace(alone, truth=torch.zeros_like(given.asked.truth)))
-    one = only_truths.asked.options[:1, :1]  # the same human answer everywhere
-    asked = replace(only_truths.asked, options=one.expand_as(only_truths.asked.options))
-    nothing_else = replace(only_truths, asked=asked)
+    alone = replace(given.rounds, options=given.rounds.options.gather(1, given.rounds.truth.unsqueeze(1)).expand(-1, 6))
+    only_truths = replace(given, rounds=replace(alone, truth=torch.zeros_like(given.rounds.truth)))
+    one = only_truths.rounds.options[:1, :1]  # the same human answer everywhere
+    asked = replace(only_truths.rounds, options=one.expand_as(only_truths.rounds.options))
+    nothing_else = replace(only_truths, rounds=asked)
     found = NPairScore(model, options, others)(human_message(nothing_else), nothing_else)
     torch.testing.assert_close(found, torch.zeros(len(given)))  # nothing to be mistaken for
 
@@ -75,19 +75,19 @@ def chances(model, given, seed: int, step: int = 0, **options) -> torch.Tensor:
 def test_a_question_has_exactly_as_many_negatives_as_are_asked_for(options, others):
     """Six options, one of them human: five others. Twelve questions: few have another's answer."""
     given = batch()
-    truth = given.asked.options.gather(1, given.asked.truth.unsqueeze(1))
+    truth = given.rounds.options.gather(1, given.rounds.truth.unsqueeze(1))
     assert ((truth != truth.T).sum(1) >= 4).all()
     expected = torch.full((len(given),), 1.0 / (1 + (5 if options is None else options) + others))
     for seed in range(5):
-        found = chances(Counting(torch.zeros(len(given.asked.answers))), given, seed, options=options, others=others)
+        found = chances(Counting(torch.zeros(len(given.rounds.answers))), given, seed, options=options, others=others)
         torch.testing.assert_close(found, expected)
 
 
 def test_where_there_are_fewer_negatives_all_of_them_are_taken():
     given = batch()
-    nothing = torch.zeros(len(given.asked.answers))
+    nothing = torch.zeros(len(given.rounds.answers))
     torch.testing.assert_close(chances(Counting(nothing), given, 1, options=50), torch.full((len(given),), 1 / 6))
-    truth = given.asked.options.gather(1, given.asked.truth.unsqueeze(1))
+    truth = given.rounds.options.gather(1, given.rounds.truth.unsqueeze(1))
     others = (truth != truth.T).sum(1)
     torch.testing.assert_close(chances(Counting(nothing), given, 1, options=0, others=50), 1.0 / (1 + others))
 
@@ -95,19 +95,19 @@ def test_where_there_are_fewer_negatives_all_of_them_are_taken():
 def test_negatives_are_drawn_uniformly_and_none_twice():
     """Answers score log 10⁰, log 10¹, …: the digits of the candidates' sum say which are there, and how often."""
     given = batch()
-    model = Counting(torch.arange(len(given.asked.answers)).double() * torch.tensor(10.0).double().log())
-    options, truth = given.asked.options, given.asked.options.gather(1, given.asked.truth.unsqueeze(1))
-    times = torch.zeros(len(given), len(given.asked.answers))
+    model = Counting(torch.arange(len(given.rounds.answers)).double() * torch.tensor(10.0).double().log())
+    options, truth = given.rounds.options, given.rounds.options.gather(1, given.rounds.truth.unsqueeze(1))
+    times = torch.zeros(len(given), len(given.rounds.answers))
     rounds = 300
     for seed in range(rounds):
         total = (10.0 ** truth[:, 0].double() / chances(model, given, seed, options=2)).round().long()
-        digits = (total.unsqueeze(1) // 10 ** torch.arange(len(given.asked.answers))) % 10
+        digits = (total.unsqueeze(1) // 10 ** torch.arange(len(given.rounds.answers))) % 10
         assert digits.max() == 1
         assert (digits.sum(1) == 3).all()
         times += digits
     times = times.gather(1, options)
-    assert (times.gather(1, given.asked.truth.unsqueeze(1)) == rounds).all()
-    negatives = times.scatter(1, given.asked.truth.unsqueeze(1), rounds * 0.4)
+    assert (times.gather(1, given.rounds.truth.unsqueeze(1)) == rounds).all()
+    negatives = times.scatter(1, given.rounds.truth.unsqueeze(1), rounds * 0.4)
     assert (negatives / rounds - 2 / 5).abs().max() < 0.12  # four standard errors
 
 
@@ -133,7 +133,7 @@ def test_every_score_has_the_gradient_of_its_formula_on_the_whole_discriminator(
     encoding, heard, own = model.encode_question(given), model.encode_text(other), model.encode_answers(given.captions)
     gain = (encoding * heard).sum(1) - (encoding * own).sum(1)
     differs = (other.tokens != given.captions).any(1)
-    scores, truth = products(model, given), given.asked.truth
+    scores, truth = products(model, given), given.rounds.truth
     rival = (encoding * heard).sum(1).masked_fill(~differs, -torch.inf)
     with_rival = torch.cat([scores, rival.unsqueeze(1)], 1)
     for score, wanted in (
@@ -207,7 +207,7 @@ def test_shorter_answers_are_compared_by_their_words():
 
 def test_norms_are_taken_off():
     given, model = batch(), discriminator().eval()
-    encoding, answers = model.encode_question(given), model.encode_answers(given.asked.answers)
+    encoding, answers = model.encode_question(given), model.encode_answers(given.rounds.answers)
     size = encoding.square().sum(1) + answers.square().sum(1).mean()
     torch.testing.assert_close(
         NPairScore(model, norms=0.1)(human_message(given), given),

@@ -88,13 +88,13 @@ def test_a_batch_holds_every_round_of_its_dialogs(made, dialogs):
             torch.testing.assert_close(batch.pooled[n], torch.from_numpy(store.pooled(np.array([i]))[0]))
             assert torch.equal(batch.regions[n], batch.regions[n - r])
             assert words(batch.captions[n]) == words(dialogs.answers[dialogs.human_answers[i, r]])
-            asked = batch.asked
+            asked = batch.rounds
             assert words(asked.questions[n]) == words(dialogs.questions[i, r])
             offered = [words(asked.answers[k]) for k in asked.options[n]]
             assert offered == [words(dialogs.answers[k]) for k in dialogs.options[i, r]]
             assert int(asked.truth[n]) == dialogs.truth[i, r]
             assert words(asked.history[n // ROUNDS, r]) == words(dialogs.history(rows)[first + n // ROUNDS, r])
-        assert len(batch.asked.answers) == len(np.unique(dialogs.options[batch.images[::ROUNDS].numpy()]))
+        assert len(batch.rounds.answers) == len(np.unique(dialogs.options[batch.images[::ROUNDS].numpy()]))
 
 
 def test_training_batches_are_shuffled_dialogs_with_their_rounds_together(made, dialogs):
@@ -116,8 +116,8 @@ def test_training_batches_are_shuffled_dialogs_with_their_rounds_together(made, 
     assert [(b.step, b.epoch) for b in later] == [(6, 2), (7, 2), (8, 2)]
     (alone,) = all_rounds(prepared, dialogs, store, np.array(order[1]), 2)
     same = found[1]
-    assert torch.equal(alone.asked.options, same.asked.options)
-    assert torch.equal(alone.asked.history, same.asked.history)
+    assert torch.equal(alone.rounds.options, same.rounds.options)
+    assert torch.equal(alone.rounds.history, same.rounds.history)
     assert torch.equal(alone.captions, same.captions)
 
 

@@ -71,7 +71,7 @@ def likelihood(speaker, batch) -> tuple[torch.Tensor, torch.Tensor]:
     for option in range(OPTIONS):
         with torch.no_grad():
             message = teacher_force(
-                speaker.eval(), replace(batch, captions=batch.asked.answers[batch.asked.options[:, option]])
+                speaker.eval(), replace(batch, captions=batch.rounds.answers[batch.rounds.options[:, option]])
             )
         sums.append(message.log_probs.sum(1))
         counts.append(message.mask.sum(1))
@@ -80,7 +80,7 @@ def likelihood(speaker, batch) -> tuple[torch.Tensor, torch.Tensor]:
 
 def places(scores: torch.Tensor, batch) -> list[int]:
     """One more than the candidates that score as much as the human answer or more, itself left out."""
-    own = scores.gather(1, batch.asked.truth.unsqueeze(1))
+    own = scores.gather(1, batch.rounds.truth.unsqueeze(1))
     close = (scores >= own - 1e-6).sum(1)
     return close.tolist()
 
@@ -93,7 +93,7 @@ def test_candidates_are_ranked_by_summed_likelihood_and_by_its_mean_beside(found
     relevance = torch.from_numpy(dialogs.relevance[made[0].rows("val")]).flatten(0, 1)
     gained = ndcg(sums, relevance)
     torch.testing.assert_close(torch.tensor(columns["ndcg"]), gained, equal_nan=True)
-    assert results["ranking"] == pytest.approx(ranking_summary(candidate_ranks(sums, batch.asked.truth), gained))
+    assert results["ranking"] == pytest.approx(ranking_summary(candidate_ranks(sums, batch.rounds.truth), gained))
     best = sums.topk(5, 1).indices
     offered = [[dialogs.texts[dialogs.options[i, r][k]] for k in row] for (i, r), row in zip(
         ((int(i), n % ROUNDS) for n, i in enumerate(batch.images)), best.tolist(), strict=True
@@ -110,8 +110,8 @@ def test_discriminators_and_priors_rank_the_same_candidates(found, judges, batch
     for name, judge in (("own", judges["own"]), ("d", judges["other"])):
         with torch.no_grad():
             judge.eval()
-            scores = (judge.encode_question(batch) @ judge.encode_answers(batch.asked.answers).T).gather(
-                1, batch.asked.options
+            scores = (judge.encode_question(batch) @ judge.encode_answers(batch.rounds.answers).T).gather(
+                1, batch.rounds.options
             )
         assert columns[f"rank_{name}"] == places(scores, batch)
     assert results["judges"]["own"]["ranking"]["MRR"] == pytest.approx(np.mean([1 / p for p in columns["rank_own"]]))
@@ -168,7 +168,7 @@ def test_rows_say_which_round_of_which_image_they_are_and_what_was_attended(foun
     assert columns["round"] == list(range(1, ROUNDS + 1)) * len(rows)
     assert set(columns["split"]) == {"val"}
     decode = made[0].vocabulary.decode
-    assert columns["question"] == [decode(row) for row in batch.asked.questions.tolist()]
+    assert columns["question"] == [decode(row) for row in batch.rounds.questions.tolist()]
     assert columns["caption"] == [decode(row) for row in np.repeat(dialogs.captions[rows], ROUNDS, 0).tolist()]
     history, regions = speaker.eval().encoder.attention_shares(batch, speaker.word)
     np.testing.assert_allclose(columns["history_shares"], history.numpy(), atol=6e-4)

@@ -22,9 +22,9 @@ ROUNDS = 4
 
 def changed(before, name: str, at, by: int = 3):
     """The batch with other history or questions at a place."""
-    values = getattr(before.asked, name).clone()
+    values = getattr(before.rounds, name).clone()
     values[at] = values[at] % VOCABULARY + 1
-    return replace(before, asked=replace(before.asked, **{name: values}))
+    return replace(before, rounds=replace(before.rounds, **{name: values}))
 
 
 @pytest.mark.parametrize("kind", ENCODERS)
@@ -58,7 +58,7 @@ def test_attention_of_hciae_by_hand():
     from pipeline.random import BatchRandom
 
     drop = RolloutDropout(0.0, BatchRandom(given, None))
-    asked = given.asked
+    asked = given.rounds
     question, _ = last_lstm_states(seeing.question, word(asked.questions), asked.questions)
     items, _ = last_lstm_states(seeing.rounds, word(asked.history[0]), asked.history[0])
     history, shares = seeing.attend_history(asked, question, word, drop)
@@ -101,9 +101,9 @@ def test_with_places_it_matters_where_a_region_is(kind):
 
 def test_only_hciae_may_know_how_long_ago_a_round_was():
     given, word = batch(dialogs=1, rounds=3), torch.nn.Embedding(VOCABULARY + 2, 7)
-    swapped = given.asked.history.clone()
+    swapped = given.rounds.history.clone()
     swapped[0, [0, 1]] = swapped[0, [1, 0]]
-    other = replace(given, asked=replace(given.asked, history=swapped))
+    other = replace(given, rounds=replace(given.rounds, history=swapped))
     for order in (False, True):
         torch.manual_seed(0)
         seeing = encoder("hciae", order=order).eval()
@@ -229,8 +229,8 @@ def test_late_fusion_reads_the_rounds_in_their_order_as_one_text():
     found = seeing(given, word)
     for n in range(len(given)):
         dialog, round_ = divmod(n, ROUNDS)
-        question = last_state(seeing.question, word, words(given.asked.questions[n]))
-        text = [token for item in given.asked.history[dialog][: round_ + 1] for token in words(item)]
+        question = last_state(seeing.question, word, words(given.rounds.questions[n]))
+        text = [token for item in given.rounds.history[dialog][: round_ + 1] for token in words(item)]
         there = given.regions[n][mask[n]]
         image = torch.tanh(seeing.region(there)).mean(0)
         wanted = torch.tanh(seeing.fusion(torch.cat([question, last_state(seeing.text, word, text), image])))
@@ -246,8 +246,8 @@ def test_the_hierarchical_encoder_hears_question_image_and_item_of_every_round(i
     for dialog in range(len(given) // ROUNDS):
         rows = range(dialog * ROUNDS, (dialog + 1) * ROUNDS)
         seen = torch.tanh(seeing.region(given.regions[rows[0]])).mean(0) * image
-        questions = [last_state(seeing.question, word, words(given.asked.questions[n])) for n in rows]
-        items = [last_state(seeing.item, word, words(item)) for item in given.asked.history[dialog]]
+        questions = [last_state(seeing.question, word, words(given.rounds.questions[n])) for n in rows]
+        items = [last_state(seeing.item, word, words(item)) for item in given.rounds.history[dialog]]
         rounds = torch.stack([torch.cat([q, seen, i]) for q, i in zip(questions, items, strict=True)])
         history = seeing.dialog(rounds.unsqueeze(0))[0][0]
         for round_, n in enumerate(rows):
