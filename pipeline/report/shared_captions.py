@@ -90,7 +90,8 @@ def find_shared_captions(
 
     def captioned(image: int) -> CaptionedImage:
         picture = picture_with_methods(pictures[image], [control.method, other.method])
-        return CaptionedImage(picture, *picture.captions, mine[image][1], theirs[image][1])
+        by_control, by_other = picture.captions
+        return CaptionedImage(picture, by_control, by_other, mine[image][1], theirs[image][1])
 
     ranks = [(mine[image][1], theirs[image][1]) for images in sharing.values() for image in images]
     return SharedCaptions(

@@ -68,10 +68,10 @@ def read_visdial_h5(data: Path, params: Path, expected: ExpectedDialog) -> Corpu
         if held_out <= 0:
             raise UserError(f"{data}: {len(read.images)} dialogs of train are too few to hold out {HELD_OUT}")
         for i, (image, row) in enumerate(zip(read.images, read.captions, strict=True)):
-            words = tuple(spelled[row[row > 0]])
-            captions.append(words)
+            caption = tuple(spelled[row[row > 0]])
+            captions.append(caption)
             split = SPLIT_OF[name] if i < held_out else "val"
-            images.append(CorpusImage(image, "", split, (AnnotatedCaption(" ".join(words), words),)))
+            images.append(CorpusImage(image, "", split, (AnnotatedCaption(" ".join(caption), caption),)))
         asked.append(questions.numbers(read.questions))
         offered.append(answers.numbers(read.listed)[read.options])
         truth.append(read.truth)
