@@ -20,9 +20,13 @@ if TYPE_CHECKING:
     from saywhich.bagging.bag_search import PhotoBags
     from saywhich.judging.caption_comparison import CaptionComparison
     from saywhich.judging.judgement import Judgement
+    from saywhich.judging.photo_vectors import CaptionJudge
     from saywhich.model import Caption, Model, SearchHit
+    from saywhich.rewarding.caption_reward import CaptionReward
 
-__all__ = ["Caption", "Model", "SearchHit", "bags", "compare", "judge", "load"]
+
+
+__all__ = ["Caption", "Model", "SearchHit", "bags", "compare", "judge", "load", "reward"]
 
 Captions = str | Path | Mapping[str, "str | Sequence[str]"]
 """A caption file of any form that `saywhich judge` reads, or captions by file."""
@@ -123,6 +127,32 @@ def bags(
         from saywhich.bagging.bag_search import find_bags
 
         return find_bags(Path(folder), size, neighbours, least, most)
+
+
+def reward(
+    judge: CaptionJudge | str,
+    *,
+    score: str = "contrastive",
+    hard: int = 8,
+    photos: str | Path | None = None,
+    neighbours: str = "thumbnail",
+    temperature: float = 0.07,
+    column: str = "image",
+) -> CaptionReward:
+    """Make a reward function of captions for TRL and other trainers: reward(prompts, completions, **columns).
+
+    `judge` is a name of `saywhich judge --judge`, or a judge. `score` is `contrastive` (both directions over the batch,
+    and over look-alikes where `photos` is given), `hard` (the photo among its look-alikes in the folder `photos`) or
+    `clip_score`. `hard` is the number of photos in a hard gallery; the encoder `neighbours` chooses them. `column` is
+    the data set's column of photos. Raises UserError in one line for settings that do not fit.
+
+    >>> reward = saywhich.reward("my-model", score="hard", photos="photos")  # doctest: +SKIP
+    >>> trainer = GRPOTrainer(model, reward_funcs=reward, train_dataset=captions)  # doctest: +SKIP
+    """
+    with naming_extras():
+        from saywhich.rewarding.caption_reward import CaptionReward
+
+        return CaptionReward(judge, score, hard, photos, neighbours, temperature, column)
 
 
 def __getattr__(name: str) -> object:

@@ -11,6 +11,7 @@ from torch import Tensor
 from pipeline.data.corpus import tokenise
 from saywhich.judging.photo_vectors import PreparedPhoto
 from saywhich.loading import load_model
+from saywhich.photos import Photo
 
 
 class ExportedJudge:
@@ -25,7 +26,7 @@ class ExportedJudge:
         self.digest = self.model.place.digest
         self.size = self.model.listener.image.out_features
 
-    def prepare(self, photo: Path) -> PreparedPhoto:
+    def prepare(self, photo: Photo) -> PreparedPhoto:
         return {"pixels": self.model.prepare(photo)}
 
     def encode_photos(self, prepared: Sequence[PreparedPhoto]) -> np.ndarray:

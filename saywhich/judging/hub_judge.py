@@ -21,7 +21,7 @@ from pipeline.features.hub_tower import PREFIX, weights_digest
 from pipeline.runtime.hub_loading import load_pretrained
 from saywhich.judging.open_clip_judge import OFFLINE
 from saywhich.judging.photo_vectors import PreparedPhoto
-from saywhich.photos import open_photo
+from saywhich.photos import Photo, open_photo
 
 FAMILIES = {"clip": "CLIPModel", "siglip": "SiglipModel", "siglip2": "Siglip2Model"}
 
@@ -62,7 +62,7 @@ class HubJudge:
         self.digest = hashlib.sha256(f"judge {weights_digest(self._model.cpu())} {made}".encode()).hexdigest()
         self._model.to(self._device)
 
-    def prepare(self, photo: Path) -> PreparedPhoto:
+    def prepare(self, photo: Photo) -> PreparedPhoto:
         with open_photo(photo, 28) as image:
             inputs: Any = self._processor(images=image, return_tensors="pt")
         return {key: value[0] for key, value in inputs.items()}

@@ -15,7 +15,7 @@ from pipeline.features.network_weights import HUB
 from saywhich.judging.photo_vectors import CaptionJudge, PhotoEncoder, PreparedPhoto
 from saywhich.judging.thumbnails import Thumbnails
 from saywhich.model_files import EXPORTED
-from saywhich.photos import open_photo
+from saywhich.photos import Photo, open_photo
 
 DEFAULT = "open_clip/ViT-B-32.openai"  # the model of the published CLIPScore
 FORMS = (
@@ -101,7 +101,7 @@ class NetworkEncoder:
         made = json.dumps(self._network.description, sort_keys=True, default=str)
         self.digest = hashlib.sha256(f"encoder {made}".encode()).hexdigest()
 
-    def prepare(self, photo: Path) -> PreparedPhoto:
+    def prepare(self, photo: Photo) -> PreparedPhoto:
         with open_photo(photo, 28) as image:
             return {"pixels": self._network.prepare(image)}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from pipeline.features.extractor import NetworkSettings
 from pipeline.features.network_weights import HUB, UnreachableWeightsError
 from pipeline.runtime.torchvision_cpu import declare_operators
 from saywhich.judging.photo_vectors import PreparedPhoto
-from saywhich.photos import open_photo
+from saywhich.photos import Photo, open_photo
 
 OFFLINE = "an exported model works offline: --judge DIR"
 TIMES = 8  # a caption of up to so many times the limit is recognised as too long
@@ -48,7 +47,7 @@ class OpenClipJudge:
         made = json.dumps(self._network.description, sort_keys=True, default=str)
         self.digest = hashlib.sha256(f"judge {made}".encode()).hexdigest()
 
-    def prepare(self, photo: Path) -> PreparedPhoto:
+    def prepare(self, photo: Photo) -> PreparedPhoto:
         with open_photo(photo, 28) as image:
             return {"pixels": self._network.prepare(image)}
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from pipeline.errors import UserError
-from saywhich.photos import load_in_threads
+from saywhich.photos import Photo, load_in_threads
 from saywhich.vector_cache import Looked, PhotoGallery, gallery_vectors
 
 AT_ONCE = 32  # photos in one batch
@@ -30,7 +30,7 @@ class PhotoEncoder(Protocol):
     digest: str  # identifies weights and preprocessing, for the cache
     size: int  # H
 
-    def prepare(self, photo: Path) -> PreparedPhoto:
+    def prepare(self, photo: Photo) -> PreparedPhoto:
         """Return a photo as the network's input; called in threads. Raises UserError where it cannot be read."""
         ...
 

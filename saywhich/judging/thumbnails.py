@@ -6,14 +6,13 @@ It works offline, is no judge, and finds near-duplicates.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from saywhich.judging.photo_vectors import PreparedPhoto
-from saywhich.photos import open_photo
+from saywhich.photos import Photo, open_photo
 
 SIDE, CELLS, EDGE_CELLS, DIRECTIONS = 32, 8, 4, 8
 COLOURS = CELLS * CELLS * 3  # the first numbers of a vector: mean colours, 0 … 1
@@ -28,7 +27,7 @@ class Thumbnails:
     digest = "thumbnail 1"
     size = COLOURS + EDGE_CELLS * EDGE_CELLS * DIRECTIONS
 
-    def prepare(self, photo: Path) -> PreparedPhoto:
+    def prepare(self, photo: Photo) -> PreparedPhoto:
         with open_photo(photo, 4) as image:
             small = np.asarray(image.resize((SIDE, SIDE)))
         return {"pixels": torch.from_numpy(small.copy())}

@@ -1,0 +1,1 @@
+"""Rewards of captions by judges, for trainers of other projects."""

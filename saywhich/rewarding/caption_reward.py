@@ -1,0 +1,157 @@
+"""Reward of captions with the signature of TRL's reward functions."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from pipeline.errors import UserError
+from saywhich.judging.judge_sources import open_judge
+from saywhich.judging.photo_vectors import TEXTS_AT_ONCE, CaptionJudge
+from saywhich.judging.retrieval_scores import PROMPT
+from saywhich.photos import Photo
+from saywhich.rewarding.look_alikes import LookAlikes
+from saywhich.rewarding.reward_scores import clip_score_reward, contrastive_reward, hard_gallery_reward
+
+CONTRASTIVE, HARD_GALLERY, CLIP_SCORE = "contrastive", "hard", "clip_score"
+SCORES = (CONTRASTIVE, HARD_GALLERY, CLIP_SCORE)
+KEPT = 2**16  # photos whose embeddings are kept
+PHOTOS_AT_ONCE = 32
+
+
+class CaptionReward:
+    """Reward function reward(prompts, completions, **columns) → list of N floats; higher is better.
+
+    `cut` counts the completions so far that are longer than the judge reads.
+    """
+
+    def __init__(
+        self,
+        judge: CaptionJudge | str,
+        score: str,
+        hard: int,
+        photos: str | Path | None,
+        neighbours: str,
+        temperature: float,
+        column: str,
+    ) -> None:
+        """Open the judge, and encode the folder `photos`. Raises UserError for settings that do not fit."""
+        if score not in SCORES:
+            raise UserError(f"reward: score {score!r} is not known; choose from {', '.join(SCORES)}")
+        if hard < 2:
+            raise UserError(f"reward: hard = {hard}; a gallery holds 2 photos or more")
+        if not temperature > 0:
+            raise UserError(f"reward: temperature = {temperature}; give a number above 0")
+        if score == HARD_GALLERY and photos is None:
+            raise UserError("reward: the score 'hard' needs look-alikes; give photos=FOLDER")
+        self.judge = open_judge(judge) if isinstance(judge, str) else judge
+        if score == CLIP_SCORE and not self.judge.gives_clip_score:
+            raise UserError(f"reward: CLIPScore is not defined for {self.judge.name}; choose contrastive or hard")
+        self.score, self.hard, self.temperature, self.column = score, hard, temperature, column
+        self.look_alikes = (
+            None if photos is None or score == CLIP_SCORE else LookAlikes(Path(photos), self.judge, neighbours)
+        )
+        self.cut = 0
+        self.__name__ = f"saywhich_{score}"  # TRL logs rewards under this name
+        self._kept: dict[Hashable, tuple[Tensor, Tensor]] = {}  # photo → embedding, and those of its look-alikes
+
+    def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float]:
+        """Return the reward of each completion for the photo in its row of the column `column`.
+
+        Completions are texts, or lists of chat messages, of which the last is read. Photos are paths, Pillow images or
+        arrays, alone or in a list of one. Raises UserError for other forms.
+        """
+        photos = columns.get(self.column)
+        if not isinstance(photos, Sequence) or len(photos) != len(completions):
+            given = ", ".join(sorted(columns)) or "none"
+            raise UserError(f"reward: no column {self.column!r} with a photo per completion (columns: {given})")
+        if not completions:
+            return []
+        texts = [completion_text(completion) for completion in completions]
+        self.cut += len(self.judge.cut(texts))
+        images, look_alikes, owners = self._photos([_photo(each) for each in photos])
+        captions = self._captions(texts)
+        if self.score == CLIP_SCORE:
+            found = clip_score_reward(captions, images, owners)
+        elif self.score == HARD_GALLERY:
+            found = hard_gallery_reward(captions, images, owners, look_alikes, self.temperature)
+        else:
+            found = contrastive_reward(captions, images, owners, look_alikes, self.temperature)
+        return [float(each) for each in found.tolist()]
+
+    def _captions(self, texts: Sequence[str]) -> Tensor:
+        read = [PROMPT + text for text in texts] if self.score == CLIP_SCORE else texts
+        distinct = sorted(set(read))
+        parts = [
+            self.judge.encode_texts(distinct[n : n + TEXTS_AT_ONCE]).cpu()
+            for n in range(0, len(distinct), TEXTS_AT_ONCE)
+        ]
+        place = {text: row for row, text in enumerate(distinct)}
+        return torch.cat(parts)[[place[text] for text in read]]
+
+    def _photos(self, photos: Sequence[Photo]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return embeddings (B, H) of the distinct photos, those of their look-alikes, and each row's photo (N,)."""
+        keys = [_key(photo) for photo in photos]
+        distinct = dict(zip(keys, photos, strict=True))
+        found = {key: self._kept[key] for key in distinct if key in self._kept}
+        new = [key for key in distinct if key not in found]
+        for n in range(0, len(new), PHOTOS_AT_ONCE):
+            part = new[n : n + PHOTOS_AT_ONCE]
+            asked = [distinct[key] for key in part]
+            images = torch.from_numpy(self.judge.encode_photos([self.judge.prepare(photo) for photo in asked]))
+            near = (
+                torch.zeros(len(asked), 0, self.judge.size)
+                if self.look_alikes is None
+                else self.look_alikes.embeddings(asked, self.hard - 1)
+            )
+            found |= dict(zip(part, zip(images, near, strict=True), strict=True))
+        self._kept |= {key: found[key] for key in new}
+        while len(self._kept) > KEPT:
+            del self._kept[next(iter(self._kept))]
+        place = {key: row for row, key in enumerate(distinct)}
+        rows = [found[key] for key in distinct]
+        return (
+            torch.stack([image for image, _ in rows]),
+            torch.stack([near for _, near in rows]),
+            torch.tensor([place[key] for key in keys]),
+        )
+
+
+def completion_text(completion: Any) -> str:
+    """Return the text of a completion: a string, or the last of its chat messages.
+
+    A message's content is a text, or a list of parts of which those of the type `text` count. Raises UserError for
+    another form.
+    """
+    given = completion
+    if isinstance(given, Sequence) and not isinstance(given, str) and given and isinstance(given[-1], Mapping):
+        given = given[-1].get("content")
+        if isinstance(given, Sequence) and not isinstance(given, str):
+            given = " ".join(str(part["text"]) for part in given if isinstance(part, Mapping) and "text" in part)
+    if not isinstance(given, str):
+        raise UserError(f"reward: a completion is a {type(given).__name__}; a text or chat messages are expected")
+    return " ".join(given.split())
+
+
+def _photo(given: Any) -> Photo:
+    """Return the photo of a row; a list of one is that photo."""
+    photo = given[0] if isinstance(given, list) and len(given) == 1 else given
+    if not isinstance(photo, str | Path | Image.Image | np.ndarray):
+        raise UserError(f"reward: a photo is a {type(photo).__name__}; give a path, a Pillow image or an array")
+    return photo
+
+
+def _key(photo: Photo) -> Hashable:
+    """Return what identifies a photo: its path, or a digest of its pixels."""
+    if isinstance(photo, str | Path):
+        return os.path.abspath(photo)
+    pixels = np.ascontiguousarray(photo)
+    return hashlib.sha256(repr((pixels.shape, pixels.dtype)).encode() + pixels.tobytes()).hexdigest()

@@ -1,0 +1,63 @@
+"""Look-alikes of any photo among the photos of a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from pipeline.errors import UserError
+from saywhich.judging.hard_galleries import SPARE
+from saywhich.judging.judge_sources import open_encoder
+from saywhich.judging.photo_vectors import PhotoEncoder, encode_gallery
+from saywhich.judging.thumbnails import COLOURS, SAME, Thumbnails
+from saywhich.photos import Photo, photo_files
+
+
+class LookAlikes:
+    """The photos of a folder with a judge's embeddings, searched by another encoder's embeddings."""
+
+    def __init__(self, folder: Path, judge: PhotoEncoder, neighbours: str) -> None:
+        """Encode the folder. Raises UserError for an unknown encoder, and where it or the judge cannot read a photo."""
+        self._thumbnails, self._encoder = Thumbnails(), open_encoder(neighbours)
+        small = encode_gallery(self._thumbnails, photo_files([folder]))
+        self._colours = torch.from_numpy(small.vectors)[:, :COLOURS]
+        vectors = self._vectors(self._encoder, small.files).double()
+        self._centre = vectors.mean(0)
+        self._unit = normalize(vectors - self._centre, dim=1)
+        self._judged = torch.cat([self._vectors(judge, small.files), torch.zeros(1, judge.size)])
+        self.files = small.files
+
+    def embeddings(self, photos: Sequence[Photo], count: int) -> Tensor:
+        """Return the judge's embeddings (n, count, H) of the look-alikes of each of n photos, padded with zeros."""
+        return self._judged[self.nearest(photos, count)]
+
+    def nearest(self, photos: Sequence[Photo], count: int) -> Tensor:
+        """Return the `count` nearest of the folder's photos as rows (n, count) int64, padded with −1.
+
+        Nearness is the cosine of mean-centred embeddings. Near-duplicates of a photo, and the photo itself, are left
+        out.
+        """
+        small = _encode(self._thumbnails, photos)
+        by = small if isinstance(self._encoder, Thumbnails) else _encode(self._encoder, photos)
+        cosines = normalize(by.double() - self._centre, dim=1) @ self._unit.T
+        found = cosines.topk(min(count + SPARE + 1, len(self._unit)), dim=1).indices
+        rows = torch.full((len(photos), count), -1)
+        for row, (near, own) in enumerate(zip(found, small[:, :COLOURS], strict=True)):
+            kept = near[(self._colours[near] - own).abs().amax(1) > SAME][:count]
+            rows[row, : len(kept)] = kept
+        return rows
+
+    @staticmethod
+    def _vectors(encoder: PhotoEncoder, files: Sequence[Path]) -> Tensor:
+        found = encode_gallery(encoder, files)
+        if len(found.files) < len(files):
+            raise UserError(f"reward: {encoder.name} cannot read {len(files) - len(found.files)} of the photos")
+        return torch.from_numpy(found.vectors)
+
+
+def _encode(encoder: PhotoEncoder, photos: Sequence[Photo]) -> Tensor:
+    return torch.from_numpy(encoder.encode_photos([encoder.prepare(photo) for photo in photos]))

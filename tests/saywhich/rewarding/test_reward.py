@@ -1,0 +1,136 @@
+"""Rewards of captions of three photos, computed by hand, in every form that trainers give them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from colour_judge import ColourJudge, paint_colours
+from PIL import Image
+
+import saywhich
+from pipeline.errors import UserError
+from saywhich.judging.hard_galleries import neighbour_galleries
+from saywhich.judging.photo_vectors import encode_gallery
+from saywhich.judging.thumbnails import Thumbnails
+from saywhich.photos import photo_files
+
+HALF = 1 / math.sqrt(2)
+SAID = ["red", "a green thing", "red and green"]
+PHOTOS = ["photos/a.png", "photos/b.png", "photos/c.png"]
+TAU = 0.5
+# cosines of the captions (rows) with the photos a, b, c
+COSINES = np.array([[1, 0, HALF], [0, 1, HALF], [HALF, HALF, 1]])
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    paint_colours(tmp_path / "photos")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def log_sum(*cosines: float) -> float:
+    return TAU * math.log(sum(math.exp(each / TAU) for each in cosines))
+
+
+def test_contrastive_over_the_batch():
+    reward = saywhich.reward(ColourJudge(), temperature=TAU)
+    expected = [2 * (1 - log_sum(0, HALF)), 2 * (1 - log_sum(0, HALF)), 2 * (1 - log_sum(HALF, HALF))]
+    assert reward(["say"] * 3, SAID, image=PHOTOS) == pytest.approx(expected)
+    assert reward.__name__ == "saywhich_contrastive"
+
+
+def test_captions_of_the_same_photo_are_no_negatives():
+    reward = saywhich.reward(ColourJudge(), temperature=TAU)
+    found = reward(["say"] * 3, ["red", "red and green", "green"], image=[PHOTOS[0], PHOTOS[0], PHOTOS[1]])
+    # photos a and b; captions of a: red, red and green; of b: green
+    expected = [(1 - 0) + (1 - 0), (HALF - HALF) + (HALF - 0), (1 - 0) + (1 - log_sum(0, HALF))]
+    assert found == pytest.approx(expected)
+    assert reward(["say"] * 2, SAID[:2], image=[PHOTOS[0]] * 2) == [0, 0]  # no negatives
+
+
+@pytest.mark.parametrize(
+    ("hard", "negatives"), [(3, [[0, HALF], [0, HALF], [HALF, HALF]]), (9, [[0, HALF], [0, HALF], [HALF, HALF]])]
+)
+def test_hard_gallery(hard, negatives):
+    reward = saywhich.reward(ColourJudge(), score="hard", hard=hard, photos="photos", temperature=TAU)
+    expected = [1 - log_sum(*each) for each in negatives]
+    assert reward(["say"] * 3, SAID, image=PHOTOS) == pytest.approx(expected)
+    assert reward(["say"], SAID[:1], image=PHOTOS[:1]) == pytest.approx(expected[:1])  # whatever else is in the batch
+
+
+def test_contrastive_with_look_alikes():
+    reward = saywhich.reward(ColourJudge(), photos="photos", hard=3, temperature=TAU)
+    (found,) = reward(["say"], SAID[:1], image=PHOTOS[:1])
+    assert found == pytest.approx(1 - log_sum(0, HALF))
+
+
+def test_clip_score():
+    reward = saywhich.reward(ColourJudge(), score="clip_score")
+    assert reward(["say"] * 3, SAID, image=[*PHOTOS[:2], PHOTOS[0]]) == pytest.approx([2.5, 2.5, 2.5 * HALF])
+
+
+def test_every_form_of_completions_and_photos():
+    reward = saywhich.reward(ColourJudge(), score="hard", photos="photos", temperature=TAU)
+    wanted = reward(["say"] * 3, SAID, image=PHOTOS)
+    chat = [
+        [{"role": "assistant", "content": "red"}],
+        [{"role": "user", "content": "red"}, {"role": "assistant", "content": [{"type": "text", "text": "green "}]}],
+        [{"role": "assistant", "content": " red\nand green"}],
+    ]
+    with Image.open(PHOTOS[0]) as image:
+        pillow = image.copy()
+    photos = [pillow, [PHOTOS[1]], np.asarray(Image.open(PHOTOS[2]))]
+    columns = {"photo": photos, "completion_ids": [[1]] * 3, "trainer_state": None}
+    reward.column = "photo"
+    assert reward([[{"role": "user", "content": "say"}]] * 3, chat, **columns) == pytest.approx(wanted)
+    assert reward([], [], photo=[]) == []
+
+
+def test_cut_completions_are_counted():
+    reward = saywhich.reward(ColourJudge())
+    reward(["say"] * 2, ["red", "green " * 21], image=PHOTOS[:2])
+    assert reward.cut == 1
+
+
+def test_look_alikes_are_those_of_the_judge_s_hard_galleries(folder):
+    generator = np.random.default_rng(0)
+    for name in range(30):
+        pixels = generator.integers(0, 256, (4, 4, 3), np.uint8)
+        Image.fromarray(pixels).resize((32, 32), Image.Resampling.NEAREST).save(folder / f"photos/{name}.png")
+    reward = saywhich.reward(ColourJudge(), photos="photos", hard=5)
+    files = photo_files(["photos"])
+    vectors = torch.from_numpy(encode_gallery(Thumbnails(), files).vectors)
+    assert reward.look_alikes.nearest(files, 4).tolist() == neighbour_galleries(vectors, vectors, 5, False).tolist()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"score": "psst"}, "reward: score 'psst' is not known; choose from contrastive, hard, clip_score"),
+        ({"hard": 1}, "reward: hard = 1; a gallery holds 2 photos or more"),
+        ({"temperature": 0}, "reward: temperature = 0; give a number above 0"),
+        ({"score": "hard"}, "reward: the score 'hard' needs look-alikes; give photos=FOLDER"),
+    ],
+)
+def test_settings_that_do_not_fit_are_one_line(settings, said):
+    with pytest.raises(UserError, match=f"^{said}$"):
+        saywhich.reward(ColourJudge(), **settings)
+
+
+@pytest.mark.parametrize(
+    ("completions", "columns", "said"),
+    [
+        (["red"], {"photo": PHOTOS[:1]}, "no column 'image' with a photo per completion"),
+        (["red"], {"image": PHOTOS}, "no column 'image' with a photo per completion"),
+        (["red"], {"image": [None]}, "a photo is a NoneType; give a path"),
+        ([None], {"image": PHOTOS[:1]}, "a completion is a NoneType; a text or chat messages are expected"),
+    ],
+)
+def test_rows_that_do_not_fit_are_one_line(completions, columns, said):
+    with pytest.raises(UserError, match=said):
+        saywhich.reward(ColourJudge())(["say"], completions, **columns)

@@ -1,0 +1,56 @@
+"""Training by TRL's GRPO with the reward: a tiny language model of drawn weights learns the words of a photo."""
+
+from __future__ import annotations
+
+import pytest
+from colour_judge import ColourJudge, paint_colours
+
+import saywhich
+from pipeline.runtime.hub_loading import import_transformers
+
+pytestmark = pytest.mark.slow
+WORDS = ("[PAD]", "[END]", "say", "red", "green", "blue", "thing")
+
+
+@pytest.mark.parametrize("score", ["contrastive", "hard"])
+def test_grpo_raises_the_reward(tmp_path, monkeypatch, score):
+    trl = pytest.importorskip("trl", reason="TRL is no dependency: pip install trl")
+    datasets = pytest.importorskip("datasets", reason="TRL's data sets: pip install trl")
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    paint_colours(tmp_path / "photos")
+    hub = import_transformers()
+    plain = Tokenizer(models.WordLevel({word: n for n, word in enumerate(WORDS)}, unk_token="[PAD]"))
+    plain.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = hub.PreTrainedTokenizerFast(tokenizer_object=plain, pad_token="[PAD]", eos_token="[END]")
+    hub.set_seed(0)
+    ends = {"bos_token_id": 1, "eos_token_id": 1, "pad_token_id": 0}
+    model = hub.GPT2LMHeadModel(hub.GPT2Config(len(WORDS), n_positions=16, n_embd=16, n_layer=1, n_head=2, **ends))
+    # the prompt names the photo by a word of its own, since the model is blind
+    rows = [("say thing", "a"), ("say say", "b")]
+    train = datasets.Dataset.from_list(
+        [{"prompt": prompt, "photo": str(tmp_path / f"photos/{name}.png")} for prompt, name in rows] * 8
+    )
+    reward = saywhich.reward(ColourJudge(), score=score, photos=tmp_path / "photos", column="photo")
+    settings = trl.GRPOConfig(
+        output_dir=str(tmp_path / "out"),
+        num_generations=8,
+        per_device_train_batch_size=16,
+        max_completion_length=3,
+        learning_rate=0.02,
+        max_steps=20,
+        logging_steps=1,
+        report_to=[],
+        save_strategy="no",
+        use_cpu=True,
+        seed=0,
+    )
+    trainer = trl.GRPOTrainer(
+        model, reward_funcs=reward, args=settings, train_dataset=train, processing_class=tokenizer
+    )
+    trainer.train()
+    key = f"rewards/saywhich_{score}/mean"
+    rewards = [entry[key] for entry in trainer.state.log_history if key in entry]
+    assert len(rewards) == 20
+    assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.3
