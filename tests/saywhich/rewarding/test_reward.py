@@ -71,7 +71,7 @@ def test_contrastive_with_look_alikes():
 
 def test_clip_score():
     reward = saywhich.reward(ColourJudge(), score="clip_score")
-    assert reward(["say"] * 3, SAID, image=[*PHOTOS[:2], PHOTOS[0]]) == pytest.approx([2.5, 2.5, 2.5 * HALF])
+    assert reward(["say"] * 3, SAID, image=[PHOTOS[0], *PHOTOS[:2]]) == pytest.approx([2.5, 0, 2.5 * HALF])
 
 
 def test_every_form_of_completions_and_photos():
