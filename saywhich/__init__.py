@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from saywhich.rewarding.caption_reward import CaptionReward
 
 
-
 __all__ = ["Caption", "Model", "SearchHit", "bags", "compare", "judge", "load", "reward"]
 
 Captions = str | Path | Mapping[str, "str | Sequence[str]"]
