@@ -21,7 +21,6 @@ ROOMS = {
         )
     },
     "dialog": "pipeline/dialog/**/*.py",
-    "workflow": "pipeline/workflow/build_*.py",
     "worlds": "pipeline/worlds/*.py",
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from pipeline.composition.method import Method
-    from pipeline.config.schema import EvaluateSettings, PretrainSettings
+    from pipeline.config.schema import EvaluateSection, PretrainSettings
     from pipeline.data.feature_store import FeatureStore
     from pipeline.data.prepared import Prepared
     from pipeline.models.decoder import Decoder
@@ -44,7 +44,7 @@ class Slice(ABC):
     @abstractmethod
     def build_evaluation(
         self,
-        settings: EvaluateSettings,
+        settings: EvaluateSection,
         prepared: Prepared,
         store: FeatureStore,
         judges: Mapping[str, Path],

@@ -3,12 +3,23 @@
 python -m stages.adapt --method luo → data/models/luo/adapted: weights, history and metrics.
 """
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipeline.tracking import recorder
 from pipeline.workflow.reuse import TRAINED, reuse_finished
 from pipeline.workflow.stage import Stage, main
+
+if TYPE_CHECKING:
+    import torch
+
+    from pipeline.composition.method import Method
+    from pipeline.composition.pretraining_settings import MatchingSettings
+    from pipeline.data.prepared import Prepared
+    from pipeline.metrics.cider import CiderD
 
 
 def inputs(stage: Stage) -> list[Path]:
@@ -21,7 +32,6 @@ def run(stage: Stage) -> None:
     """Train and write the listener of a frozen speaker."""
     from pipeline.data.image_features import load_data
     from pipeline.training.fit import run_training
-    from pipeline.workflow.build_pretraining import build_adaptation
     from pipeline.workflow.training import build_training
 
     settings = stage.settings.adapt
@@ -31,6 +41,25 @@ def run(stage: Stage) -> None:
     checkpoints = stage.root / "checkpoints" / stage.key(inputs(stage))
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record:
         run_training(training, stage.out, checkpoints, record, stage.checkpoint_seconds, frozenset({"listener"}))
+
+
+def build_adaptation(
+    settings: MatchingSettings, model: Path, root: Path, prepared: Prepared, device: torch.device
+) -> tuple[Method, CiderD | None]:
+    """Build the method that adapts the pretrained listener below `root` to the frozen speaker in the folder `model`.
+
+    Also return the CIDEr-D of captions; None for a slice's agents.
+    """
+    from pipeline.composition.caption_pretraining import adapt_listener
+    from pipeline.composition.reference_cider import reference_cider
+    from pipeline.workflow.slices import find_owner, load_any_agent
+    from pipeline.workflow.training import TRAINING
+
+    speaker = load_any_agent(model / "weights.safetensors", "speaker")
+    listener = load_any_agent(root / "pretrained" / "listener" / "weights.safetensors", "listener")
+    if found := find_owner(TRAINING, (speaker, listener)):
+        return found.build_adaptation(speaker, listener), None
+    return adapt_listener(settings, speaker, listener), reference_cider(prepared).to(device)
 
 
 if __name__ == "__main__":

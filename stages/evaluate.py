@@ -4,10 +4,14 @@ python -m stages.evaluate --method psst_multinomial → data/evaluation/psst_mul
 the last of its splits, and captions.
 """
 
+from __future__ import annotations
+
 import json
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.config.load import method_settings
 from pipeline.runtime.checksums import CAPTIONS, checksummed_json
@@ -15,6 +19,13 @@ from pipeline.runtime.files import atomic_path, sha256, write_atomically
 from pipeline.tracking import recorder
 from pipeline.workflow.reuse import reuse_finished
 from pipeline.workflow.stage import Stage, main
+
+if TYPE_CHECKING:
+    from pipeline.config.schema import EvaluateSection
+    from pipeline.data.feature_store import FeatureStore
+    from pipeline.data.prepared import Prepared
+    from pipeline.extension import SplitEvaluation
+    from pipeline.models.decoder import Decoder
 
 OUTPUTS = ("metrics.json", "summary.json", "captions.parquet")
 
@@ -34,7 +45,7 @@ def run(stage: Stage) -> None:
     from pipeline.data.image_features import load_data
     from pipeline.evaluation.summary import summary_metrics
     from pipeline.runtime import matmul_precision
-    from pipeline.workflow.build_evaluation import build_evaluation, flat_numbers, load_speaker
+    from pipeline.workflow.slices import load_speaker
 
     assert stage.instance is not None
     p = stage.settings.evaluate
@@ -68,6 +79,47 @@ def run(stage: Stage) -> None:
         record.metrics(flat_numbers(results), 0)
         record.table({k: v[:100] for k, v in columns.items()}, "captions.json")
         record.outputs([stage.out / name for name in OUTPUTS])
+
+
+@contextmanager
+def build_evaluation(
+    settings: EvaluateSection,
+    stage: Stage,
+    speaker: Decoder,
+    prepared: Prepared,
+    store: FeatureStore,
+    rerank: int | None = None,
+) -> Iterator[SplitEvaluation]:
+    """Yield the protocol for the speaker: of captions, or of a slice's agents.
+
+    `rerank`: the number of captions per image that the method's own listener ranks. Raises UserError for it where a
+    slice's speaker does not support it.
+    """
+    from pipeline.evaluation.judges import ADAPTED, OWN, JudgeSources
+    from pipeline.evaluation.open_evaluation import open_evaluation
+    from pipeline.slices.evaluation_parts import EVALUATION
+    from pipeline.workflow.slices import SLICES, find_owner
+
+    method, device = str(stage.instance), stage.device
+    if found := find_owner(SLICES, [speaker]):
+        pretrained, own = stage.root / "pretrained", {OWN: stage.model, ADAPTED: stage.model / "adapted"}
+        folders = {name: own.get(which, pretrained / which) for name, which in settings.judges.items()}
+        yield found.build_evaluation(settings, prepared, store, folders, pretrained, method, rerank, device)
+        return
+    sources = JudgeSources(stage.model, stage.root, prepared, device)
+    with open_evaluation(settings, method, rerank, EVALUATION, sources, store) as opened:
+        yield opened
+
+
+def flat_numbers(results: Mapping[str, Any], below: str = "") -> dict[str, float]:
+    """Return the numbers in nested `results` by their names, joined by slashes."""
+    found: dict[str, float] = {}
+    for name, value in results.items():
+        if isinstance(value, Mapping):
+            found |= flat_numbers(value, f"{below}{name}/")
+        else:
+            found[f"{below}{name}"] = float(value)
+    return found
 
 
 if __name__ == "__main__":

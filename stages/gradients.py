@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pipeline.config.load import load
 from pipeline.errors import UserError
 from pipeline.report.drawing import panels_png
 from pipeline.runtime.checksums import write_checksums
@@ -84,12 +85,12 @@ def run_trained(options: argparse.Namespace) -> None:
 
     from pipeline.gradients.estimator_candidates import ESTIMATORS
     from pipeline.gradients.report.trained_gradients import trained_panels, trained_table
-    from pipeline.gradients.trained import measure_trained
+    from pipeline.gradients.trained import measure_trained, trained_world
     from pipeline.report.number_files import markdown
-    from pipeline.workflow.build_gradients import trained_world
 
     torch.set_num_threads(1)
-    world, dataset, margin = trained_world(options.trained)
+    world, dataset = trained_world(options.trained)
+    margin = load(options.trained.parent / "params.yaml").train.objective.margin
     out = options.out or DATA / f"gradients_{dataset}"
     say, steps = partial(print, flush=True, file=sys.stderr), options.rounds or 100
     with recorder.record_run(out.name, {"captions": options.captions, "steps": steps}) as record:

@@ -3,14 +3,26 @@
 python -m stages.pretrain --role listener → data/pretrained/listener: weights, history and metrics.
 """
 
+from __future__ import annotations
+
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pipeline.config.schema import PretrainedJudgeSettings, SpeakerSettings
+from pipeline.config.schema import ListenerBlock, PretrainSettings, SpeakerBlock
+from pipeline.models.pretrained_encoder import PretrainedJudgeSettings
 from pipeline.runtime.files import write_atomically
 from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage, main
+
+if TYPE_CHECKING:
+    import torch
+
+    from pipeline.composition.method import Method
+    from pipeline.data.feature_store import FeatureStore
+    from pipeline.data.prepared import Prepared
+    from pipeline.metrics.cider import CiderD
 
 
 def run(stage: Stage) -> None:
@@ -23,7 +35,6 @@ def run(stage: Stage) -> None:
 
     from pipeline.data.image_features import load_data
     from pipeline.training.fit import run_training
-    from pipeline.workflow.build_pretraining import build_pretraining
     from pipeline.workflow.training import build_training
 
     seed = stage.seed + getattr(settings, "seed", 0)  # a speaker has none of its own
@@ -32,7 +43,7 @@ def run(stage: Stage) -> None:
     method, cider = build_pretraining(settings, prepared, store, stage.device)
     training = build_training(method, cider, settings.optimisation, prepared, store, seed, stage.device)
     inputs = [stage.root / "prepared", stage.root / "features" / settings.features]
-    if isinstance(settings, SpeakerSettings) and settings.model and Path(settings.model).is_dir():
+    if isinstance(settings, SpeakerBlock) and settings.model and Path(settings.model).is_dir():
         inputs.append(Path(settings.model))
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
         run_training(
@@ -40,16 +51,34 @@ def run(stage: Stage) -> None:
         )
 
 
+def build_pretraining(
+    settings: PretrainSettings, prepared: Prepared, store: FeatureStore, device: torch.device
+) -> tuple[Method, CiderD | None]:
+    """Build the agent and the method that pretrains it, and for speakers the CIDEr-D of captions."""
+    from pipeline.composition.caption_pretraining import pretrain_listener, pretrain_speaker
+    from pipeline.composition.reference_cider import reference_cider
+    from pipeline.workflow.training import TRAINING
+
+    for each in TRAINING:
+        if each.trains(settings):
+            return each.build_pretraining(settings, prepared, store), None
+    if isinstance(settings, SpeakerBlock):
+        return pretrain_speaker(settings, prepared, store), reference_cider(prepared).to(device)
+    assert isinstance(settings, ListenerBlock)
+    batch, captions = settings.optimisation.batch, settings.optimisation.captions
+    return pretrain_listener(settings, batch, captions, prepared, store), None
+
+
 def take_in(stage: Stage, settings: PretrainedJudgeSettings) -> None:
     """Write a judge that was trained elsewhere, without any training."""
     from pipeline.data.image_features import load_data
     from pipeline.models.agent_files import save_agents
-    from pipeline.workflow.build_dual_encoder import dual_encoder
+    from pipeline.models.pretrained_encoder import load_pretrained_encoder
 
     _, store = load_data(stage.root, settings.features)
     inputs = [stage.root / "features" / settings.features]
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
-        encoder = dual_encoder(settings, store, stage.device)
+        encoder = load_pretrained_encoder(settings, store, stage.device)
         save_agents(stage.out / "weights.safetensors", {"listener": encoder})
         write_atomically(stage.out / "history.jsonl", "")
         write_atomically(stage.out / "metrics.json", json.dumps({"images": len(store)}) + "\n")

@@ -8,8 +8,8 @@ import re
 import pytest
 from PIL import Image
 
+from pipeline.gradients import trained
 from pipeline.gradients.gradient_world import drawn_world
-from pipeline.workflow import build_gradients
 from stages.gradients import main
 
 TINY = ["--worlds", "1", "--epochs", "5", "--rounds", "3", "--repeats", "1"]
@@ -46,7 +46,7 @@ def test_mistakes_are_one_line(tmp_path, capsys):
 
 def test_before_a_trained_speaker_it_writes_a_table_and_a_figure(tmp_path, capsys, monkeypatch):
     world = drawn_world(2, 3, 2, 5)
-    monkeypatch.setattr(build_gradients, "trained_world", lambda root: (world, "toy", 0.2))
+    monkeypatch.setattr(trained, "trained_world", lambda root: (world, "toy"))
     few = ["--captions", "640", "--rounds", "20", "--only", "ST-Multinomial"]
     assert main(["--trained", "data", *few, "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr()

@@ -21,25 +21,25 @@ from pipeline.config.reading import describe_error, did_you_mean, keys_of, overr
 from pipeline.config.schema import (
     DiscriminatorSettings,
     GeneratorSettings,
-    ListenerSettings,
+    ListenerBlock,
     Params,
-    PretrainedJudgeSettings,
     RerankSettings,
     Seeds,
-    SpeakerSettings,
+    SpeakerBlock,
     TrainSettings,
 )
 from pipeline.errors import UserError
+from pipeline.models.pretrained_encoder import PretrainedJudgeSettings
 from pipeline.ranges import Each, NonNegative
 from pipeline.section import Name, Section
 from pipeline.training.optimisation import Optimisation
 
 # the speaker's schema for each listener's: captions first, then dialogs
 SPEAKS: dict[type[Section], type[Section]] = {
-    ListenerSettings: SpeakerSettings,
+    ListenerBlock: SpeakerBlock,
     DiscriminatorSettings: GeneratorSettings,
 }
-LISTENS = (ListenerSettings, PretrainedJudgeSettings)  # may judge captions, with features of their own
+LISTENS = (ListenerBlock, PretrainedJudgeSettings)  # may judge captions, with features of their own
 # The keys of every block of `methods`; the others are the options of its composition.
 OWN = ("from", "method", "speaker", "train", "gamma", "rerank")
 # rankers of candidate answers without a model (dialog/evaluation/priors.py)
@@ -166,7 +166,7 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Non
         sees = ("pretrain", name, "features")
         _check_known(block.features, params.features, "set of features", *sees)
         if block.features != MAIN and (name == "listener" or kinds[name] not in LISTENS):
-            who = "speakers and the listener use" if kinds["listener"] is ListenerSettings else "agents of dialogs use"
+            who = "speakers and the listener use" if kinds["listener"] is ListenerBlock else "agents of dialogs use"
             raise _MistakeError(sees, f"{'.'.join(sees)} = {block.features}: {who} {MAIN}")
         model, given = getattr(block, "model", None), (params.prepare.tokenizer, params.features[MAIN].network)
         if model and given != (model, f"hub/{model}"):
@@ -178,7 +178,7 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Non
         named = (("model", params.retriever.model), ("judge", params.retriever.judge))
         for key, listener in named if params.retriever.judge else named[:1]:
             _check_known(str(listener), [] if in_dialogs else listeners, "listener of pretrain", "retriever", key)
-        speakers = [name for name, kind in kinds.items() if kind is SpeakerSettings]
+        speakers = [name for name, kind in kinds.items() if kind is SpeakerBlock]
         _check_known(params.retriever.speaker, speakers, "speaker of pretrain", "retriever", "speaker")
     drawn = (params.draw.scenes or params.draw.films) and not in_dialogs
     judges = [kind.name for kind in JUDGES if not kind.needs_facts] + listeners

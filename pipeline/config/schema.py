@@ -7,23 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Le
-from pydantic import AfterValidator, Discriminator, Field, Tag, create_model
+from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from pipeline.analysis.selection import ReportSettings
-from pipeline.channels.scheduled_sampling import ScheduledSampling
 from pipeline.composition.objective import Objective
+from pipeline.composition.pretraining_settings import ListenerSettings, MatchingSettings, SpeakerPretraining
 from pipeline.composition.reward_settings import RetrieverSettings
 from pipeline.config.data_schema import MAIN, DrawSettings, FeatureSettings, PrepareSettings
 from pipeline.config.reading import read_mapping
 from pipeline.config.views import StageParameters, listed_keys
-from pipeline.evaluation.set_sizes import SetSizes
-from pipeline.metrics.registry import MetricName
-from pipeline.models.architectures import ARCHITECTURES, SIZES
-from pipeline.ranges import Count, Dropped, Each, Few, Natural, NonNegative, Positive, Seed, Size
-from pipeline.section import Given, Name, Section, Text
+from pipeline.evaluation.evaluation_settings import EvaluationSettings
+from pipeline.models.pretrained_encoder import PretrainedJudgeSettings
+from pipeline.ranges import Dropped, Each, Few, Natural, NonNegative, Positive, Seed, Size
+from pipeline.section import Given, Name, Section
 from pipeline.training.optimisation import Optimisation
 
 
@@ -53,86 +51,18 @@ def _selects(*metrics: str) -> AfterValidator:
 RECALL = ("recall@1", "recall@5", "recall@10")
 
 
-class MatchingSettings(Section):
-    """The objective of a listener that matches captions and images; `reduction` is over the batch."""
+class ListenerBlock(ListenerSettings):
+    """A listener and its pretraining; `seed` is added to the global one."""
 
-    objective: Literal["infonce", "hinge"]
-    margin: NonNegative
-    temperature: Positive
-    negatives: Literal["hardest", "all"]
-    reduction: Literal["mean", "sum"] = "mean"
-
-
-class RecoverySettings(Section):
-    """Recovery of a collapsed listener: steps without progress that count as a collapse, and steps of recovery."""
-
-    patience: Count
-    steps: Count
-
-
-class ListenerSettings(MatchingSettings):
-    """A listener and its pretraining on one set of features; `seed` is added to the global one.
-
-    `vector_dropout` and `word_dropout` are the shares of an image's vector and of the words dropped in training.
-    """
-
-    features: Name
-    encoder: Literal["gru", "bag", "pair"]
-    word_dim: Size
-    hidden_dim: Size
-    warmup_epochs: Natural
-    collapse_recovery: RecoverySettings | None = None
-    vector_dropout: Dropped = 0.0
-    word_dropout: Dropped = 0.0
     seed: Seed
     optimisation: Annotated[Optimisation, Given, _selects("rsum", *RECALL)]
 
 
-class LoraSettings(Section):
-    """Low-rank updates, trained instead of a model's weights. `targets` null: all of its linear layers."""
-
-    rank: Size
-    alpha: Positive
-    targets: Annotated[tuple[Text, ...], *Each] | None = None
-
-
-if TYPE_CHECKING:
-    ArchitectureName: TypeAlias = str
-    SpeakerSizes: TypeAlias = Section
-else:  # as the registry of architectures has them
-    ArchitectureName = Literal[(*ARCHITECTURES, "hub")]
-    SpeakerSizes = create_model(
-        "SpeakerSizes", __base__=Section, **{key: (size.values | None, None) for key, size in SIZES.items()}
-    )
-
-
-class SpeakerSettings(SpeakerSizes):
-    """A speaker and its pretraining. With `image_dropout` it learns a null image, which guidance needs.
-
-    Architecture hub is the captioner `model` of transformers. All its weights are trained, or with `lora` low-rank
-    updates only.
-    """
+class SpeakerBlock(SpeakerPretraining):
+    """A speaker and its pretraining."""
 
     features: Name
-    architecture: ArchitectureName
-    model: Text | None = None
-    lora: LoraSettings | None = None
-    dropout: Dropped
-    scheduled_sampling: Annotated[ScheduledSampling, Given] | None = None
-    image_dropout: Dropped = 0.0
     optimisation: Annotated[Optimisation, Given, _selects("cider")]
-
-    def _check(self) -> None:
-        hub = self.architecture == "hub"
-        takes = ("model",) if hub else ARCHITECTURES[self.architecture].sizes
-        if any((getattr(self, name) is None) == (name in takes) for name in (*SIZES, "model")):
-            what = "takes" if hub else "takes the sizes"
-            raise ValueError(f"architecture {self.architecture} {what} {', '.join(takes)}, and no other")
-        if self.lora is not None and not hub:
-            raise ValueError(f"lora goes with architecture hub, not with {self.architecture}")
-        heads, hidden = (getattr(self, name) for name in ("heads", "hidden_dim"))
-        if heads and hidden and hidden % heads:
-            raise ValueError(f"hidden_dim {hidden} is not a multiple of heads {heads}")
 
 
 class DialogEncoderSettings(Section):
@@ -186,19 +116,6 @@ class DiscriminatorSettings(DialogEncoderSettings):
     seed: Seed = 0
 
 
-class PretrainedJudgeSettings(Section):
-    """A judge that was trained elsewhere: a network of open_clip, and the features that the same network extracted."""
-
-    features: Name
-    network: Text
-    weights: Text
-    options: dict[str, Any] = Field(default_factory=dict)
-
-    def _check(self) -> None:
-        if not self.network.startswith("open_clip/"):
-            raise ValueError(f"network = {self.network}: expected open_clip/NETWORK.WEIGHTS, by open_clip's names")
-
-
 def _distinctive_key(block: Any) -> str:
     """Return the key of a block of `pretrain` that only its schema requires; `encoder` for a listener's."""
     keys = block if isinstance(block, Mapping) else vars(block) if isinstance(block, Section) else ()
@@ -206,11 +123,11 @@ def _distinctive_key(block: Any) -> str:
 
 
 PretrainSettings = Annotated[
-    Annotated[SpeakerSettings, Tag("architecture")]
+    Annotated[SpeakerBlock, Tag("architecture")]
     | Annotated[PretrainedJudgeSettings, Tag("network")]
     | Annotated[GeneratorSettings, Tag("decoder")]
     | Annotated[DiscriminatorSettings, Tag("answer")]
-    | Annotated[ListenerSettings, Tag("encoder")],
+    | Annotated[ListenerBlock, Tag("encoder")],
     Discriminator(_distinctive_key),
 ]
 
@@ -228,26 +145,10 @@ class TrainSettings(Section):
     objective: Annotated[Objective, Given]
 
 
-class AdaptSettings(MatchingSettings):
+class AdaptSection(MatchingSettings):
     """Adaptation of a listener to a fixed speaker: one budget for the speakers of all methods."""
 
     optimisation: Annotated[Optimisation, Given, _selects("cider", *RECALL, "MRR")]
-
-
-class HardGallerySettings(Section):
-    """The hard gallery: of drawn scenes by their facts, else the `images` nearest to each image, itself included.
-
-    `similarity`: facts, features (the pooled ones, which judges also encode), or the name of a retriever in pretrain.
-    """
-
-    similarity: Name
-    images: Annotated[int, Ge(2), Le(10_000_000)] | None = None
-
-    def _check(self) -> None:
-        if (self.similarity == "facts") != (self.images is None):
-            raise ValueError(
-                "similarity facts takes no images, and any other similarity needs images: set or remove it"
-            )
 
 
 class RerankSettings(Section):
@@ -256,25 +157,15 @@ class RerankSettings(Section):
     samples: Few
 
 
-class EvaluateSettings(Section):
-    """Decoding (beam 1: greedy) and metrics. `multi_sample` also evaluates sets of captions per image.
+class EvaluateSection(EvaluationSettings):
+    """The evaluation of every method, on `splits`.
 
-    With `no_repeat_ngram_size` no caption repeats an n-gram of that many words.
-
-    `baselines`: method → untrained captions of drawn scenes that are evaluated with it. `candidate_rankers`: method →
-    rankers of the candidates in dialogs that are evaluated with it, once: chance, prior, question_prior, names in
-    `pretrain`.
+    `candidate_rankers`: method → rankers of the candidates in dialogs that are evaluated with it, once: chance, prior,
+    question_prior, names in `pretrain`.
     """
 
-    beam: Few
-    no_repeat_ngram_size: Few | None = None
-    metrics: Annotated[tuple[MetricName, ...], *Each]
     splits: Annotated[tuple[Literal["train", "val", "test"], ...], *Each]
-    judges: dict[Name, Name]
-    hard_gallery: HardGallerySettings | None = None
-    baselines: dict[Name, Annotated[tuple[Name, ...], *Each]] = Field(default_factory=dict)
     candidate_rankers: dict[Name, Annotated[tuple[Name, ...], *Each]] = Field(default_factory=dict)
-    multi_sample: Annotated[SetSizes, Given] | None = None
 
 
 Seeds = Annotated[tuple[Seed, ...], *Each]
@@ -311,9 +202,9 @@ class Params(Section):
     pretrain: dict[Name, PretrainSettings]
     retriever: RetrieverSection | None = None
     train: TrainSettings
-    adapt: AdaptSettings
+    adapt: AdaptSection
     methods: dict[Name, dict[str, Any]]
-    evaluate: EvaluateSettings
+    evaluate: EvaluateSection
     sweep: SweepSettings
     report: Annotated[ReportSettings, Given]
 

@@ -21,7 +21,7 @@ from pipeline.models.agent_files import KINDS, load_agent
 if TYPE_CHECKING:
     import torch
 
-    from pipeline.config.schema import EvaluateSettings
+    from pipeline.config.schema import EvaluateSection
 
 
 class DialogSlice(Slice):
@@ -32,7 +32,7 @@ class DialogSlice(Slice):
 
     def build_evaluation(
         self,
-        settings: EvaluateSettings,
+        settings: EvaluateSection,
         prepared: Prepared,
         store: FeatureStore,
         judges: Mapping[str, Path],

@@ -1,101 +1,52 @@
-"""The evaluation protocol from its settings, kinds of judges, baselines and galleries, and trained models."""
+"""Settings of the evaluation of captions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import Annotated
 
-import torch
+from annotated_types import Ge, Le
+from pydantic import Field
 
-from pipeline.data.feature_store import FeatureStore
-from pipeline.data.prepared import Prepared
-from pipeline.evaluation.baseline_captions import BASELINES, BaselineKind
-from pipeline.evaluation.caption_evaluation import Evaluation
-from pipeline.evaluation.caption_truth import OpenTruthChecker
-from pipeline.evaluation.hard_gallery import HardGallery, galleries_by_vectors
-from pipeline.evaluation.judges import JUDGES, JudgeKind, JudgeSources, build_judges, own_judge, pretrained_judge
-from pipeline.evaluation.multi_sample import MultiSample
-from pipeline.evaluation.rerank import Reranker
-from pipeline.metrics.language import LanguageScorer
-from pipeline.metrics.registry import BY_NAME
-
-FEATURES = "features"  # the similarity of the pooled features, which judges also encode
+from pipeline.evaluation.set_sizes import SetSizes
+from pipeline.metrics.registry import MetricName
+from pipeline.ranges import Each, Few
+from pipeline.section import Given, Name, Section
 
 
-@dataclass(frozen=True)
-class GallerySettings:
-    """Similarity that defines the hard gallery, and its number of images; None: the similarity determines it."""
+class GallerySettings(Section):
+    """The hard gallery: of drawn scenes by their facts, else the `images` nearest to each image, itself included.
 
-    similarity: str
-    images: int | None = None
+    `similarity`: facts, features (the pooled ones, which judges also encode), or the name of a retriever in pretrain.
+    """
 
-    def __str__(self) -> str:
-        """Return the name of the hard gallery in the protocol's signature."""
+    similarity: Name
+    images: Annotated[int, Ge(2), Le(10_000_000)] | None = None
+
+    def _check(self) -> None:
+        if (self.similarity == "facts") != (self.images is None):
+            raise ValueError(
+                "similarity facts takes no images, and any other similarity needs images: set or remove it"
+            )
+
+    @property
+    def title(self) -> str:
+        """The name of the hard gallery in the protocol's signature."""
         return self.similarity if self.images is None else f"{self.similarity}:{self.images}"
 
 
-@dataclass(frozen=True)
-class EvaluationSettings:
-    """Settings of the evaluation of one method.
+class EvaluationSettings(Section):
+    """Decoding (beam 1: greedy) and metrics. `multi_sample` also evaluates sets of captions per image.
 
-    `judges` maps names to kinds of judges or to pretrained roles. `rerank`: the number of captions per image that the
-    method's own listener ranks.
+    With `no_repeat_ngram_size` no caption repeats an n-gram of that many words.
+
+    `judges` maps names to kinds of judges or to names in pretrain. `baselines`: method → untrained captions of drawn
+    scenes that are evaluated with it.
     """
 
-    beam: int
-    metrics: Sequence[str]
-    judges: Mapping[str, str]
-    no_repeat: int | None = None
+    beam: Few
+    no_repeat_ngram_size: Few | None = None
+    metrics: Annotated[tuple[MetricName, ...], *Each]
+    judges: dict[Name, Name]
     hard_gallery: GallerySettings | None = None
-    multi_sample: MultiSample | None = None
-    baselines: Sequence[str] = ()
-    rerank: int | None = None
-
-
-@dataclass(frozen=True)
-class EvaluationParts:
-    """Registered parts of evaluation, of the core and of slices."""
-
-    judges: Sequence[JudgeKind] = JUDGES
-    baselines: Sequence[BaselineKind] = BASELINES
-    galleries: Mapping[str, Callable[[Prepared], HardGallery]] | None = None  # by similarity
-    truth: OpenTruthChecker | None = None
-
-
-@contextmanager
-def open_evaluation(
-    settings: EvaluationSettings, parts: EvaluationParts, sources: JudgeSources, store: FeatureStore
-) -> Iterator[Evaluation]:
-    """Yield the evaluation protocol; its Java scorers end with the block."""
-    prepared, builders = sources.prepared, {kind.name: kind.build for kind in parts.baselines}
-    judges = build_judges(settings.judges, parts.judges, sources)
-    metrics = [score for name in settings.metrics for score in BY_NAME[name].names]
-    gallery = settings.hard_gallery
-    with LanguageScorer(metrics) as language:
-        yield Evaluation(
-            prepared,
-            store,
-            judges,
-            language,
-            settings.beam,
-            sources.device,
-            None if gallery is None else _hard_gallery(gallery, parts, sources, store),
-            settings.multi_sample,
-            None if parts.truth is None else parts.truth(prepared),
-            {name: builders[name](prepared, store) for name in settings.baselines},
-            no_repeat=settings.no_repeat,
-            hard_gallery_name=None if gallery is None else str(gallery),
-            rerank=None if settings.rerank is None else Reranker(settings.rerank, own_judge(sources)),
-        )
-
-
-def _hard_gallery(
-    settings: GallerySettings, parts: EvaluationParts, sources: JudgeSources, store: FeatureStore
-) -> HardGallery:
-    if parts.galleries and settings.similarity in parts.galleries:
-        return parts.galleries[settings.similarity](sources.prepared)
-    assert settings.images is not None
-    if settings.similarity == FEATURES:
-        return galleries_by_vectors(lambda rows: torch.from_numpy(store.pooled(rows.numpy())), settings.images)
-    return galleries_by_vectors(pretrained_judge(settings.similarity, sources).encode_image, settings.images)
+    baselines: dict[Name, Annotated[tuple[Name, ...], *Each]] = Field(default_factory=dict)
+    multi_sample: Annotated[SetSizes, Given] | None = None

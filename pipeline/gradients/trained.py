@@ -10,12 +10,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from pipeline.channels.hard import Multinomial
+from pipeline.data.batches import sequential_batches
+from pipeline.data.image_features import load_data
 from pipeline.estimators.baselines import LeaveOneOut
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import ScoreFunction
@@ -23,8 +26,12 @@ from pipeline.gradients.estimator_candidates import EstimatorCandidate
 from pipeline.gradients.gradient_world import GradientWorld
 from pipeline.gradients.measure import Accuracy, estimate_gradient
 from pipeline.gradients.observe import ImageHinge
+from pipeline.models.agent_files import load_agent
+from pipeline.models.decoder import Decoder
+from pipeline.models.listener import Listener
 from pipeline.protocols import Estimator
 
+IMAGES = 32
 GROUPS = 20  # parts of all steps whose means are kept, for standard errors
 TRUTH, ESTIMATES = 5, 7  # seeds
 LEFT_OUT = (
@@ -35,6 +42,22 @@ LEFT_OUT = (
     "PSST-Gumbel-Rao",
 )  # an untrained control, and variants
 EACH = 16  # captions per image and step of the reference gradient
+
+
+def trained_world(root: Path) -> tuple[GradientWorld, str]:
+    """Return the pretrained agents below `root` without dropout and the first validation images, as a `GradientWorld`.
+
+    Also return the data set's name.
+    """
+    prepared, store = load_data(root)
+    speaker, listener = (
+        load_agent(root / "pretrained" / role / "weights.safetensors", role) for role in ("speaker", "listener")
+    )
+    assert isinstance(speaker, Decoder)
+    assert isinstance(listener, Listener)
+    listener.requires_grad_(False)
+    batch = next(sequential_batches(prepared, store, prepared.rows("val")[:IMAGES], IMAGES))
+    return GradientWorld(speaker.requires_grad_(True), listener, batch), prepared.manifest["dataset"]
 
 
 @dataclass(frozen=True)

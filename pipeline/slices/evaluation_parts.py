@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipeline.evaluation.baseline_captions import BASELINES
-from pipeline.evaluation.evaluation_settings import EvaluationParts
+from pipeline.evaluation.open_evaluation import EvaluationParts
 from pipeline.slices.judge_kinds import JUDGES
 from pipeline.worlds.fact_galleries import galleries_by_facts
 from pipeline.worlds.scene_baselines import ORACLE, TEMPLATE

@@ -11,6 +11,7 @@ from torch import nn
 from pipeline.dialog.dialog_slice import DialogSlice
 from pipeline.extension import Slice
 from pipeline.models.agent_files import KINDS, load_agent
+from pipeline.models.decoder import Decoder
 
 SLICES: tuple[Slice, ...] = (DialogSlice(),)
 AGENTS = KINDS | {kind.__name__: kind for each in SLICES for kind in each.agents}
@@ -29,6 +30,13 @@ def find_owner(parts: Iterable[Part], agents: Iterable[nn.Module]) -> Part | Non
     """Return the part of a slice that one of the agents belongs to; None: the core's."""
     together = tuple(agents)
     return next((part for part in parts if any(isinstance(agent, part.owned) for agent in together)), None)
+
+
+def load_speaker(folder: Path) -> Decoder:
+    """Return the trained speaker in `folder`."""
+    speaker = load_any_agent(folder / "weights.safetensors", "speaker")
+    assert isinstance(speaker, Decoder)
+    return speaker
 
 
 def load_any_agent(path: Path, name: str) -> nn.Module:

@@ -11,7 +11,7 @@ from every_method import METHODS
 from whole_profiles import profile_text
 
 from pipeline.config.load import load, method_settings
-from pipeline.config.schema import EvaluateSettings
+from pipeline.config.schema import EvaluateSection
 from pipeline.errors import UserError
 
 ROOT = Path(__file__).parents[3]
@@ -65,7 +65,7 @@ def test_a_stage_reads_what_is_listed_and_what_it_read_is_remembered(hand_out):
     assert settings.train.objective.margin == 0.2
     assert view.read == {"seed", "train.objective.margin"}
     assert settings.evaluate.metrics == ("BLEU", "METEOR", "ROUGE-L", "CIDEr")
-    assert isinstance(settings.evaluate, EvaluateSettings)
+    assert isinstance(settings.evaluate, EvaluateSection)
     assert settings.features["main"].options == {"pad_type": "same"}
     assert view.read == {"seed", "train.objective.margin", "evaluate", "features.main.options"}
 

@@ -11,7 +11,8 @@ from by_hand import losses_of
 from small_dialogs import REGION, REGIONS, prepared_dialogs, raw_dialogs
 
 from pipeline.composition.objective import Objective
-from pipeline.config.schema import DiscriminatorSettings, GeneratorSettings, MatchingSettings
+from pipeline.composition.pretraining_settings import MatchingSettings
+from pipeline.config.schema import DiscriminatorSettings, GeneratorSettings
 from pipeline.dialog.composition.answer_preference import NPairScore, PairwiseScore
 from pipeline.dialog.construction import DialogTraining
 from pipeline.dialog.data.prepared_dialogs import DialogLengths, PreparedDialogs
@@ -24,9 +25,10 @@ from pipeline.methods.visual_dialog import gan1
 from pipeline.models.agent_files import save_agents
 from pipeline.models.transformer import Transformer
 from pipeline.training.optimisation import Optimisation
-from pipeline.workflow.build_pretraining import build_adaptation, build_pretraining
 from pipeline.workflow.slices import find_owner
 from pipeline.workflow.training import TRAINING, build_training
+from stages.adapt import build_adaptation
+from stages.pretrain import build_pretraining
 from stages.train import build_method
 
 pretraining = DialogTraining().build_pretraining

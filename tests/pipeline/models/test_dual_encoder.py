@@ -12,7 +12,6 @@ from safetensors.torch import save_file
 from torch.nn.functional import normalize
 
 from pipeline.composition.reward_files import _check_lengths
-from pipeline.config.schema import PretrainedJudgeSettings
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.errors import UserError
 from pipeline.evaluation.judges import JudgedCaptions, TextJudge
@@ -20,10 +19,10 @@ from pipeline.features.clip import ClipNetwork
 from pipeline.features.extractor import NetworkSettings
 from pipeline.models.agent_files import load_agent, save_agents
 from pipeline.models.dual_encoder import DualEncoder
+from pipeline.models.pretrained_encoder import PretrainedJudgeSettings, load_pretrained_encoder
 from pipeline.models.retriever import Retriever
 from pipeline.runtime.torchvision_cpu import declare_operators
 from pipeline.types import Message, caption_mask
-from pipeline.workflow.build_dual_encoder import dual_encoder
 
 SMALL = {
     "vision_cfg": {"image_size": 32, "layers": 1, "width": 64, "patch_size": 32},
@@ -55,7 +54,8 @@ def clip(tmp_path_factory):
 
 def test_texts_and_images_are_clips_own_also_once_they_were_written(clip, tmp_path):
     section, store, network, pooled = clip
-    encoder, texts, path = dual_encoder(section, store, CPU), ["a red ball", "two dogs"], tmp_path / "weights"
+    encoder = load_pretrained_encoder(section, store, CPU)
+    texts, path = ["a red ball", "two dogs"], tmp_path / "weights"
     save_agents(path, {"listener": encoder})
     written = load_agent(path, "listener")
     assert isinstance(written, DualEncoder)
@@ -73,14 +73,14 @@ def test_features_of_another_network_are_told(clip):
     section, store, *_ = clip
     other = SimpleNamespace(manifest=store.manifest | {"network": "resnet50"})
     with pytest.raises(UserError, match=r"features.clip.network: resnet50, but who looks at them is of open_clip/ViT"):
-        dual_encoder(section, other, CPU)
+        load_pretrained_encoder(section, other, CPU)
     other = SimpleNamespace(manifest=store.manifest | {"vector": "mean_and_max"})
     with pytest.raises(UserError, match=r"features.clip.vector: must be null"):
-        dual_encoder(section, other, CPU)
+        load_pretrained_encoder(section, other, CPU)
 
 
 def test_equal_texts_are_heard_alike_to_the_bit(clip):
-    encoder = dual_encoder(*clip[:2], CPU)
+    encoder = load_pretrained_encoder(*clip[:2], CPU)
     assert not encoder.training
     texts = ["a red ball", "two dogs", "a red ball", "a cat"]
     heard = TextJudge(encoder, None, CPU).encode_text(JudgedCaptions(torch.zeros(4, 1), texts))
@@ -90,7 +90,7 @@ def test_equal_texts_are_heard_alike_to_the_bit(clip):
 
 
 def test_as_a_retriever_it_hears_what_the_speaker_s_words_spell_once_a_step(clip, monkeypatch):
-    encoder, words = dual_encoder(*clip[:2], CPU), ("", "a", "red", "ball")
+    encoder, words = load_pretrained_encoder(*clip[:2], CPU), ("", "a", "red", "ball")
     retriever = Retriever(
         encoder, encoder.encode_image(clip[3]), 0.01, lambda row: " ".join(words[w] for w in row if w)
     )
@@ -109,7 +109,7 @@ def test_as_a_retriever_it_hears_what_the_speaker_s_words_spell_once_a_step(clip
 
 
 def test_a_caption_that_the_text_encoder_would_cut_off_is_one_line(clip):
-    encoder = dual_encoder(*clip[:2], CPU)
+    encoder = load_pretrained_encoder(*clip[:2], CPU)
     assert encoder.lengths(["a red ball", "", " ".join(["ball"] * 20)]).tolist() == [5, 2, 22]
     words = ("", "a", "ball")
 
@@ -126,7 +126,7 @@ def test_a_caption_that_the_text_encoder_would_cut_off_is_one_line(clip):
 
 
 def test_the_longest_in_letters_are_looked_at_among_many_captions(clip):
-    encoder = dual_encoder(*clip[:2], CPU)
+    encoder = load_pretrained_encoder(*clip[:2], CPU)
     assert encoder.lengths([" ".join(["ball"] * 100)]).tolist() == [32]  # twice what is read whole: no more is needed
     texts = [f"w{n}" for n in range(1500)] + [" ".join(["ball"] * 20)]
     vocabulary = SimpleNamespace(decode=lambda row: texts[row[0]])

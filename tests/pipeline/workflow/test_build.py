@@ -21,15 +21,17 @@ from whole_profiles import profile, profile_text
 from pipeline.composition import reward_files
 from pipeline.composition.joint import Agents, Objective, text_scorer
 from pipeline.composition.pretraining import listener_matching
+from pipeline.composition.pretraining_settings import MatchingSettings, RecoverySettings
 from pipeline.composition.reference_cider import reference_cider
 from pipeline.composition.reward_settings import RetrieverSettings
 from pipeline.config.load import load
-from pipeline.config.schema import ListenerSettings, MatchingSettings, RecoverySettings
+from pipeline.config.schema import ListenerBlock
 from pipeline.data.batches import Batches
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.evaluation.judges import JUDGES, JudgeSources, build_judges
+from pipeline.gradients.trained import trained_world
 from pipeline.methods.guidance import guidance
 from pipeline.methods.luo import luo
 from pipeline.metrics.cider import pack_ngrams
@@ -43,11 +45,12 @@ from pipeline.runtime import matmul_precision
 from pipeline.scores.discriminability import CollapseRecovery, Hinge, InfoNCE, InputDropout
 from pipeline.training.optimisation import Optimisation
 from pipeline.workflow import stage as door
-from pipeline.workflow.build_evaluation import build_evaluation, flat_numbers, load_speaker
-from pipeline.workflow.build_gradients import trained_world
-from pipeline.workflow.build_pretraining import build_adaptation, build_pretraining
+from pipeline.workflow.slices import load_speaker
 from pipeline.workflow.training import build_training
 from stages import prepare
+from stages.adapt import build_adaptation
+from stages.evaluate import build_evaluation, flat_numbers
+from stages.pretrain import build_pretraining
 
 ROOT = Path(__file__).parents[3]
 CPU = torch.device("cpu")
@@ -268,7 +271,7 @@ def pretrained_listener(data, models, captions="one", batch=2, **options):
     given = {"features": "main", "encoder": "gru", "word_dim": 4, "hidden_dim": 6, "warmup_epochs": 0, "seed": 0}
     given |= {"objective": "hinge", "margin": 0.3, "negatives": "hardest", "temperature": 0.2}
     optimisation = Optimisation(1, batch, captions)
-    settings = ListenerSettings(**given | options, optimisation=optimisation)
+    settings = ListenerBlock(**given | options, optimisation=optimisation)
     return build_pretraining(settings, data, FeatureStore(models / "features" / "main"), CPU)[0]
 
 
@@ -359,14 +362,13 @@ def test_small_models_train_on_one_thread_whatever_the_machine_has(agents, model
 
 def test_the_world_of_a_run_has_its_pretrained_agents_and_its_first_images_of_validation(models, data):
     shutil.copytree(data.folder, models / "prepared")
-    (models.parent / "params.yaml").write_text(yaml.safe_dump(profile("scenes")))
-    world, name, margin = trained_world(models)
+    world, name = trained_world(models)
     assert same(world.speaker, models / "pretrained/speaker", "speaker")
     assert same(world.listener, models / "pretrained/listener", "listener")
     assert all(weight.requires_grad for weight in world.speaker.parameters())
     assert not any(weight.requires_grad for weight in world.listener.parameters())
     assert world.batch.images.tolist() == data.rows("val").tolist()
-    assert (name, margin) == ("scenes", 0.2)
+    assert name == "scenes"
 
 
 class Reads(DualEncoder):

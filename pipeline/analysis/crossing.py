@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +12,22 @@ from pipeline.analysis.caption_files import read_texts
 from pipeline.analysis.results import Point, Run
 from pipeline.data.prepared import Prepared
 from pipeline.evaluation.cross_play import cross_play
-from pipeline.evaluation.judges import ADAPTED, OWN, JudgeSources, build_judges, judged_captions, load_judge
-from pipeline.slices.judge_kinds import JUDGES
+from pipeline.evaluation.judges import ADAPTED, OWN, JudgeKind, JudgeSources, build_judges, judged_captions, load_judge
 
 
 def crossing(
     chosen: Mapping[str, Point],
     judges: Mapping[str, str],
+    kinds: Sequence[JudgeKind],
     prepared: Prepared,
     root: Path,
     device: torch.device,
 ) -> dict[str, Any]:
     """Return R@10 of each chosen method's test captions by each method's listener and by the other judges of `judges`.
 
-    `judges` maps names to pretrained listeners. Where `adapted` is among them, the listener adapted to each speaker is
-    evaluated on that speaker's captions only. The matrix has one value per seed that all methods share, or one value
-    for the first run of each method where they share none.
+    `judges` maps names to pretrained listeners, or to other judges of `kinds`. Where `adapted` is among them, the
+    listener adapted to each speaker is evaluated on that speaker's captions only. The matrix has one value per seed
+    that all methods share, or one value for the first run of each method where they share none.
     """
     runs = {method: {run.settings.get("seed"): run for run in point.runs} for method, point in chosen.items()}
     shared = [seed for seed in next(iter(runs.values()), {}) if all(seed in by_seed for by_seed in runs.values())]
@@ -36,7 +36,7 @@ def crossing(
     rows = prepared.rows("test")
     gallery = torch.from_numpy(rows)
     pretrained = {name: which for name, which in judges.items() if which not in (OWN, ADAPTED)}
-    common = build_judges(pretrained, JUDGES, JudgeSources(root, root, prepared, device))
+    common = build_judges(pretrained, kinds, JudgeSources(root, root, prepared, device))
     adapts = [name for name, which in judges.items() if which == ADAPTED]
     readers = [*common, *runs, *adapts]
     matrix: list[list[list[float]]] = [[[] for _ in readers] for _ in runs]

@@ -1,0 +1,65 @@
+"""Pretraining of a speaker or a listener of captions, and adaptation of a listener to a frozen speaker."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from pipeline.composition.method import Method
+from pipeline.composition.pretraining import listener_adaptation, listener_matching, teacher_forcing
+from pipeline.composition.pretraining_settings import ListenerSettings, MatchingSettings, SpeakerPretraining
+from pipeline.data.batches import Captions, showings
+from pipeline.data.feature_store import FeatureStore
+from pipeline.data.prepared import Prepared
+from pipeline.errors import UserError
+from pipeline.models.decoder import Decoder
+from pipeline.models.listener import Listener
+from pipeline.models.speakers import build_speaker
+from pipeline.protocols import Score
+from pipeline.scores.discriminability import CollapseRecovery, Hinge, InfoNCE, InputDropout
+
+
+def pretrain_speaker(settings: SpeakerPretraining, prepared: Prepared, store: FeatureStore) -> Method:
+    """Build a speaker, and the method that pretrains it."""
+    speaker = build_speaker(settings, prepared.vocabulary, prepared.max_words, store.regions_shape[1])
+    return teacher_forcing({"speaker": speaker}, settings.scheduled_sampling, settings.image_dropout)
+
+
+def pretrain_listener(
+    settings: ListenerSettings, batch: int, captions: Captions, prepared: Prepared, store: FeatureStore
+) -> Method:
+    """Build a listener, and the method that pretrains it in batches of `batch` images.
+
+    Raises UserError for dropped words where the vocabulary has no UNK.
+    """
+    words, unk = len(prepared.vocabulary), prepared.vocabulary.unk
+    listener = Listener(
+        words, store.pooled_size, settings.word_dim, settings.hidden_dim, settings.encoder, settings.features
+    )
+    shown = showings(prepared, prepared.rows("train"), captions)
+    score = _recovering_score(settings, listener, max(1, sum(len(rows) // batch for rows in shown)))
+    if settings.vector_dropout or settings.word_dropout:
+        if settings.word_dropout and unk < 0:
+            raise UserError("word_dropout makes words UNK, which this vocabulary does not have: set it to 0")
+        score = InputDropout(score, settings.vector_dropout, settings.word_dropout, unk)
+    return listener_matching(listener, score, settings.reduction)
+
+
+def adapt_listener(settings: MatchingSettings, speaker: nn.Module, listener: nn.Module) -> Method:
+    """Build the method that adapts `listener` to the frozen `speaker`."""
+    assert isinstance(speaker, Decoder)
+    assert isinstance(listener, Listener)
+    return listener_adaptation(speaker, listener, _matching_score(settings, listener), settings.reduction)
+
+
+def _recovering_score(settings: ListenerSettings, listener: Listener, steps_an_epoch: int) -> Score:
+    score = _matching_score(settings, listener)
+    if isinstance(score, InfoNCE) or score.negatives == "all" or settings.collapse_recovery is None:
+        return score
+    recovery = settings.collapse_recovery
+    return CollapseRecovery(score, settings.warmup_epochs * steps_an_epoch, recovery.patience, recovery.steps)
+
+
+def _matching_score(settings: MatchingSettings, listener: Listener) -> InfoNCE | Hinge:
+    if settings.objective == "infonce":
+        return InfoNCE(listener, settings.temperature)
+    return Hinge(listener, settings.margin, settings.negatives)

@@ -1,0 +1,50 @@
+"""Settings of pretraining, and of a listener's adaptation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pipeline.channels.scheduled_sampling import ScheduledSampling
+from pipeline.models.speakers import SpeakerSettings
+from pipeline.ranges import Count, Dropped, Natural, NonNegative, Positive, Size
+from pipeline.section import Given, Name, Section
+
+
+class MatchingSettings(Section):
+    """The objective of a listener that matches captions and images; `reduction` is over the batch."""
+
+    objective: Literal["infonce", "hinge"]
+    margin: NonNegative
+    temperature: Positive
+    negatives: Literal["hardest", "all"]
+    reduction: Literal["mean", "sum"] = "mean"
+
+
+class RecoverySettings(Section):
+    """Recovery of a collapsed listener: steps without progress that count as a collapse, and steps of recovery."""
+
+    patience: Count
+    steps: Count
+
+
+class ListenerSettings(MatchingSettings):
+    """A listener on one set of features, and the objective of its pretraining.
+
+    `vector_dropout` and `word_dropout` are the shares of an image's vector and of the words dropped in training.
+    """
+
+    features: Name
+    encoder: Literal["gru", "bag", "pair"]
+    word_dim: Size
+    hidden_dim: Size
+    warmup_epochs: Natural
+    collapse_recovery: RecoverySettings | None = None
+    vector_dropout: Dropped = 0.0
+    word_dropout: Dropped = 0.0
+
+
+class SpeakerPretraining(SpeakerSettings):
+    """A speaker and the likelihood of its pretraining. With `image_dropout` it learns a null image for guidance."""
+
+    scheduled_sampling: Annotated[ScheduledSampling, Given] | None = None
+    image_dropout: Dropped = 0.0

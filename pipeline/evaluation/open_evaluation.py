@@ -1,0 +1,80 @@
+"""The evaluation protocol from its settings, kinds of judges, baselines and galleries, and trained models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from pipeline.data.feature_store import FeatureStore
+from pipeline.data.prepared import Prepared
+from pipeline.evaluation.baseline_captions import BASELINES, BaselineKind
+from pipeline.evaluation.caption_evaluation import Evaluation
+from pipeline.evaluation.caption_truth import OpenTruthChecker
+from pipeline.evaluation.evaluation_settings import EvaluationSettings, GallerySettings
+from pipeline.evaluation.hard_gallery import HardGallery, galleries_by_vectors
+from pipeline.evaluation.judges import JUDGES, JudgeKind, JudgeSources, build_judges, own_judge, pretrained_judge
+from pipeline.evaluation.multi_sample import MultiSample
+from pipeline.evaluation.rerank import Reranker
+from pipeline.metrics.language import LanguageScorer
+from pipeline.metrics.registry import BY_NAME
+
+FEATURES = "features"  # the similarity of the pooled features, which judges also encode
+
+
+@dataclass(frozen=True)
+class EvaluationParts:
+    """Registered parts of evaluation, of the core and of slices."""
+
+    judges: Sequence[JudgeKind] = JUDGES
+    baselines: Sequence[BaselineKind] = BASELINES
+    galleries: Mapping[str, Callable[[Prepared], HardGallery]] | None = None  # by similarity
+    truth: OpenTruthChecker | None = None
+
+
+@contextmanager
+def open_evaluation(
+    settings: EvaluationSettings,
+    method: str,
+    rerank: int | None,
+    parts: EvaluationParts,
+    sources: JudgeSources,
+    store: FeatureStore,
+) -> Iterator[Evaluation]:
+    """Yield the evaluation protocol of a method; its Java scorers end with the block.
+
+    `rerank`: the number of captions per image that the method's own listener ranks.
+    """
+    prepared, builders = sources.prepared, {kind.name: kind.build for kind in parts.baselines}
+    judges = build_judges(settings.judges, parts.judges, sources)
+    metrics = [score for name in settings.metrics for score in BY_NAME[name].names]
+    gallery, sizes = settings.hard_gallery, settings.multi_sample
+    with LanguageScorer(metrics) as language:
+        yield Evaluation(
+            prepared,
+            store,
+            judges,
+            language,
+            settings.beam,
+            sources.device,
+            None if gallery is None else _hard_gallery(gallery, parts, sources, store),
+            None if sizes is None else MultiSample(sizes.samples, sizes.beams),
+            None if parts.truth is None else parts.truth(prepared),
+            {name: builders[name](prepared, store) for name in settings.baselines.get(method, ())},
+            no_repeat=settings.no_repeat_ngram_size,
+            hard_gallery_name=None if gallery is None else gallery.title,
+            rerank=None if rerank is None else Reranker(rerank, own_judge(sources)),
+        )
+
+
+def _hard_gallery(
+    settings: GallerySettings, parts: EvaluationParts, sources: JudgeSources, store: FeatureStore
+) -> HardGallery:
+    if parts.galleries and settings.similarity in parts.galleries:
+        return parts.galleries[settings.similarity](sources.prepared)
+    assert settings.images is not None
+    if settings.similarity == FEATURES:
+        return galleries_by_vectors(lambda rows: torch.from_numpy(store.pooled(rows.numpy())), settings.images)
+    return galleries_by_vectors(pretrained_judge(settings.similarity, sources).encode_image, settings.images)
