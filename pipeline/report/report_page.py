@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -21,6 +19,7 @@ from pipeline.report.gallery import mark_words, thumbnails
 from pipeline.report.headline import headline_sentence
 from pipeline.report.method_names import published_name
 from pipeline.report.number_files import markdown
+from pipeline.report.page_security import hash_source
 from pipeline.report.report_content import ReportContent
 from pipeline.report.report_parts import ReportParts
 from pipeline.report.report_section import TEMPLATE, ReportSection, SectionContent
@@ -100,7 +99,7 @@ def _page(content: ReportContent, built: Mapping[ReportSection, SectionContent])
         zip=zip,
         style=style,
         script=script,
-        hashes=[_hash(style), _hash(script)],
+        hashes=[hash_source(style), hash_source(script)],
         spoken=mark_words,
         sentence=headline_sentence(
             results, content.choices, content.settings.control, content.comparison.samples, content.references
@@ -134,8 +133,3 @@ def _digests(files: Sequence[Path]) -> Table:
     columns = [TableColumn("File", text=True), TableColumn("SHA-256", text=True)]
     rows = [["/".join(path.parts[-2:]), sha256(path)] for path in files]
     return Table("digests", "SHA-256 of the measurements on this page", columns, rows)
-
-
-def _hash(text: str) -> str:
-    """Return the source expression of an inline script or style for a content security policy."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")

@@ -38,4 +38,8 @@ def run(options: Namespace) -> int:
         write_json(Path(options.json), comparison_record(found))
     if options.csv:
         write_differences(Path(options.csv), found)
+    if options.html:
+        from saywhich.judging.judged_page import write_judged_page
+
+        write_judged_page(Path(options.html), found.judgement, found)
     return 0

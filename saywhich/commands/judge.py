@@ -54,6 +54,7 @@ def add_judging(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--json", metavar="OUT", help="write all numbers there, too")
     parser.add_argument("--csv", metavar="OUT", help="write a table of all numbers there, too")
+    parser.add_argument("--html", metavar="OUT", help="write a page with the photos there, too; it needs no network")
 
 
 def options_of(options: Namespace) -> dict[str, Any]:
@@ -85,6 +86,10 @@ def run(options: Namespace) -> int:
         write_json(Path(options.json), judgement_record(found))
     if options.csv:
         write_csv(Path(options.csv), found)
+    if options.html:
+        from saywhich.judging.judged_page import write_judged_page
+
+        write_judged_page(Path(options.html), found)
     return 0
 
 

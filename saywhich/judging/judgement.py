@@ -254,7 +254,7 @@ def _judge_rows(
         raise UserError(f"--judge {spec}: cannot read {len(files) - len(photos.files)} of the photos")
     images = torch.from_numpy(photos.vectors)
     for row, own, places in zip(rows, scores, ranks, strict=True):
-        texts = [text for each in row.captions for text in each]
+        texts = [text for each in row.captions for text in each] if row.name not in (HUMAN, RULE) else []
         for text in judge.cut(texts):
             notes.add(f"captions of {row.name} that are cut, since {name} reads no more of them", text)
         for text in judge.unknown(texts):

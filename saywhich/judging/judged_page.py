@@ -1,0 +1,265 @@
+"""Page of judged captions: one HTML file with its photos inside, which needs no network, in the report's style."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+import pipeline.report
+from pipeline.errors import one_line
+from pipeline.report.gallery import changed_words, data_uri, open_thumbnail
+from pipeline.report.page_security import hash_source
+from saywhich.judging.caption_comparison import CaptionComparison, PairComparison, ScoreDifference
+from saywhich.judging.caption_scores import HARD, ScoreKey
+from saywhich.judging.comparison_tables import show_difference, show_verdict
+from saywhich.judging.judgement import JudgedRow, Judgement
+from saywhich.judging.retrieval_scores import flatten
+from saywhich.judging.score_tables import MISSING, score_groups, show_interval, show_number
+from saywhich.outputs import open_output
+
+STYLE = Path(pipeline.report.__file__).parent / "template" / "page.css"
+EXAMPLES = 6  # images of each kind
+LARGE, SMALL, QUALITY = 320, 96, 80  # pixels of a photo's longer side, and JPEG's quality
+UNIT = 3  # units of a chart per percent
+
+
+@dataclass(frozen=True)
+class RecallBar:
+    """A bar of a chart: a row of captions and its recall with interval, in %."""
+
+    label: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class ShownPhoto:
+    """A small photo of a gallery, and whether it is the right one."""
+
+    source: str
+    name: str
+    right: bool = False
+
+
+@dataclass(frozen=True)
+class SaidCaption:
+    """A caption on the page: who wrote it, its words with whether they are new, and its ranks in one line."""
+
+    who: str
+    words: Sequence[tuple[str, bool]]
+    ranks: str = ""
+
+
+@dataclass(frozen=True)
+class CaptionExample:
+    """A photo with its captions, people's, and the photos that it was ranked among."""
+
+    source: str
+    name: str
+    said: Sequence[SaidCaption]
+    people: Sequence[str]
+    gallery: Sequence[ShownPhoto] = ()
+    found: Sequence[ShownPhoto] = ()
+
+
+def write_judged_page(path: Path, found: Judgement, comparison: CaptionComparison | None = None) -> None:
+    """Write the page of a judgement, or of a comparison, to `path`."""
+    style = Markup(STYLE.read_text("utf-8"))
+    own = Markup(_pages().loader.get_source(_pages(), "judged.css")[0])  # type: ignore[union-attr]
+    score = _main_score(found)
+    with open_output(path) as page:
+        page.write(
+            _pages()
+            .get_template("judged.html")
+            .render(
+                found=found,
+                names=[one_line(row.name) for row in found.rows],
+                headline=[*_headlines(found, comparison, score)],
+                style=style,
+                own=own,
+                hashes=[hash_source(style), hash_source(own)],
+                charts=[(judge, _bars(found, ScoreKey(judge, score))) for judge in found.judges],
+                score=score,
+                unit=UNIT,
+                groups=[*_score_rows(found)],
+                rows=[one_line(row.name) for row in (*found.rows, *found.beside)],
+                pairs=[(pair, [*_difference_rows(found, pair)]) for pair in (comparison.pairs if comparison else ())],
+                examples=_example_sections(found, comparison),
+                verdict=show_verdict,
+                difference=show_difference,
+                number=show_number,
+                within=show_interval,
+            )
+        )
+
+
+@cache
+def _pages() -> Environment:
+    return Environment(
+        loader=PackageLoader("saywhich", "pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _main_score(found: Judgement) -> str:
+    """Return the recall that the headline and the charts show."""
+    return HARD if any(key.name == HARD for key in found.keys) else "R@1"
+
+
+def _headlines(found: Judgement, comparison: CaptionComparison | None, score: str) -> Iterator[str]:
+    """Yield a sentence with the main number and its interval, by the first judge."""
+    judge = found.judges[0]
+    among = "among look-alikes" if score == HARD else f"among {len(found.files):,}"
+    for pair in comparison.pairs if comparison else ():
+        each = pair.difference(judge, score)
+        yield one_line(
+            f"{pair.second.name} against {pair.first.name}: {show_difference(each)} points of {score} "
+            f"{show_interval(each.interval, score, signed=True)} by {judge}, {show_verdict(each)}."
+        )
+    if comparison is None:
+        (row,) = found.rows
+        key = ScoreKey(judge, score)
+        beside = "; ".join(
+            f"{one_line(other.name)} {show_number(other.scores[key].value, score)} %" for other in found.beside
+        )
+        yield one_line(
+            f"By the captions of {row.name}, {judge} finds {show_number(row.scores[key].value, score)} % "
+            f"{show_interval(row.interval(key), score)} of the images {among} ({beside})."
+        )
+
+
+def _bars(found: Judgement, key: ScoreKey) -> list[RecallBar]:
+    bars = []
+    for row in (*found.rows, *found.beside):
+        if (interval := row.interval(key)) is not None:
+            bars.append(RecallBar(one_line(row.name), row.scores[key].value, *interval))
+    return bars
+
+
+def _score_rows(found: Judgement) -> Iterator[tuple[str, list[tuple[str, list[tuple[str, str]]]]]]:
+    """Yield groups of scores: a title, and each score's name with value and interval of every row of captions."""
+    for title, keys in score_groups(found):
+        lines = []
+        for key in keys:
+            cells = []
+            for row in (*found.rows, *found.beside):
+                known = key in row.scores
+                number = show_number(row.scores[key].value, key.name) if known else MISSING
+                cells.append((number, show_interval(row.interval(key), key.name) if known else ""))
+            lines.append((key.name, cells))
+        yield title, lines
+
+
+def _difference_rows(found: Judgement, pair: PairComparison) -> Iterator[tuple[str, list[ScoreDifference]]]:
+    for title, keys in score_groups(found):
+        yield title, [each for each in pair.differences if each.key in keys]
+
+
+def _example_sections(
+    found: Judgement, comparison: CaptionComparison | None
+) -> list[tuple[str, str, list[CaptionExample]]]:
+    """Return sections of examples, each with a title and a sentence."""
+    judge, sections = found.judges[0], []
+    for pair in comparison.pairs if comparison else ():
+        change = np.log(_best_ranks(pair.second, judge, found)) - np.log(_best_ranks(pair.first, judge, found))
+        gained = [row for row in np.argsort(change, kind="stable")[:EXAMPLES] if change[row] < 0]
+        lost = [row for row in np.argsort(-change, kind="stable")[:EXAMPLES] if change[row] > 0]
+        names = f"{one_line(pair.second.name)} against {one_line(pair.first.name)}"
+        for title, rows in ((f"Gained most: {names}", gained), (f"Lost most: {names}", lost)):
+            words = f"By {judge}'s ranks among all; marked words are not in the other caption."
+            sections.append((title, words, [_side_by_side(found, pair, row) for row in rows]))
+    if comparison is None:
+        (said,) = found.rows
+        ranks = _best_ranks(said, judge, found)
+        sizes = 1 + (found.galleries >= 0).sum(1).numpy()
+        hard = _best_hard(said, judge, found) / sizes
+        order = np.lexsort((ranks, -hard))
+        hardest = [row for row in order[:EXAMPLES] if sizes[row] > 1]
+        worst, best = np.argsort(-ranks, kind="stable")[:EXAMPLES], np.lexsort((hard, ranks))[:EXAMPLES]
+        for title, words, rows in (
+            ("Hardest galleries", "Images that rank last in their hard galleries.", hardest),
+            ("Worst captions", "Images that rank last among all by their captions.", worst),
+            ("Best captions", "Images that rank best among all by their captions.", best),
+        ):
+            sections.append(
+                (title, f"{words} Ranks by {judge}; 1 is best.", [_example(found, said, row) for row in rows])
+            )
+    return [section for section in sections if section[2]]
+
+
+def _example(found: Judgement, said: JudgedRow, row: int) -> CaptionExample:
+    judge = found.judges[0]
+    captions = [
+        SaidCaption("", [(word, False) for word in text.split()], _ranks(said, place))
+        for place, text in _captions_of(said, row)
+    ]
+    others = [other for other in found.galleries[row].tolist() if other >= 0]
+    place = next(place for place, _ in _captions_of(said, row))
+    retrieved = said.ranks[judge].retrieved[place].tolist()
+    return CaptionExample(
+        _photo(found.files[row], LARGE),
+        one_line(found.files[row].name),
+        captions,
+        list(said.references[row]),
+        [_shown(found, other, row) for other in sorted([row, *others])],
+        [_shown(found, other, row) for other in retrieved],
+    )
+
+
+def _side_by_side(found: Judgement, pair: PairComparison, row: int) -> CaptionExample:
+    said = []
+    texts = [_captions_of(each, row) for each in (pair.first, pair.second)]
+    for each, own, other in zip((pair.first, pair.second), texts, reversed(texts), strict=True):
+        for place, text in own:
+            said.append(SaidCaption(one_line(each.name), changed_words(text, other[0][1]), _ranks(each, place)))
+    path = found.files[row]
+    return CaptionExample(_photo(path, LARGE), one_line(path.name), said, list(pair.first.references[row]))
+
+
+def _captions_of(said: JudgedRow, row: int) -> list[tuple[int, str]]:
+    """Return the captions of an image, each with its place among all captions of the row."""
+    first = sum(map(len, said.captions[:row]))
+    return list(enumerate(said.captions[row], first))
+
+
+def _ranks(said: JudgedRow, place: int) -> str:
+    parts = []
+    for judge, ranks in said.ranks.items():
+        hard = int(ranks.among_hard[place])
+        parts.append(f"{judge}: rank {int(ranks.among_all[place]):,}" + (f", {hard} among look-alikes" if hard else ""))
+    return one_line("; ".join(parts))
+
+
+def _best_ranks(said: JudgedRow, judge: str, found: Judgement) -> np.ndarray:
+    """Return the best rank of each image by its captions, (M,)."""
+    return _best(said, said.ranks[judge].among_all, len(found.files))
+
+
+def _best_hard(said: JudgedRow, judge: str, found: Judgement) -> np.ndarray:
+    return _best(said, said.ranks[judge].among_hard, len(found.files))
+
+
+def _best(said: JudgedRow, ranks: np.ndarray, images: int) -> np.ndarray:
+    best = np.full(images, np.iinfo(np.int64).max)
+    np.minimum.at(best, flatten(said.captions)[1], ranks)
+    return best.astype(np.float64)
+
+
+def _shown(found: Judgement, row: int, right: int) -> ShownPhoto:
+    path = found.files[row]
+    return ShownPhoto(_photo(path, SMALL), one_line(path.name), row == right)
+
+
+@lru_cache(1024)
+def _photo(path: Path, longest: int) -> str:
+    return data_uri(open_thumbnail(path, longest), QUALITY)

@@ -1,0 +1,116 @@
+"""The page of a judgement and of a comparison, in Chromium as a reader opens it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from colour_judge import ColourJudge
+from PIL import Image
+
+import saywhich
+from saywhich.judging import judge_sources
+from saywhich.judging.judge_sources import JudgeSource
+from saywhich.judging.judged_page import write_judged_page
+
+COLOURS = {"red": (200, 30, 30), "green": (30, 160, 40), "blue": (40, 50, 190), "red and green": (180, 170, 30)}
+WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory) -> dict[str, Path]:
+    """A page of one caption file, and one of two, of sixteen photos in shades of four colours."""
+    folder = tmp_path_factory.mktemp("pages")
+    (folder / "photos").mkdir()
+    said, other, people = {}, {}, {}
+    for number in range(16):
+        name, colour = list(COLOURS.items())[number % 4]
+        shade = tuple(min(255, part + 12 * (number // 4)) for part in colour)
+        Image.new("RGB", (60, 40 + number), shade).save(folder / f"photos/{number}.png")
+        said[f"{number}.png"] = f"a {name} wall <b>" if number % 5 else "a wall in"
+        other[f"{number}.png"] = f"a {name} house" if number % 3 else "blue"
+        people[f"{number}.png"] = [f"the {name} wall", "a wall"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        source = JudgeSource(lambda name: name.startswith("colours"), ColourJudge)
+        patch.setattr(judge_sources, "JUDGES", (source, *judge_sources.JUDGES))
+        options = {"references": people, "judges": ["colours", "colours2"], "hard": 4, "metrics": ["BLEU"]}
+        write_judged_page(folder / "judged.html", saywhich.judge(said, folder / "photos", **options))
+        found = saywhich.compare([said, other], folder / "photos", **options)
+        write_judged_page(folder / "compared.html", found.judgement, found)
+    return {name: folder / f"{name}.html" for name in ("judged", "compared")}
+
+
+@pytest.fixture
+def open_page(browser, pages):
+    """Opens a page; in the end fails for anything on the console and for any request beside the file."""
+    contexts, wrong = [], []
+
+    def opened(name, **options):
+        context = browser.new_context(**{"viewport": WIDE, **options})
+        contexts.append(context)
+        page, url = context.new_page(), pages[name].as_uri()
+        page.on("console", lambda message: wrong.append(message.text))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("request", lambda request: request.url.startswith(("data:", url)) or wrong.append(request.url))
+        page.goto(url)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def test_the_headline_has_the_number_with_its_interval(open_page):
+    page = open_page("judged")
+    line = page.locator(".finding").inner_text()
+    assert line.startswith("By the captions of captions, colours finds ")
+    assert "% [" in line
+    assert line.endswith(" %).")
+    assert page.locator(".charts figure").count() == 2  # one per judge
+    assert page.locator(".charts figure").first.locator("dt").all_inner_texts() == [
+        "captions", "human", "a photo of a NOUN",
+    ]  # fmt: skip
+
+
+def test_examples_frame_the_right_photo_and_escape_captions(open_page):
+    page = open_page("judged")
+    assert page.locator("h2").all_inner_texts()[2:] == ["Hardest galleries", "Worst captions", "Best captions"]
+    first = page.locator("article").first
+    assert first.locator(".strip .right img").first.get_attribute("alt").startswith("the right image: ")
+    assert page.locator(".examples .text b").count() == 0  # “<b>” in a caption is text
+    assert "<b>" in page.locator("#examples3 .text").first.inner_text()
+
+
+def test_a_comparison_shows_captions_side_by_side_with_new_words_marked(open_page):
+    page = open_page("compared")
+    assert page.locator(".finding").inner_text().startswith("captions 2 against captions 1: ")
+    assert page.locator("#pair1 tbody tr").count() > 20
+    article = page.locator("article").first
+    assert article.locator(".text b").all_inner_texts() == ["captions 1", "captions 2"]
+    assert article.locator("mark").count() > 0
+
+
+def test_the_page_is_read_by_keyboard(open_page):
+    page = open_page("compared")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("Enter")
+    reached = []
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        place = page.locator(":focus")
+        reached.append(place.get_attribute("aria-label") or place.evaluate("place => place.tagName"))
+    assert {"A", "Table of differences 1", "Table of all scores", "SUMMARY"} <= set(reached)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("screen", [WIDE, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize("name", ["judged", "compared"])
+def test_axe_finds_nothing_wrong_and_nothing_is_wider_than_the_screen(open_page, name, screen, scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    page = open_page(name, viewport=screen, color_scheme=scheme)
+    page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+    assert page.evaluate("document.documentElement.scrollWidth") <= screen["width"]
+    assert [found["id"] for found in axe.Axe().run(page).response["violations"]] == []
