@@ -50,11 +50,12 @@ def run(stage: Stage) -> None:
     assert stage.instance is not None
     p = stage.settings.evaluate
     settings = method_settings(stage.settings, stage.instance)
+    params = {"method": stage.instance, **settings.shown, **stage.params.plain()}
     prepared, store = load_data(stage.root)
     speaker = load_speaker(stage.model)
     matmul_precision.choose_precision([speaker], stage.device)
     with (
-        recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record,
+        recorder.record_run(stage.title, params, inputs=stage.digests(inputs(stage))) as record,
         build_evaluation(p, stage, speaker, prepared, store, settings.rerank) as evaluation,
     ):
         record.tags({"products": matmul_precision.current_precision()})
@@ -76,7 +77,7 @@ def run(stage: Stage) -> None:
         write_atomically(stage.out / "metrics.json", checksummed_json(metrics))
         shown = summary_metrics(results[p.splits[-1]])
         write_atomically(stage.out / "summary.json", json.dumps(shown, indent=2) + "\n")
-        record.metrics(flat_numbers(results), 0)
+        record.metrics(shown | flat_numbers(results), 0)
         record.table({k: v[:100] for k, v in columns.items()}, "captions.json")
         record.outputs([stage.out / name for name in OUTPUTS])
 

@@ -48,7 +48,8 @@ def run(stage: Stage) -> None:
     method, cider = build_method(settings, stage.root, prepared, stage.device)
     training = build_training(method, cider, settings.optimisation, prepared, store, stage.seed, stage.device)
     checkpoints = stage.root / "checkpoints" / stage.key(inputs(stage))
-    with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record:
+    params = {"method": stage.instance, **settings.shown, **stage.params.plain()}
+    with recorder.record_run(stage.title, params, inputs=stage.digests(inputs(stage))) as record:
         run_training(training, stage.out, checkpoints, record, stage.checkpoint_seconds, data=data_digests(stage.root))
 
 

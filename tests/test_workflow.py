@@ -221,6 +221,16 @@ def test_mlflow_has_a_run_for_every_stage_and_cell(world):
     assert len(children) == 6, "two cells, each a training, a listener that gets used to it, and an evaluation"
     train = runs["train@psst_multinomial"]
     assert train.data.params["methods.psst_multinomial.rho"] == "0.25"
+    evaluated = runs["evaluate@psst_multinomial"]
+    for run in (train, evaluated):
+        assert {name: run.data.params[name] for name in ("method", "rho")} == {
+            "method": "psst_multinomial",
+            "rho": "0.25",
+        }
+        assert "lambda" in run.data.params
+    front = {name for name in evaluated.data.metrics if "/" not in name}
+    assert {"CIDEr", "R_at_1 hard own", "R_at_1 hard judge"} <= front
+    assert len(front) <= 12
     assert [m.step for m in client.get_metric_history(train.info.run_id, "discriminability/loss")] == [2]
     assert len(train.data.tags["mlflow.source.git.commit"]) == 40
     assert any(name.startswith("input.") for name in train.data.tags)

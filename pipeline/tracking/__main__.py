@@ -1,4 +1,7 @@
-"""Commands: `sync` sends the spool, `costs` prints the stages' costs, `send` is the sender that a run starts."""
+"""Commands: `sync` sends the spool, `costs` prints the stages' costs, `view` prints the address of the runs' view.
+
+`send` is the sender that a run starts.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from pipeline.errors import UserError
 from pipeline.runtime.command import run_command
 from pipeline.tracking import sender
 from pipeline.tracking.costs import page
+from pipeline.tracking.runs_view import save_view
 from pipeline.tracking.spool import SYNC, root, without_secrets
 
 
@@ -41,7 +45,10 @@ def main(arguments: Sequence[str]) -> int:
         if list(arguments) == ["costs"]:
             print(page())
             return 0
-        raise UserError(f"usage: {SYNC} | costs")
+        if list(arguments) == ["view"]:
+            print(save_view(sender.connect()))
+            return 0
+        raise UserError(f"usage: {SYNC} | costs | view")
 
     with redirect_stdout(SecretFilter(sys.stdout)), redirect_stderr(SecretFilter(sys.stderr)):
         if list(arguments) == ["send"]:

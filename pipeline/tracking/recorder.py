@@ -58,12 +58,12 @@ class RunRecord:
     def metrics(self, values: Mapping[str, float], step: int) -> None:
         """Record numbers of one step. MLflow allows no `@` and no brackets: `R@1 (hard)` becomes `R_at_1 hard`."""
         if self._file:
-            numbers = {_name(name): float(value) for name, value in values.items()}
+            numbers = {record_name(name): float(value) for name, value in values.items()}
             self._record({"metrics": numbers, "step": step, "time": now()})
 
     def tags(self, values: Mapping[str, str]) -> None:
         """Record texts about the run, cut to 8,000 characters each."""
-        self._record({"tags": {_name(name): str(value)[:8000] for name, value in values.items()}})
+        self._record({"tags": {record_name(name): str(value)[:8000] for name, value in values.items()}})
 
     def text(self, content: str, artifact: str) -> None:
         """Write a text file at the path `artifact` within the run."""
@@ -176,7 +176,7 @@ def _start(name: str, params: Mapping[str, Any], tags: Mapping[str, str], inputs
         _warn(f"nothing is recorded of this run: {error}")
         return RunRecord(None)
     started._record({"name": name, "key": key, "parent": os.environ.get(PARENT), "sender": address(), "time": now()})
-    started._record({"params": {_name(option): value for option, value in _flat(params)}})
+    started._record({"params": {record_name(option): value for option, value in _flat(params)}})
     started._record({"datasets": {str(path): content for path, content in inputs.items()}})
     source = {"mlflow.source.name": " ".join(sys.argv), "mlflow.source.type": "LOCAL"} | _git()
     if "DVC_EXP_NAME" in os.environ:
@@ -256,7 +256,8 @@ def _flat(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
             yield prefix + str(name), (value if isinstance(value, str) else json.dumps(value, default=str))[:6000]
 
 
-def _name(name: str) -> str:
+def record_name(name: str) -> str:
+    """Return a name of a metric, parameter or tag in the characters that MLflow allows."""
     return re.sub(r"[^\w\-. :/]", "_", re.sub(r"[()]", "", name.replace("@", "_at_")))[:250]
 
 
