@@ -146,7 +146,7 @@ STRICT = [
     ),
     ("features.main.mean=[a]", "features.main.mean", '"a"', "a number"),
     ("features.main.mean=0.5", "features.main.mean", "0.5", "a list, each a number"),
-    ("features.main.boxes={fixed: 36}", "features.main", "object_detector", "boxes: null"),
+    ("features.main.boxes={fixed: 36}", "features.main", "object_detector", "set boxes to null"),
     ("features.main.boxes={fixed: 0}", "features.main.boxes.fixed", "0", "at least 1"),
     (
         "features.main.boxes={min_boxes: 5}",

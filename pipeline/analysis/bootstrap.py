@@ -51,8 +51,8 @@ class Resamples:
             if keys[0] == "judges"
             else keys
         )
-        found, measured = self.numbers.get(run.place, {}).get(wanted), run.value("test", *keys)
-        return None if found is None or measured is None else found[0] + (measured - found[1])
+        drawn, measured = self.numbers.get(run.place, {}).get(wanted), run.value("test", *keys)
+        return None if drawn is None or measured is None else drawn[0] + (measured - drawn[1])
 
     def mean(self, points: Sequence[Point], *keys: str) -> np.ndarray | None:
         """Return the points' seed-averaged metrics in every resample (count, points); None if a run lacks them."""
@@ -96,10 +96,10 @@ def bleu_from_counts(counts: np.ndarray) -> np.ndarray:
     The counts are: tokens of the captions, tokens of the closest references, n-grams for n = 1 … 4, matched n-grams for
     n = 1 … 4. Source: Papineni et al. 2002.
     """
-    said, reference = counts[..., :1], counts[..., 1:2]
+    length, reference = counts[..., :1], counts[..., 1:2]
     precisions = (counts[..., 6:] + 1e-15) / (counts[..., 2:6] + 1e-9)
     scores = np.cumprod(precisions, -1) ** (1.0 / np.arange(1, 5))
-    ratio = (said + 1e-15) / (reference + 1e-9)
+    ratio = (length + 1e-15) / (reference + 1e-9)
     return scores * np.exp(1 - 1 / np.minimum(ratio, 1.0))
 
 

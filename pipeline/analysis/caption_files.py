@@ -25,10 +25,10 @@ def with_control_overlap(results: Results, control: str) -> Results:
     points = results.of(control)
     of_seed = {run.settings.get("seed"): run for run in points[0].runs} if len(points) == 1 else {}
     compared = [run for run in results.runs if run.method != control and run.settings.get("seed") in of_seed]
-    said = read_captions([*of_seed.values(), *compared], None, ["caption"])
-    by_control = dict(zip(of_seed, said, strict=False))
+    captions = read_captions([*of_seed.values(), *compared], None, ["caption"])
+    by_control = dict(zip(of_seed, captions, strict=False))
     shares: dict[tuple[Any, ...], float] = {}
-    for run, mine in zip(compared, said[len(of_seed) :], strict=True):
+    for run, mine in zip(compared, captions[len(of_seed) :], strict=True):
         theirs = by_control[run.settings.get("seed")]
         if mine and mine.keys() == theirs.keys():
             equal = sum(row["caption"] == theirs[image]["caption"] for image, row in mine.items())
@@ -43,27 +43,28 @@ def with_control_overlap(results: Results, control: str) -> Results:
 
 def read_texts(run: Run, images: Sequence[int]) -> list[str]:
     """Return the captions of `run` for these test images, in their order. Raises UserError if one is missing."""
-    (said,) = read_captions([run], images, ["caption"])
-    missing = next((image for image in images if image not in said), None)
+    (captions,) = read_captions([run], images, ["caption"])
+    missing = next((image for image in images if image not in captions), None)
     if missing is not None:
         raise UserError(f"{run.captions}: no caption of image {missing} by {run.method}; run its evaluation again.")
-    return [said[image]["caption"] for image in images]
+    return [captions[image]["caption"] for image in images]
 
 
 def read_captions(
     runs: Sequence[Run], images: Sequence[int] | None, columns: Sequence[str]
 ) -> list[dict[int, dict[str, Any]]]:
     """Return each run's captions rows of these test images (None: all), by image; each file is read once."""
-    found: dict[tuple[Any, ...], dict[int, dict[str, Any]]] = {}
+    rows_of: dict[tuple[Any, ...], dict[int, dict[str, Any]]] = {}
     for path in dict.fromkeys(run.captions for run in runs):
         filters: list[Any] = [("split", "==", "test")]
         filters += [] if images is None else [("image", "in", list(images))]
-        here = [run for run in runs if run.captions == path]
-        if here[0].cell is not None:
-            filters += [("method", "in", [run.speaker for run in here]), ("cell", "in", [run.cell for run in here])]
+        in_file = [run for run in runs if run.captions == path]
+        if in_file[0].cell is not None:
+            filters.append(("method", "in", [run.speaker for run in in_file]))
+            filters.append(("cell", "in", [run.cell for run in in_file]))
         for row in read_rows(path, ["method", "cell", "image", *columns], filters).to_pylist():
-            found.setdefault((path, row.get("method"), row.get("cell")), {})[row["image"]] = row
-    return [found.get(run.place, {}) for run in runs]
+            rows_of.setdefault((path, row.get("method"), row.get("cell")), {})[row["image"]] = row
+    return [rows_of.get(run.place, {}) for run in runs]
 
 
 def read_rows(path: Path, columns: Sequence[str], filters: list[Any]) -> pa.Table:

@@ -188,7 +188,7 @@ def _differences(
 ) -> dict[str, dict[str, CurveDifference]]:
     """Return each reading's score minus the reference's, by curve label and judge; inconclusive ones are left out."""
     base = next((reading for reading in readings if reading.curve is reference), None)
-    found: list[tuple[str, str, float, np.ndarray, str]] = []
+    measured: list[tuple[str, str, float, np.ndarray, str]] = []
     for reading in readings:
         for judge in results.judges:
             keys = results.by(judge)
@@ -196,10 +196,10 @@ def _differences(
                 value = reading.estimates[keys].value - base.estimates[keys].value
                 if (bound := bound_of(value, reading.above, base.above)) is not None:
                     drawn = reading.resampled[keys] - base.resampled[keys]
-                    found.append((reading.curve.label, judge, value, drawn, bound))
-    adjusted = holm_adjust([two_sided(value, drawn) for _, _, value, drawn, _ in found])
+                    measured.append((reading.curve.label, judge, value, drawn, bound))
+    adjusted = holm_adjust([two_sided(value, drawn) for _, _, value, drawn, _ in measured])
     differences: dict[str, dict[str, CurveDifference]] = {}
-    for (label, judge, value, drawn, bound), p in zip(found, adjusted, strict=True):
+    for (label, judge, value, drawn, bound), p in zip(measured, adjusted, strict=True):
         differences.setdefault(label, {})[judge] = CurveDifference(value, interval(drawn), p, bound)
     return differences
 
@@ -245,7 +245,7 @@ def _along_rho(method: str, lines: Sequence[Curve]) -> Iterator[tuple[list[Curve
     """
     along = [line for line in lines if line.method == method and isinstance(line.settings.get("rho"), int | float)]
     rest = {tuple(sorted((k, str(v)) for k, v in line.settings.items() if k != "rho")) for line in along}
-    spans = [found for line in along if (found := span(line, CIDER)) is not None]
+    spans = [ends for line in along if (ends := span(line, CIDER)) is not None]
     if len(along) > 1 and len(rest) == 1 and len(spans) == len(along) and (cider := highest_shared(spans)) is not None:
         yield sorted(along, key=lambda line: line.settings["rho"]), cider
 
@@ -259,7 +259,7 @@ def _moving(cider: float, control: Sequence[Point], samples: Resamples) -> np.nd
     measured = [(value, point) for point in control if (value := point.mean("test", *CIDER)) is not None]
     if not measured:
         return None
-    value, best = max(measured, key=lambda found: found[0])
+    value, best = max(measured, key=lambda pair: pair[0])
     drawn = samples.mean([best], *CIDER)
     return None if drawn is None or value <= 0 else cider / value * drawn[:, 0]
 

@@ -118,7 +118,7 @@ def _most(spans: Sequence[tuple[float, float]]) -> tuple[int, str]:
 
 def _spans(curves: Sequence[Curve], keys: Keys) -> list[tuple[float, float]]:
     """Return the spans of the curves that have several settings."""
-    spans = [found for curve in curves if len(curve.points) > 1 and (found := _steady(curve, keys)) is not None]
+    spans = [ends for curve in curves if len(curve.points) > 1 and (ends := _steady(curve, keys)) is not None]
     return [(low, high) for low, high in spans if high > low]
 
 

@@ -37,17 +37,17 @@ def measured_baselines(results: Results) -> list[MeasuredBaseline]:
     beside = [(point, names) for point in results.points if (names := _names(point))]
     if not beside:
         beside = [(point, set()) for point in results.points[:1] if any(_numbers(point.runs[0], PEOPLE))]
-    found = [
+    baselines = [
         MeasuredBaseline(name, point, Point(tuple(_run(run, name) for run in point.runs)))
         for point, names in beside
         for name in (PEOPLE, *names)
     ]
-    return sorted(found, key=lambda baseline: list(EXPLAINED).index(baseline.name))
+    return sorted(baselines, key=lambda baseline: list(EXPLAINED).index(baseline.name))
 
 
 def with_baseline_curves(comparison: Comparison) -> list[CurveReading]:
     """Return every baseline as a curve reading at its own CIDEr, with its recalls by every judge."""
-    found, results = [], comparison.results
+    readings, results = [], comparison.results
     wanted = [recall_keys(j, score) for j in results.judges for score in dict.fromkeys((results.score, *RECALLS))]
     for each in measured_baselines(results):
         estimates = {}
@@ -58,8 +58,8 @@ def with_baseline_curves(comparison: Comparison) -> list[CurveReading]:
                 estimates[keys] = Estimate(value, None if drawn is None else interval(drawn[:, 0]), seeds)
         cider = each.point.mean("test", *CIDER)
         label = each.name if cider is None else f"{each.name} ({cider:.3f})"
-        found.append(CurveReading(Curve(label, each.name, {}, (each.point,)), None, each.point, estimates))
-    return found
+        readings.append(CurveReading(Curve(label, each.name, {}, (each.point,)), None, each.point, estimates))
+    return readings
 
 
 def not_above_template(
@@ -70,13 +70,13 @@ def not_above_template(
     Clearly above: the 95 % interval of the paired difference, over resamples of the test images, is above 0. Seeds are
     averaged. A method without ranks is left out.
     """
-    found: dict[str, list[str]] = {}
+    methods_of: dict[str, list[str]] = {}
     for judge in results.judges:
         for point in points:
             both = samples.mean((point, template.point), *recall_keys(judge, HARD_RECALL))
             if both is not None and interval(both[:, 0] - both[:, 1])[0] <= 0:
-                found.setdefault(judge, []).append(point.method)
-    return found
+                methods_of.setdefault(judge, []).append(point.method)
+    return methods_of
 
 
 def _names(point: Point) -> set[str]:

@@ -94,9 +94,9 @@ def at_grid_end(results: Results, choice: Choice) -> str:
 
 def _choose(method: str, points: Sequence[Point], floor: float | None, score: Keys) -> Choice:
     measured = [
-        (found, cider, point)
+        (value, cider, point)
         for point in points
-        if (found := point.mean("val", *score)) is not None and (cider := point.mean("val", *CIDER)) is not None
+        if (value := point.mean("val", *score)) is not None and (cider := point.mean("val", *CIDER)) is not None
     ]
     if not measured:
         return Choice(method, points[0] if len(points) == 1 else None, SelectionBasis.UNMEASURED, len(points))
@@ -108,7 +108,7 @@ def _choose(method: str, points: Sequence[Point], floor: float | None, score: Ke
 
 
 def _best(method: str, points: Sequence[Point], metric: Keys) -> Choice:
-    measured = [(found, point) for point in points if (found := point.mean("val", *metric)) is not None]
+    measured = [(value, point) for point in points if (value := point.mean("val", *metric)) is not None]
     if not measured:
         return Choice(method, points[0] if len(points) == 1 else None, SelectionBasis.UNMEASURED, len(points))
     return Choice(method, max(measured, key=lambda row: row[0])[1], SelectionBasis.MET, len(points))

@@ -40,7 +40,7 @@ class Curve:
 
 def curves(results: Results) -> list[Curve]:
     """Return the curves of all methods; settings that differ beyond the dial and the seed form separate curves."""
-    found: list[Curve] = []
+    all_curves: list[Curve] = []
     for method in results.methods:
         lines: dict[tuple[str, ...], list[Point]] = {}
         dial = results.dial(method)
@@ -51,8 +51,8 @@ def curves(results: Results) -> list[Curve]:
         for points in lines.values():
             fixed = {name: value for name, value in points[0].settings.items() if name != dial}
             names = [method, *(named_setting(points[0], name) for name in varying)]
-            found.append(Curve(" ".join(names), method, fixed, tuple(points)))
-    return found
+            all_curves.append(Curve(" ".join(names), method, fixed, tuple(points)))
+    return all_curves
 
 
 def mixture(x: np.ndarray, y: np.ndarray, at: np.ndarray | float) -> tuple[np.ndarray, np.ndarray]:
@@ -94,6 +94,6 @@ def _pooled(y: np.ndarray) -> np.ndarray:
     means = (sums[..., None, 1:] - sums[..., :-1, None]) / np.maximum(last - first + 1, 1)
     greatest = np.maximum.accumulate(np.where(first <= last, means, -np.inf)[..., ::-1], axis=-1)[..., ::-1]
     fitted = np.where(first <= last, greatest, np.inf).min(axis=-2)
-    near = SAME * np.maximum(np.abs(y).max(-1), 1.0)[..., None, None]
-    together = np.abs(fitted[..., :, None] - fitted[..., None, :]) <= near
-    return together / together.sum(-1, keepdims=True)
+    tolerance = SAME * np.maximum(np.abs(y).max(-1), 1.0)[..., None, None]
+    pooled = np.abs(fitted[..., :, None] - fitted[..., None, :]) <= tolerance
+    return pooled / pooled.sum(-1, keepdims=True)

@@ -35,7 +35,7 @@ class BaselineKind:
 def random_captions(prepared: Prepared, store: FeatureStore | None = None) -> BaselineCaptioner:
     """Return a captioner that gives each image the first human caption of another, randomly drawn image."""
 
-    def captions(rows: np.ndarray, said: Sequence[str]) -> list[str]:
+    def captions(rows: np.ndarray, speaker_captions: Sequence[str]) -> list[str]:
         others = random_distractors(len(rows), 1, OTHERS)[:, 0].numpy()
         return [" ".join(prepared.words(row)[0]) for row in rows[others]]
 

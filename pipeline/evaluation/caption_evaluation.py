@@ -86,15 +86,15 @@ class Evaluation:
 
         vocabulary, beam = self.prepared.vocabulary, without_repeated_ngrams(Beam(self.beam), self.no_repeat)
         if self.rerank is None:
-            said = generate_captions(speaker, batches(), beam, self.device, vocabulary.unk)
+            generated = generate_captions(speaker, batches(), beam, self.device, vocabulary.unk)
         else:
-            said = self.rerank.captions(speaker, batches(), vocabulary, self.device, self.no_repeat)
-        tokens = said.tokens[:, 0]
+            generated = self.rerank.captions(speaker, batches(), vocabulary, self.device, self.no_repeat)
+        tokens = generated.tokens[:, 0]
         texts = [vocabulary.decode(row) for row in tokens.tolist()]
-        about = self._about(rows, said.pooled)
-        results, columns = self._worth(JudgedCaptions(tokens, texts), about)
-        for name, found in self._human(about).items():
-            results["judges"][name]["human"] = found
+        about = self._about(rows, generated.pooled)
+        results, columns = self._evaluate(JudgedCaptions(tokens, texts), about)
+        for name, human_recalls in self._human(about).items():
+            results["judges"][name]["human"] = human_recalls
         results["diversity"]["human_log_likelihood"] = human_log_likelihood(
             speaker, batches(), self.prepared, self.device
         )
@@ -117,8 +117,8 @@ class Evaluation:
             results["human_faithfulness"] = self.truth(people, repeated).summary()
         for name, baseline in self.baselines.items():
             other = judged_captions(baseline(rows, texts), self.prepared.vocabulary, self.prepared.max_words)
-            found, scores = self._worth(other, about)
-            own = {key: value for key, value in found.items() if not key.startswith("human_")}
+            measured, scores = self._evaluate(other, about)
+            own = {key: value for key, value in measured.items() if not key.startswith("human_")}
             results.setdefault("baselines", {})[name] = own
             columns |= {f"{name}_{column}": each for column, each in scores.items() if column.startswith(KEPT)}
         return results, columns
@@ -143,25 +143,27 @@ class Evaluation:
         texts = [self.prepared.texts(row) for row in rows]
         return EvaluationSplit(rows, texts, hard, hard | sample_galleries(pooled))
 
-    def _worth(self, said: JudgedCaptions, about: EvaluationSplit) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    def _evaluate(
+        self, captions: JudgedCaptions, about: EvaluationSplit
+    ) -> tuple[dict[str, Any], dict[str, list[Any]]]:
         """Return metrics of one caption per image, as metrics.json holds them, and the columns of captions.parquet."""
-        texts, rows = list(said.texts), about.rows
+        texts, rows = list(captions.texts), about.rows
         language = self.language.score(texts, about.references)
         self.not_computed |= language.not_computed
         results: dict[str, Any] = {"images": len(rows), "language": language.scores, "judges": {}}
         columns: dict[str, list[Any]] = {"caption": texts}
         gallery, places = torch.from_numpy(rows), torch.arange(len(rows))
         for name, judge in self.judges.items():
-            found = judge_retrieval(judge, said, places, gallery, about.distractors)
-            results["judges"][name] = {**found.recalls(), "galleries": found.galleries}
-            columns[f"rank_{name}"] = found.by_caption.tolist()
-            columns[f"retrieved_{name}"] = rows[found.retrieved].tolist()
-            if HARD_GALLERY in found.among:
-                columns[f"{HARD_GALLERY}_{name}"] = found.among[HARD_GALLERY].tolist()
+            retrieval = judge_retrieval(judge, captions, places, gallery, about.distractors)
+            results["judges"][name] = {**retrieval.recalls(), "galleries": retrieval.galleries}
+            columns[f"rank_{name}"] = retrieval.by_caption.tolist()
+            columns[f"retrieved_{name}"] = rows[retrieval.retrieved].tolist()
+            if HARD_GALLERY in retrieval.among:
+                columns[f"{HARD_GALLERY}_{name}"] = retrieval.among[HARD_GALLERY].tolist()
         columns |= {name: each.tolist() for name, each in language.per_caption.items() if name in MEANS}
         if language.bleu_counts is not None:
             columns["bleu"] = language.bleu_counts.tolist()
-        results |= human_reference(texts, said.tokens, self.prepared, rows)
+        results |= human_reference(texts, captions.tokens, self.prepared, rows)
         results["diversity"]["Self-BLEU"] = self_bleu(texts)
         if self.truth:
             truth = self.truth(texts, rows)
@@ -170,22 +172,22 @@ class Evaluation:
         return results, columns
 
     def _measured(self, sets: Sets, references: Sequence[Sequence[str]]) -> dict[str, Any]:
-        found, lacking = measure_sets(sets, references, self.language)
+        measures, lacking = measure_sets(sets, references, self.language)
         self.not_computed |= lacking
-        return found
+        return measures
 
     def _human(self, about: EvaluationSplit) -> dict[str, dict[str, Any]]:
         """Return the recalls of all human captions of the images, by judge."""
         references = self.prepared.references(about.rows)
-        there = references.any(-1)
+        given = references.any(-1)
         texts = list(chain.from_iterable(about.references))
-        said, owners = (
-            JudgedCaptions(torch.from_numpy(references[there]).long(), texts),
-            torch.from_numpy(np.nonzero(there)[0]),
+        captions, owners = (
+            JudgedCaptions(torch.from_numpy(references[given]).long(), texts),
+            torch.from_numpy(np.nonzero(given)[0]),
         )
         gallery = torch.from_numpy(about.rows)
-        found = {
-            name: judge_retrieval(judge, said, owners, gallery, about.hard_gallery)
+        retrievals = {
+            name: judge_retrieval(judge, captions, owners, gallery, about.hard_gallery)
             for name, judge in self.judges.items()
         }
-        return {name: {**each.recalls(), "galleries": each.galleries} for name, each in found.items()}
+        return {name: {**each.recalls(), "galleries": each.galleries} for name, each in retrievals.items()}

@@ -18,10 +18,10 @@ def cross_play(
 
     Each speaker has one caption of each image of `gallery` (M,).
     """
-    found: dict[str, dict[str, float]] = {name: {} for name in captions}
+    matrix: dict[str, dict[str, float]] = {name: {} for name in captions}
     for reader, judge in judges.items():
-        for speaker, said in captions.items():
-            heard, seen = judge.embed(said, gallery)
-            rows = torch.arange(len(gallery), device=seen.device)
-            found[speaker][reader] = recall(rank_gallery(heard, seen, rows).by_caption)["R@10"]
-    return found
+        for speaker, judged in captions.items():
+            texts, images = judge.embed(judged, gallery)
+            rows = torch.arange(len(gallery), device=images.device)
+            matrix[speaker][reader] = recall(rank_gallery(texts, images, rows).by_caption)["R@10"]
+    return matrix

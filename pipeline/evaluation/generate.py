@@ -42,11 +42,11 @@ def generate_captions(
     """
     speaker = optimize_for_decoding(speaker.to(device).eval(), dtype)
     channel = BanToken(channel, unk) if unk >= 0 else channel
-    said, images, pooled = [], [], []
+    captions, images, pooled = [], [], []
     for batch in batches:
         rng = torch.Generator(device).manual_seed(batch.step)
         tokens = generate(speaker, batch.to(device), channel, rng).tokens
-        said.append(pad(tokens, (0, speaker.max_words - tokens.shape[1])).unflatten(0, (len(batch), -1)).cpu())
+        captions.append(pad(tokens, (0, speaker.max_words - tokens.shape[1])).unflatten(0, (len(batch), -1)).cpu())
         images.append(batch.images)
         pooled.append(batch.pooled)
-    return GeneratedCaptions(torch.cat(said), torch.cat(images), torch.cat(pooled))
+    return GeneratedCaptions(torch.cat(captions), torch.cat(images), torch.cat(pooled))

@@ -33,9 +33,9 @@ def galleries_by_key(keys: Sequence[Hashable]) -> Tensor:
     for place, key in enumerate(keys):
         members.setdefault(key, []).append(place)
     most = max(map(len, members.values()), default=1)
-    found = torch.full((len(keys), most - 1), -1)
+    galleries = torch.full((len(keys), most - 1), -1)
     for places in members.values():
         for place in places:
             others = [other for other in places if other != place]
-            found[place, : len(others)] = torch.tensor(others, dtype=torch.int64)
-    return found
+            galleries[place, : len(others)] = torch.tensor(others, dtype=torch.int64)
+    return galleries

@@ -23,7 +23,7 @@ def human_reference(texts: Sequence[str], tokens: Tensor, prepared: Prepared, ro
     image with two captions.
     """
     vocabulary = prepared.vocabulary
-    said = [tokenise(text) if vocabulary.reads_text else text.split() for text in texts]
+    words = [tokenise(text) if vocabulary.reads_text else text.split() for text in texts]
     people = [prepared.words(row) for row in rows]
     alone, others = leave_one_out(people)
     annotated = prepared.annotated_objects(rows)
@@ -34,8 +34,8 @@ def human_reference(texts: Sequence[str], tokens: Tensor, prepared: Prepared, ro
     return {
         "diversity": caption_diversity(texts, tokens.tolist(), vocabulary.unk),
         "human_diversity": caption_diversity(first, prepared.references(rows)[:, 0].tolist(), vocabulary.unk),
-        "reader": reader_statistics(said, people),
-        "chair": chair(said, people, annotated),
+        "reader": reader_statistics(words, people),
+        "chair": chair(words, people, annotated),
         **(
             {"human_reader": reader_statistics(alone, others), "human_chair": chair(alone, others, of_alone)}
             if alone

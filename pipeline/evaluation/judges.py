@@ -58,13 +58,13 @@ def sample_galleries(pooled: Tensor) -> dict[str, Tensor]:
     1000 and random100: 999 and 99 drawn at random; similar100: the 99 nearest neighbours in feature space.
     """
     images = len(pooled)
-    found = {}
+    galleries = {}
     if images > 1000:
-        found["1000"] = random_distractors(images, 999, DISTRACTORS_SEED)
+        galleries["1000"] = random_distractors(images, 999, DISTRACTORS_SEED)
     if images > 100:
-        found["random100"] = random_distractors(images, 99, DISTRACTORS_SEED)
-        found["similar100"] = similar_distractors(pooled, 99)
-    return found
+        galleries["random100"] = random_distractors(images, 99, DISTRACTORS_SEED)
+        galleries["similar100"] = similar_distractors(pooled, 99)
+    return galleries
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def judged_captions(texts: Sequence[str], vocabulary: Vocabulary, max_words: int
 class Judge(Protocol):
     """Retrieval model with its own features and vocabulary, which ranks images by caption and captions by image."""
 
-    def embed(self, said: JudgedCaptions, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def embed(self, captions: JudgedCaptions, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return text embeddings (N, D) and image embeddings (M, D) of `rows` (M,), rows of the prepared data set.
 
         Equal captions have embeddings that are equal to the bit. The inner product of two embeddings scores a caption
@@ -107,30 +107,30 @@ class ListenerJudge:
     device: torch.device
     mirrored: Callable[[Tensor], Tensor] | None = None
 
-    def embed(self, said: JudgedCaptions, rows: Tensor) -> tuple[Tensor, Tensor]:
-        return self.encode_text(said), self.encode_image(rows)
+    def embed(self, captions: JudgedCaptions, rows: Tensor) -> tuple[Tensor, Tensor]:
+        return self.encode_text(captions), self.encode_image(rows)
 
     @torch.no_grad()
-    def encode_text(self, said: JudgedCaptions) -> Tensor:
+    def encode_text(self, captions: JudgedCaptions) -> Tensor:
         """Return text embeddings (N, D), encoding equal captions once.
 
         Equal captions at two places of a batch, or encoded on another number of threads, would differ in the last digit
         and not tie.
         """
         listener = self.listener.to(self.device).eval()
-        distinct, which = torch.unique(said.tokens, dim=0, return_inverse=True)
-        heard = [_hear(listener, part.to(self.device)) for part in distinct.split(AT_ONCE)]
-        return torch.cat(heard)[which.to(self.device)]
+        distinct, which = torch.unique(captions.tokens, dim=0, return_inverse=True)
+        embeddings = [_encode(listener, part.to(self.device)) for part in distinct.split(AT_ONCE)]
+        return torch.cat(embeddings)[which.to(self.device)]
 
     @torch.no_grad()
     def encode_image(self, rows: Tensor) -> Tensor:
         listener = self.listener.to(self.device).eval()
         views = [self.pooled] if self.mirrored is None else [self.pooled, self.mirrored]
-        seen = [
+        embeddings = [
             torch.cat([listener.encode_image(view(part).to(self.device)) for part in rows.split(AT_ONCE)])
             for view in views
         ]
-        return seen[0] if len(seen) == 1 else F.normalize(seen[0] + seen[1], dim=-1)
+        return embeddings[0] if len(embeddings) == 1 else F.normalize(embeddings[0] + embeddings[1], dim=-1)
 
 
 @dataclass(frozen=True)
@@ -141,18 +141,18 @@ class TextJudge:
     pooled: Callable[[Tensor], Tensor]
     device: torch.device
 
-    def embed(self, said: JudgedCaptions, rows: Tensor) -> tuple[Tensor, Tensor]:
-        return self.encode_text(said), self.encode_image(rows)
+    def embed(self, captions: JudgedCaptions, rows: Tensor) -> tuple[Tensor, Tensor]:
+        return self.encode_text(captions), self.encode_image(rows)
 
     @torch.no_grad()
-    def encode_text(self, said: JudgedCaptions) -> Tensor:
-        encoder, distinct = self.encoder.to(self.device).eval(), sorted(set(said.texts))
+    def encode_text(self, captions: JudgedCaptions) -> Tensor:
+        encoder, distinct = self.encoder.to(self.device).eval(), sorted(set(captions.texts))
         parts = [distinct[first : first + AT_ONCE] for first in range(0, len(distinct), AT_ONCE)]
-        heard, place = (
+        embeddings, place = (
             torch.cat([encoder.encode_text(part) for part in parts]),
             {text: i for i, text in enumerate(distinct)},
         )
-        return heard[torch.tensor([place[text] for text in said.texts], device=self.device)]
+        return embeddings[torch.tensor([place[text] for text in captions.texts], device=self.device)]
 
     @torch.no_grad()
     def encode_image(self, rows: Tensor) -> Tensor:
@@ -172,7 +172,7 @@ def make_judge(agent: Listener | DualEncoder, store: FeatureStore, device: torch
 
 def judge_retrieval(
     judge: Judge,
-    said: JudgedCaptions,
+    captions: JudgedCaptions,
     images: Tensor,
     gallery: Tensor,
     distractors: Mapping[str, Tensor] | None = None,
@@ -183,29 +183,29 @@ def judge_retrieval(
     PSST and VSE++ for human captions). `distractors`: smaller galleries, (M, K) the other images for each image, padded
     with −1.
     """
-    return rank_embeddings(*judge.embed(said, gallery), images, distractors)
+    return rank_embeddings(*judge.embed(captions, gallery), images, distractors)
 
 
 def rank_embeddings(
-    heard: Tensor, seen: Tensor, images: Tensor, distractors: Mapping[str, Tensor] | None = None
+    texts: Tensor, image_vectors: Tensor, images: Tensor, distractors: Mapping[str, Tensor] | None = None
 ) -> RetrievalResult:
     """Rank captions with embeddings (N, D) against images with embeddings (M, D), as `judge_retrieval` does."""
-    among = {name: rows.to(heard.device) for name, rows in (distractors or {}).items()}
-    found = rank_gallery(heard, seen, images.to(heard.device), among=among, shown=SHOWN)
+    among = {name: rows.to(texts.device) for name, rows in (distractors or {}).items()}
+    ranking = rank_gallery(texts, image_vectors, images.to(texts.device), among=among, shown=SHOWN)
     sizes = {name: 1 + (rows >= 0).sum(1)[images] for name, rows in (distractors or {}).items()}
-    ranks = {name: each.cpu() for name, each in found.among.items()}
+    ranks = {name: each.cpu() for name, each in ranking.among.items()}
     return RetrievalResult(
-        found.by_caption.cpu(),
-        found.by_image.cpu(),
-        found.first.cpu(),
-        recall(found.by_caption),
-        recall(found.by_image),
+        ranking.by_caption.cpu(),
+        ranking.by_image.cpu(),
+        ranking.first.cpu(),
+        recall(ranking.by_caption),
+        recall(ranking.by_image),
         {name: recall_among(ranks[name], sizes[name]) for name in ranks},
         {name: each.where(sizes[name] > 1, 0) for name, each in ranks.items()},
     )
 
 
-def _hear(listener: Listener, tokens: Tensor) -> Tensor:
+def _encode(listener: Listener, tokens: Tensor) -> Tensor:
     nobody = torch.zeros(len(tokens), dtype=torch.int64, device=tokens.device)
     return listener.encode_text(Message(tokens, caption_mask(tokens), nobody, samples=1))
 

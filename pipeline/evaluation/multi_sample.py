@@ -57,14 +57,14 @@ def measure_sets(
 
     The second mapping holds the reason for each metric that could not be computed.
     """
-    found: dict[str, Any] = {"captions": len(sets[0])}
+    measures: dict[str, Any] = {"captions": len(sets[0])}
     try:
         language.tokenised([text for captions in sets for text in captions])  # one call: each call starts a program
-        found |= set_diversity([language.tokenised(captions) for captions in sets])
+        measures |= set_diversity([language.tokenised(captions) for captions in sets])
     except NotComputedError as reason:
-        return found, dict.fromkeys(("CIDEr", MBLEU_CORPUS, MBLEU_PER_CAPTION), str(reason))
+        return measures, dict.fromkeys(("CIDEr", MBLEU_CORPUS, MBLEU_PER_CAPTION), str(reason))
     scores = [language.score([captions[k] for captions in sets], references, ["CIDEr"]) for k in range(len(sets[0]))]
     lacking = {name: reason for score in scores for name, reason in score.not_computed.items()}
     if not lacking:
-        found["CIDEr"] = fmean(score.scores["CIDEr"] for score in scores)
-    return found, lacking
+        measures["CIDEr"] = fmean(score.scores["CIDEr"] for score in scores)
+    return measures, lacking

@@ -28,20 +28,21 @@ class RerankedCandidates:
     ranks: Tensor  # (M, K) int64: rank of the image among all images, 1 is best; a tie counts against it
 
 
-def rank_candidates(heard: Tensor, images: Tensor, others: Tensor, same: Tensor) -> RerankedCandidates:
-    """Rank the candidate embeddings `heard` (M, K, D) by the listener's retrieval margin.
+def rank_candidates(candidates: Tensor, images: Tensor, others: Tensor, same: Tensor) -> RerankedCandidates:
+    """Rank the candidate embeddings `candidates` (M, K, D) by the listener's retrieval margin.
 
     The margin is the image's score, the inner product with `images` (M, D), minus the highest score among `others` (N,
     D). `same` (M, N) bool marks the others that are the image itself; they are excluded. Among equally good candidates
     the first is taken. Sums are computed in double precision and compared in single, as in metrics/retrieval.py.
     """
-    margins, ranks = heard.new_empty(heard.shape[:2]), heard.new_empty(heard.shape[:2], dtype=torch.int64)
+    margins = candidates.new_empty(candidates.shape[:2])
+    ranks = candidates.new_empty(candidates.shape[:2], dtype=torch.int64)
     transposed = others.double().T
-    rows = max(1, AT_ONCE // max(1, heard.shape[1] * len(others)))
-    for part in torch.arange(len(heard), device=heard.device).split(rows):
-        said = heard[part].double()
-        right = (said * images[part].double().unsqueeze(1)).sum(2).float()
-        scores = (said @ transposed).float().masked_fill(same[part].unsqueeze(1), -torch.inf)
+    rows = max(1, AT_ONCE // max(1, candidates.shape[1] * len(others)))
+    for part in torch.arange(len(candidates), device=candidates.device).split(rows):
+        own = candidates[part].double()
+        right = (own * images[part].double().unsqueeze(1)).sum(2).float()
+        scores = (own @ transposed).float().masked_fill(same[part].unsqueeze(1), -torch.inf)
         best = scores.amax(2) if len(others) else torch.full_like(right, -torch.inf)
         margins[part] = right - best
         ranks[part] = 1 + (scores >= right.unsqueeze(2)).sum(2)
@@ -73,11 +74,11 @@ class Reranker:
     ) -> GeneratedCaptions:
         """Return one caption of each image of `batches`, in the format of `generate_captions`."""
         channel = without_repeated_ngrams(Multinomial(self.samples, requires_grad=False), no_repeat)
-        said = generate_captions(speaker, batches, channel, device, vocabulary.unk)
-        flat = said.tokens.flatten(0, 1)
-        heard, seen = self.judge.embed(
-            JudgedCaptions(flat, [vocabulary.decode(row) for row in flat.tolist()]), said.images
+        generated = generate_captions(speaker, batches, channel, device, vocabulary.unk)
+        flat = generated.tokens.flatten(0, 1)
+        candidates, images = self.judge.embed(
+            JudgedCaptions(flat, [vocabulary.decode(row) for row in flat.tolist()]), generated.images
         )
-        same = torch.eye(len(seen), dtype=torch.bool, device=seen.device)
-        best = rank_candidates(heard.unflatten(0, said.tokens.shape[:2]), seen, seen, same).best.cpu()
-        return replace(said, tokens=said.tokens[torch.arange(len(best)), best].unsqueeze(1))
+        same = torch.eye(len(images), dtype=torch.bool, device=images.device)
+        best = rank_candidates(candidates.unflatten(0, generated.tokens.shape[:2]), images, images, same).best.cpu()
+        return replace(generated, tokens=generated.tokens[torch.arange(len(best)), best].unsqueeze(1))

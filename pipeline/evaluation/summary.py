@@ -8,18 +8,18 @@ from typing import Any
 from pipeline.evaluation.hard_gallery import HARD_GALLERY
 
 
-def summary_metrics(found: Mapping[str, Any]) -> dict[str, float]:
+def summary_metrics(results: Mapping[str, Any]) -> dict[str, float]:
     """Return CIDEr, each judge's text-to-image R@10, and its R@1 in the hard gallery if that was measured.
 
-    `found` is a split of metrics.json. Five judges give at most eleven numbers, so that `dvc metrics show` is one
+    `results` is a split of metrics.json. Five judges give at most eleven numbers, so that `dvc metrics show` is one
     table. For dialogs: MRR of the generator and of each discriminator.
     """
-    if "ranking" in found:
-        by = {f"MRR {name}": judge["ranking"]["MRR"] for name, judge in found["judges"].items()}
-        return {"MRR": found["ranking"]["MRR"]} | by
-    numbers = {"CIDEr": found["language"].get("CIDEr")}
-    for name, judge in found["judges"].items():
+    if "ranking" in results:
+        by = {f"MRR {name}": judge["ranking"]["MRR"] for name, judge in results["judges"].items()}
+        return {"MRR": results["ranking"]["MRR"]} | by
+    numbers = {"CIDEr": results["language"].get("CIDEr")}
+    for name, judge in results["judges"].items():
         numbers[f"R@10 {name}"] = judge["text_to_image"]["R@10"]
-    for name, judge in found["judges"].items():
+    for name, judge in results["judges"].items():
         numbers[f"R@1 (hard) {name}"] = judge["galleries"].get(HARD_GALLERY, {}).get("R@1")
     return {name: value for name, value in numbers.items() if value is not None}

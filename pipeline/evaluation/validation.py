@@ -49,40 +49,41 @@ class Validation:
 
     def __call__(self) -> dict[str, float]:
         if self.speaker is None:
-            seen = [(batch.captions, batch.pooled) for batch in self.batches()]
-            human, pooled = (torch.cat(parts) for parts in zip(*seen, strict=True))
+            parts_of = [(batch.captions, batch.pooled) for batch in self.batches()]
+            human, pooled = (torch.cat(parts) for parts in zip(*parts_of, strict=True))
             return self._recall(human, pooled, both_ways=True)
-        said = generate_captions(self.speaker, self.batches(), Greedy(), self.device, self.unk, self.dtype)
+        generated = generate_captions(self.speaker, self.batches(), Greedy(), self.device, self.unk, self.dtype)
         assert self.cider is not None
-        tokens = said.tokens.flatten(0, 1)
+        tokens = generated.tokens.flatten(0, 1)
         _tell_collapse(tokens)
-        cider = self.cider(tokens.to(self.device), said.images.to(self.device))
-        found = {"cider": float(cider.mean())}
+        cider = self.cider(tokens.to(self.device), generated.images.to(self.device))
+        metrics = {"cider": float(cider.mean())}
         for who, retriever in self.validation_judge.items():
-            found |= {f"{who}_{name}": share for name, share in self._watched(retriever, tokens, said.images).items()}
+            shares = self._watched(retriever, tokens, generated.images)
+            metrics |= {f"{who}_{name}": share for name, share in shares.items()}
         if self.listener is None:
-            return found
-        return found | self._recall(tokens, said.pooled, both_ways=False)
+            return metrics
+        return metrics | self._recall(tokens, generated.pooled, both_ways=False)
 
     def _watched(self, retriever: Retriever, tokens: torch.Tensor, rows: torch.Tensor) -> dict[str, float]:
         images = torch.arange(len(tokens))
         message = Message(tokens.to(self.device), caption_mask(tokens).to(self.device), images.to(self.device), 1)
-        seen = retriever.vectors[rows.to(self.device)]
-        found = rank_gallery(retriever.encode_text(message), seen, images.to(self.device))
-        recalls = recall(found.by_caption.cpu())
+        images_of = retriever.vectors[rows.to(self.device)]
+        ranking = rank_gallery(retriever.encode_text(message), images_of, images.to(self.device))
+        recalls = recall(ranking.by_caption.cpu())
         return {f"recall@{k}": recalls[f"R@{k}"] for k in (1, 5, 10)}
 
     def _recall(self, tokens: torch.Tensor, pooled: torch.Tensor, both_ways: bool) -> dict[str, float]:
         assert self.listener is not None
         images = torch.arange(len(tokens))
         judge = ListenerJudge(self.listener, lambda rows: pooled[rows], self.device)
-        found = judge_retrieval(judge, JudgedCaptions(tokens, ()), images, images)
+        retrieval = judge_retrieval(judge, JudgedCaptions(tokens, ()), images, images)
         _tell_deafness(judge, tokens)
-        there = {f"recall@{k}": found.text_to_image[f"R@{k}"] for k in (1, 5, 10)}
+        forward = {f"recall@{k}": retrieval.text_to_image[f"R@{k}"] for k in (1, 5, 10)}
         if not both_ways:
-            return there
-        back = {f"recall@{k}_of_captions": found.image_to_text[f"R@{k}"] for k in (1, 5, 10)}
-        return there | back | {"rsum": sum(there.values()) + sum(back.values())}
+            return forward
+        back = {f"recall@{k}_of_captions": retrieval.image_to_text[f"R@{k}"] for k in (1, 5, 10)}
+        return forward | back | {"rsum": sum(forward.values()) + sum(back.values())}
 
 
 def build_validation(

@@ -90,12 +90,12 @@ def rank_captions_among(captions: Tensor, images: Tensor, owners: Tensor, among:
         raise UserError(f"ranking: image {int(counts.argmin())} of {len(images)} has no caption; every image needs one")
     order, ends = owners.argsort(stable=True), counts.cumsum(0)
     place = torch.arange(int(counts.max()), device=owners.device)
-    there = place < counts[:, None]  # (M, C)
+    exists = place < counts[:, None]  # (M, C)
     of = order[((ends - counts)[:, None] + place).clamp(max=len(owners) - 1)]  # (M, C): the captions of each image
     ranks = torch.empty_like(counts)
-    for image, (seen, others) in enumerate(zip(images.double(), among, strict=True)):
+    for image, (image_vector, others) in enumerate(zip(images.double(), among, strict=True)):
         members = torch.cat([others.new_tensor([image]), others[others >= 0]])
-        scores = (captions[of[members]].double() @ seen).float().masked_fill_(~there[members], -torch.inf)
+        scores = (captions[of[members]].double() @ image_vector).float().masked_fill_(~exists[members], -torch.inf)
         ranks[image] = 1 + (scores[1:] >= scores[0].max()).sum()
     return ranks
 
@@ -108,11 +108,11 @@ def random_distractors(images: int, count: int, seed: int) -> Tensor:
     if count >= images:
         raise UserError(f"gallery: {count} distractors an image, but there are only {images - 1} other images")
     draw = np.random.Generator(np.random.Philox(key=[seed, count]))
-    found = torch.empty(images, count, dtype=torch.int64)
-    for image, others in enumerate(found.numpy()):
+    distractors = torch.empty(images, count, dtype=torch.int64)
+    for image, others in enumerate(distractors.numpy()):
         others[:] = draw.choice(images - 1, count, replace=False)
         others += others >= image  # skip the image itself
-    return found
+    return distractors
 
 
 def similar_distractors(features: Tensor, count: int, *, block: int = 512) -> Tensor:
@@ -124,12 +124,12 @@ def similar_distractors(features: Tensor, count: int, *, block: int = 512) -> Te
     if count >= len(features):
         raise UserError(f"gallery: {count} distractors an image, but there are only {len(features) - 1} other images")
     unit = torch.nn.functional.normalize(features.double() - features.double().mean(0), dim=1)
-    found = []
+    nearest = []
     for start in range(0, len(unit), block):
         cosines = unit[start : start + block] @ unit.T
         cosines.diagonal(start)[: len(cosines)].fill_(-torch.inf)
-        found.append(cosines.topk(count, dim=1).indices)
-    return torch.cat(found)
+        nearest.append(cosines.topk(count, dim=1).indices)
+    return torch.cat(nearest)
 
 
 def nearest_images(vectors: Tensor, gallery: Tensor, ranks: Sequence[int]) -> Tensor:
@@ -144,11 +144,11 @@ def nearest_images(vectors: Tensor, gallery: Tensor, ranks: Sequence[int]) -> Te
             "split"
         )
     among, wanted = vectors[gallery], torch.tensor(ranks, device=vectors.device) - 1
-    found = torch.empty(len(vectors), len(ranks), dtype=torch.int64, device=vectors.device)
+    nearest = torch.empty(len(vectors), len(ranks), dtype=torch.int64, device=vectors.device)
     for rows in torch.arange(len(vectors), device=vectors.device).split(max(1, AT_ONCE // len(gallery))):
         cosines = (vectors[rows] @ among.T).masked_fill_(rows.unsqueeze(1) == gallery, -torch.inf)
-        found[rows] = gallery[cosines.topk(max(ranks), dim=1).indices[:, wanted]]
-    return found
+        nearest[rows] = gallery[cosines.topk(max(ranks), dim=1).indices[:, wanted]]
+    return nearest
 
 
 def recall(ranks: Tensor) -> dict[str, float]:

@@ -59,8 +59,8 @@ class Tracker:
 
     def find(self, key: str) -> str | None:
         """Return MLflow's id of the run with this key; None where there is none."""
-        found = self.client.search_runs([self.experiment], f"tags.`{KEY}` = '{key}'", max_results=1)
-        return found[0].info.run_id if found else None
+        runs = self.client.search_runs([self.experiment], f"tags.`{KEY}` = '{key}'", max_results=1)
+        return runs[0].info.run_id if runs else None
 
 
 @dataclass(frozen=True)

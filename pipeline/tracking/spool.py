@@ -33,11 +33,11 @@ def record_of(line: bytes, key: str | None) -> dict[str, Any]:
 
     Raises ValueError where the line has changed.
     """
-    text, tab, said = line.decode().partition("\t")
-    found = json.loads(text)
-    if not isinstance(found, dict) or (key is not None and said != _digest(key, text)) or (key is None and tab):
+    text, tab, digest = line.decode().partition("\t")
+    record = json.loads(text)
+    if not isinstance(record, dict) or (key is not None and digest != _digest(key, text)) or (key is None and tab):
         raise ValueError("not the line that was written")
-    return found
+    return record
 
 
 def head_of(line: bytes) -> tuple[dict[str, Any], str | None]:
@@ -46,10 +46,10 @@ def head_of(line: bytes) -> tuple[dict[str, Any], str | None]:
     Raises ValueError where it is damaged.
     """
     text, tab, _ = line.decode().partition("\t")
-    found = json.loads(text)
-    if not isinstance(found, dict) or not {"name", "key", "parent", "sender", "time"} <= found.keys():
+    record = json.loads(text)
+    if not isinstance(record, dict) or not {"name", "key", "parent", "sender", "time"} <= record.keys():
         raise ValueError("not a first record")
-    key = str(found["key"]) if tab else None
+    key = str(record["key"]) if tab else None
     return record_of(line, key), key
 
 

@@ -78,9 +78,9 @@ def nearest_record(root: Path) -> NearestRecord | None:
     return None if len(differing) > FAR else NearestRecord(name, read_result(root, name), differing)
 
 
-def _recorded(found: NearestRecord | None) -> PrintedTable | None:
+def _recorded(record: NearestRecord | None) -> PrintedTable | None:
     """Return the recorded table of claims; None where there is none."""
-    tables = found.result.tables if found else {}
+    tables = record.result.tables if record else {}
     return tables.get(CLAIMS_OVER_STARTS) or tables.get(CAPTION)
 
 

@@ -56,12 +56,12 @@ def import_graph() -> ImportGraph:
 
 def import_closure(modules: Iterable[str]) -> set[str]:
     """Return `modules`, all modules that they import, and the packages of these, whose code an import runs."""
-    graph, found, new = import_graph(), set[str](), set(modules)
+    graph, closure, new = import_graph(), set[str](), set(modules)
     while new:
-        found |= new.union(*map(graph.find_upstream_modules, new))
-        packages = {module.rpartition(".")[0] for module in found}
-        new = (packages & graph.modules) - found
-    return found
+        closure |= new.union(*map(graph.find_upstream_modules, new))
+        packages = {module.rpartition(".")[0] for module in closure}
+        new = (packages & graph.modules) - closure
+    return closure
 
 
 def stage_modules(stage: str, methods: Collection[str] = ()) -> set[str]:
@@ -105,13 +105,13 @@ def write_code_digests(params: Mapping[str, Any]) -> None:
 def _named_modules(params: Mapping[str, Any]) -> dict[str, str]:
     """Return the module of pipeline/methods that each method's block names."""
     blocks = params.get("methods") or {}
-    found = {name: block["from"] for name, block in blocks.items() if isinstance(block, Mapping) and "from" in block}
+    modules = {name: block["from"] for name, block in blocks.items() if isinstance(block, Mapping) and "from" in block}
     known = {module.rpartition(".")[2] for module in _method_modules()}
-    for name, module in found.items():
+    for name, module in modules.items():
         if module not in known:
             wrong = f"methods.{name}.from = {show_value(module)} is no module of pipeline/methods"
             raise UserError(f"params.yaml: {wrong}; {did_you_mean(str(module), sorted(known))}")
-    return found
+    return modules
 
 
 def _method_modules() -> set[str]:

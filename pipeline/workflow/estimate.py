@@ -38,12 +38,12 @@ def costs(grid: Sequence[GridCell]) -> list[JobCost] | None:
 
     A cell that trained for less than a hundredth of the longest training reused an equal run, and is not counted.
     """
-    found = {stage: [_row(cell.folder / f"{stage}.tsv") for cell in grid] for stage in STAGES}
-    longest = max((row[0] for row in found["train"] if row), default=0.0)
-    whole = [n for n, row in enumerate(found["train"]) if row and row[0] >= longest / 100]
+    rows_of = {stage: [_row(cell.folder / f"{stage}.tsv") for cell in grid] for stage in STAGES}
+    longest = max((row[0] for row in rows_of["train"] if row), default=0.0)
+    whole = [n for n, row in enumerate(rows_of["train"]) if row and row[0] >= longest / 100]
     result = []
     for stage in STAGES:
-        rows = [row for n in whole if (row := found[stage][n])]
+        rows = [row for n in whole if (row := rows_of[stage][n])]
         if not rows:
             return None
         seconds, gigabytes = zip(*rows, strict=True)

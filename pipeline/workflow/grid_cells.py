@@ -93,13 +93,13 @@ def cells(params: Mapping[str, Any]) -> list[GridCell]:
 
 def digests(paths: Iterable[str]) -> dict[str, str]:
     """Return a digest of each file's content, or of a folder's names and contents; "missing" for absent paths."""
-    found = {}
+    digests_of = {}
     for path in set(paths):
         try:
-            found[path] = digest(Path(path))
+            digests_of[path] = digest(Path(path))
         except FileNotFoundError:
-            found[path] = "missing"
-    return found
+            digests_of[path] = "missing"
+    return digests_of
 
 
 def cell_digest(
@@ -173,16 +173,16 @@ def estimate_time(grid: Sequence[GridCell], cores: int, seconds: float | None) -
     The time per cell is the median of the cells that ran here, or else `seconds`.
     """
     missing = [cell for cell in grid if not (cell.folder / "evaluation/metrics.json").exists()]
-    said = f"{len(missing)} of {len(grid)} cells have no results"
+    summary = f"{len(missing)} of {len(grid)} cells have no results"
     jobs = [[_seconds(cell.folder / f"{stage}.tsv") for stage in ("train", "adapt", "evaluate")] for cell in grid]
     times = [sum(known) for job in jobs if len(known := [time for time in job if time is not None]) == len(job)]
     each = statistics.median(times) if times else seconds  # cells that reused a method's run have no times
     if not missing or each is None:
-        return said
+        return summary
     minutes = len(missing) * each / cores / 60
     length = f"{minutes:.0f} minutes" if minutes < 100 else f"{minutes / 60:.1f} hours"
     source = f"measured on {len(times)} cells here" if times else "as params.yaml says"
-    return f"{said}: about {length} on {cores} cores, at {each:.0f} s per cell ({source})"
+    return f"{summary}: about {length} on {cores} cores, at {each:.0f} s per cell ({source})"
 
 
 def _seconds(benchmark: Path) -> float | None:

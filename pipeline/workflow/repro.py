@@ -132,14 +132,14 @@ class DvcJobs:
     def _next(self) -> dict[str, int]:
         """Wait until a process ends, and return the exit statuses by name. Raises Stopped for a request to end."""
         while True:
-            found = {name: status for name, process in self._running.items() if (status := process.poll()) is not None}
-            request = self._asked() or next(filter(None, map(signals.request_of, found.values())), None)
+            ended = {name: status for name, process in self._running.items() if (status := process.poll()) is not None}
+            request = self._asked() or next(filter(None, map(signals.request_of, ended.values())), None)
             if request:
                 raise signals.Stopped(request)
-            if found:
-                for name in found:
+            if ended:
+                for name in ended:
                     del self._running[name]
-                return found
+                return ended
             time.sleep(0.05)
 
 

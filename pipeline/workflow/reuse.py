@@ -54,10 +54,10 @@ def write_note(path: Path, folder: Path, files: Mapping[str, str]) -> None:
 
 def read_note(path: Path) -> dict[str, Any]:
     """Return the folder and files of a note. Raises ValueError where it is damaged, unchecked, or of another key."""
-    said: dict[str, Any] = json.loads(read_checked(path))
-    if said["key"] != path.stem:
-        raise ValueError(f"{path}: is the note of another key, {said['key']}")
-    return said
+    content: dict[str, Any] = json.loads(read_checked(path))
+    if content["key"] != path.stem:
+        raise ValueError(f"{path}: is the note of another key, {content['key']}")
+    return content
 
 
 @contextmanager
@@ -73,11 +73,11 @@ def _alone(lock: Path) -> Iterator[None]:
 def _take(note: Path, out: Path) -> str | None:
     """Copy the files of a note to `out` and return their folder; None where files are missing or have changed."""
     with suppress(OSError, ValueError, KeyError), ExitStack() as files:
-        said = read_note(note)
-        for name, content in said["files"].items():
+        content = read_note(note)
+        for name, wanted in content["files"].items():
             copy = files.enter_context(atomic_path(out / name))
-            shutil.copyfile(Path(said["folder"], name), copy)
-            if sha256(copy) != content:
-                raise ValueError(f"{said['folder']}/{name} is another one by now")
-        return str(said["folder"])
+            shutil.copyfile(Path(content["folder"], name), copy)
+            if sha256(copy) != wanted:
+                raise ValueError(f"{content['folder']}/{name} is another one by now")
+        return str(content["folder"])
     return None

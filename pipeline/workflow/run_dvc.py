@@ -28,8 +28,8 @@ class StageStatus(logging.Handler):
 
         error = record.exc_info[1] if record.exc_info else None
         while error is not None:
-            if isinstance(error, StageCmdFailedError) and (found := re.search(r"exited with (-?\d+)$", str(error))):
-                self.status = int(found[1])
+            if isinstance(error, StageCmdFailedError) and (match := re.search(r"exited with (-?\d+)$", str(error))):
+                self.status = int(match[1])
             error = error.__cause__ or error.__context__
 
 

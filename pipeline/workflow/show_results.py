@@ -42,8 +42,8 @@ def main() -> int:
         if not TABLE.is_file():
             raise UserError(f"{TABLE}: no such file; run make repro first")
         print(TABLE.read_text(encoding="utf-8"))
-        if beside := comparison_text(Path()):
-            print(f"{beside}\n")
+        if comparison := comparison_text(Path()):
+            print(f"{comparison}\n")
         print(f"The report: {REPORT}; all tables: {REPORT.with_name('tables.md')}")
 
     return run_command("results", work)

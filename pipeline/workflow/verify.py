@@ -124,18 +124,18 @@ def _md5(path: Path) -> str:
 
 def _newest_notes() -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Return the newest note of each cell's folder, and a line for each damaged note."""
-    found: dict[str, dict[str, Any]] = {}
+    newest: dict[str, dict[str, Any]] = {}
     damaged = []
     for path in sorted(NOTES.glob("*.json"), key=lambda path: path.stat().st_mtime_ns):
         try:
             note = read_note(path)
             if note["folder"].startswith(CELLS) and Path(note["folder"]).is_dir():
-                found[note["folder"]] = note
+                newest[note["folder"]] = note
         except (OSError, ValueError, KeyError, TypeError):
             damaged.append(
                 f"{path}: is damaged, or of an older version; remove it, the work that it is of is done again"
             )
-    return found, damaged
+    return newest, damaged
 
 
 if __name__ == "__main__":
