@@ -8,7 +8,6 @@ extracts shards in parallel. Until they are joined, parts lie in data/checkpoint
 """
 
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 from pipeline.errors import UserError
@@ -38,6 +37,7 @@ def run(stage: Stage) -> None:
     from pipeline.features.extract import extract
     from pipeline.features.extractor import NetworkSettings
     from pipeline.features.imported import import_features
+    from pipeline.features.network_weights import HUB
     from pipeline.worlds.annotated_objects import annotated_objects
 
     assert stage.instance is not None
@@ -46,24 +46,47 @@ def run(stage: Stage) -> None:
     if stage.root / "raw" in corpus.parents:
         check_checksums(corpus, "run the draw stage again")
     prepared = Prepared.load(stage.root / "prepared")
-    read, settings = inputs(stage), section.model_dump(mode="json")
-    imported = settings.pop("imported")
+    read, imported = inputs(stage), section.imported
     if imported is not None and stage.shard is not None:
         raise UserError("--shard: imported features are not extracted; run the stage without it")
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(read)) as record:
         if imported is not None:
-            import_features(prepared.ids.to_pylist(), stage.out, FeatureWriter, **imported)
+            import_features(
+                prepared.ids.to_pylist(),
+                stage.out,
+                FeatureWriter,
+                format=imported.format,
+                regions=imported.regions,
+                max_regions=imported.max_regions,
+                pooled=imported.pooled,
+            )
         else:
             assert images is not None  # only imported features do without them
-            network = {field.name: settings.pop(field.name) for field in fields(NetworkSettings)}
+            assert section.batch is not None
+            network = NetworkSettings(
+                section.network,
+                section.image_size or 0,
+                section.weights or HUB,
+                section.options,
+                section.mean,
+                section.std,
+                section.grid_size,
+                section.boxes.model_dump() if section.boxes else None,
+                section.vector,
+                section.frames,
+                section.frames_per_second,
+            )
             extract(
                 prepared,
                 corpus / images,
                 stage.out,
                 FeatureWriter,
                 stage.root / "checkpoints" / "features" / stage.key(read),
-                NetworkSettings(**{name: value for name, value in network.items() if value is not None}),
-                **settings,
+                network,
+                batch=section.batch,
+                pca_dim=section.pca_dim,
+                horizontal_flip=section.horizontal_flip,
+                detector=section.detector.model_dump() if section.detector else None,
                 objects=annotated_objects(prepared, section.frames) if section.network == "object_detector" else (),
                 seed=stage.seed,
                 device=stage.device,

@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.config.schema import ListenerBlock, PretrainSettings, SpeakerBlock
-from pipeline.models.pretrained_encoder import PretrainedJudgeSettings
+from pipeline.config.schema import ListenerBlock, PretrainedJudgeSettings, PretrainSettings, SpeakerBlock
 from pipeline.runtime.files import write_atomically
 from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage, main

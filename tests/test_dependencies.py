@@ -70,6 +70,10 @@ def test_a_method_of_no_module_is_one_line(tmp_path, monkeypatch):
         ("pipeline.readers", {"prepare"}),
         ("pipeline.metrics.registry", {"evaluate", "sweep", "cross", "report"}),  # and trainings that mix metrics
         ("pipeline.config.load", set()),
+        ("pipeline.composition.pretraining_settings", set()),  # types: the values count as parameters
+        ("pipeline.composition.reward_settings", set()),
+        ("pipeline.evaluation.evaluation_settings", set()),
+        ("pipeline.models.model_settings", set()),
     ],
 )
 def test_an_edit_makes_stale_what_imports_it(edited, stale):

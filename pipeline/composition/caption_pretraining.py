@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch import nn
 
 from pipeline.composition.method import Method
 from pipeline.composition.pretraining import listener_adaptation, listener_matching, teacher_forcing
-from pipeline.composition.pretraining_settings import ListenerSettings, MatchingSettings, SpeakerPretraining
 from pipeline.data.batches import Captions, showings
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
@@ -16,6 +17,9 @@ from pipeline.models.listener import Listener
 from pipeline.models.speakers import build_speaker
 from pipeline.protocols import Score
 from pipeline.scores.discriminability import CollapseRecovery, Hinge, InfoNCE, InputDropout
+
+if TYPE_CHECKING:
+    from pipeline.composition.pretraining_settings import ListenerSettings, MatchingSettings, SpeakerPretraining
 
 
 def pretrain_speaker(settings: SpeakerPretraining, prepared: Prepared, store: FeatureStore) -> Method:

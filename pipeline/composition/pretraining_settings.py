@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from pipeline.channels.scheduled_sampling import ScheduledSampling
-from pipeline.models.speakers import SpeakerSettings
+from pipeline.models.model_settings import SpeakerSettings
 from pipeline.ranges import Count, Dropped, Natural, NonNegative, Positive, Size
 from pipeline.section import Given, Name, Section
 

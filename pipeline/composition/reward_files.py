@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file
@@ -17,7 +17,6 @@ from pipeline.channels.hard import Beam
 from pipeline.channels.search import without_repeated_ngrams
 from pipeline.composition.method import Method
 from pipeline.composition.retrieval_rewards import RewardModels, pretrain_heads
-from pipeline.composition.reward_settings import RetrieverSettings
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.image_features import open_features
 from pipeline.data.prepared import Prepared
@@ -32,6 +31,9 @@ from pipeline.models.retriever import Retriever
 from pipeline.protocols import Channel
 from pipeline.runtime.checksums import check_checksums
 from pipeline.runtime.files import sha256, write_atomically
+
+if TYPE_CHECKING:
+    from pipeline.composition.reward_settings import RetrieverSettings
 
 FOLDER, IMAGES, SETTINGS, WEIGHTS = "retriever", "images.safetensors", "settings.json", "weights.safetensors"
 AGAIN = "run the retriever stage again"

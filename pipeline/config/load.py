@@ -29,7 +29,7 @@ from pipeline.config.schema import (
     TrainSettings,
 )
 from pipeline.errors import UserError
-from pipeline.models.pretrained_encoder import PretrainedJudgeSettings
+from pipeline.models.model_settings import PretrainedJudgeSettings
 from pipeline.ranges import Each, NonNegative
 from pipeline.section import Name, Section
 from pipeline.training.optimisation import Optimisation

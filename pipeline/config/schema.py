@@ -1,6 +1,7 @@
 """The schema of params.yaml: each section's keys, types and ranges. A key with a default, mostly null, may be omitted.
 
-Settings that a part of the pipeline takes as a dataclass are declared there only, in a module without torch.
+Settings of a part of the pipeline are declared in its room, in a module without torch. Sections here add what the stage
+does with the part, such as its optimisation.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pipeline.config.data_schema import MAIN, DrawSettings, FeatureSettings, Pre
 from pipeline.config.reading import read_mapping
 from pipeline.config.views import StageParameters, listed_keys
 from pipeline.evaluation.evaluation_settings import EvaluationSettings
-from pipeline.models.pretrained_encoder import PretrainedJudgeSettings
+from pipeline.models.model_settings import PretrainedJudgeSettings
 from pipeline.ranges import Dropped, Each, Few, Natural, NonNegative, Positive, Seed, Size
 from pipeline.section import Given, Name, Section
 from pipeline.training.optimisation import Optimisation

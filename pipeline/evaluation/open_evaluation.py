@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -13,13 +14,15 @@ from pipeline.data.prepared import Prepared
 from pipeline.evaluation.baseline_captions import BASELINES, BaselineKind
 from pipeline.evaluation.caption_evaluation import Evaluation
 from pipeline.evaluation.caption_truth import OpenTruthChecker
-from pipeline.evaluation.evaluation_settings import EvaluationSettings, GallerySettings
 from pipeline.evaluation.hard_gallery import HardGallery, galleries_by_vectors
 from pipeline.evaluation.judges import JUDGES, JudgeKind, JudgeSources, build_judges, own_judge, pretrained_judge
 from pipeline.evaluation.multi_sample import MultiSample
 from pipeline.evaluation.rerank import Reranker
 from pipeline.metrics.language import LanguageScorer
 from pipeline.metrics.registry import BY_NAME
+
+if TYPE_CHECKING:
+    from pipeline.evaluation.evaluation_settings import EvaluationSettings, GallerySettings
 
 FEATURES = "features"  # the similarity of the pooled features, which judges also encode
 

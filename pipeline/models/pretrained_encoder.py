@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pydantic import Field
+import torch
 
+from pipeline.data.feature_store import FeatureStore
 from pipeline.errors import UserError
-from pipeline.section import Name, Section, Text
+from pipeline.features.clip import ClipNetwork
+from pipeline.features.extractor import NetworkSettings
+from pipeline.models.dual_encoder import DualEncoder
 
 if TYPE_CHECKING:
-    import torch
-
-    from pipeline.data.feature_store import FeatureStore
-    from pipeline.models.dual_encoder import DualEncoder
-
-
-class PretrainedJudgeSettings(Section):
-    """A judge that was trained elsewhere: a network of open_clip, and the features that the same network extracted."""
-
-    features: Name
-    network: Text
-    weights: Text
-    options: dict[str, Any] = Field(default_factory=dict)
-
-    def _check(self) -> None:
-        if not self.network.startswith("open_clip/"):
-            raise ValueError(f"network = {self.network}: expected open_clip/NETWORK.WEIGHTS, by open_clip's names")
+    from pipeline.models.model_settings import PretrainedJudgeSettings
 
 
 def load_pretrained_encoder(
@@ -36,10 +23,6 @@ def load_pretrained_encoder(
 
     Raises UserError where the features in `store` are not from that network's own image tower.
     """
-    from pipeline.features.clip import ClipNetwork
-    from pipeline.features.extractor import NetworkSettings
-    from pipeline.models.dual_encoder import DualEncoder
-
     network, seen = settings.network, store.manifest["network"]
     if network != seen:
         raise UserError(f"features.{settings.features}.network: {seen}, but who looks at them is of {network}")

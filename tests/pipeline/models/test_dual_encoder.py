@@ -19,7 +19,8 @@ from pipeline.features.clip import ClipNetwork
 from pipeline.features.extractor import NetworkSettings
 from pipeline.models.agent_files import load_agent, save_agents
 from pipeline.models.dual_encoder import DualEncoder
-from pipeline.models.pretrained_encoder import PretrainedJudgeSettings, load_pretrained_encoder
+from pipeline.models.model_settings import PretrainedJudgeSettings
+from pipeline.models.pretrained_encoder import load_pretrained_encoder
 from pipeline.models.retriever import Retriever
 from pipeline.runtime.torchvision_cpu import declare_operators
 from pipeline.types import Message, caption_mask

@@ -1,0 +1,66 @@
+"""Settings of networks: of speakers, and of judges that were trained elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+from pydantic import Field, create_model
+
+from pipeline.models.architectures import ARCHITECTURES, SIZES
+from pipeline.ranges import Dropped, Each, Positive, Size
+from pipeline.section import Name, Section, Text
+
+if TYPE_CHECKING:
+    ArchitectureName: TypeAlias = str
+    SpeakerSizes: TypeAlias = Section
+else:  # as the registry of architectures has them
+    ArchitectureName = Literal[(*ARCHITECTURES, "hub")]
+    SpeakerSizes = create_model(
+        "SpeakerSizes", __base__=Section, **{key: (size.values | None, None) for key, size in SIZES.items()}
+    )
+
+
+class LoraSettings(Section):
+    """Low-rank updates, trained instead of a model's weights. `targets` null: all of its linear layers."""
+
+    rank: Size
+    alpha: Positive
+    targets: Annotated[tuple[Text, ...], *Each] | None = None
+
+
+class SpeakerSettings(SpeakerSizes):
+    """A speaker's network.
+
+    Architecture hub is the captioner `model` of transformers. All its weights are trained, or with `lora` low-rank
+    updates only.
+    """
+
+    architecture: ArchitectureName
+    model: Text | None = None
+    lora: LoraSettings | None = None
+    dropout: Dropped
+
+    def _check(self) -> None:
+        hub = self.architecture == "hub"
+        takes = ("model",) if hub else ARCHITECTURES[self.architecture].sizes
+        if any((getattr(self, name) is None) == (name in takes) for name in (*SIZES, "model")):
+            what = "takes" if hub else "takes the sizes"
+            raise ValueError(f"architecture {self.architecture} {what} {', '.join(takes)}, and no other")
+        if self.lora is not None and not hub:
+            raise ValueError(f"lora goes with architecture hub, not with {self.architecture}")
+        heads, hidden = (getattr(self, name) for name in ("heads", "hidden_dim"))
+        if heads and hidden and hidden % heads:
+            raise ValueError(f"hidden_dim {hidden} is not a multiple of heads {heads}")
+
+
+class PretrainedJudgeSettings(Section):
+    """A judge that was trained elsewhere: a network of open_clip, and the features that the same network extracted."""
+
+    features: Name
+    network: Text
+    weights: Text
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    def _check(self) -> None:
+        if not self.network.startswith("open_clip/"):
+            raise ValueError(f"network = {self.network}: expected open_clip/NETWORK.WEIGHTS, by open_clip's names")
