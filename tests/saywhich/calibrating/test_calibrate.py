@@ -1,0 +1,145 @@
+"""Rank correlations with people's ratings of captions of three photos, computed by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from colour_judge import ColourJudge, paint_colours
+from scipy.stats import kendalltau
+
+import saywhich
+from pipeline.analysis.bootstrap import draw_resamples
+from pipeline.errors import UserError
+from saywhich.calibrating.rank_correlation import correlate, kendall
+from saywhich.cli import main
+from saywhich.judging import judge_sources
+from saywhich.judging.judge_sources import JudgeSource
+
+# the cosines are 1, 0, h, h, 0 with h = 1/√2
+TABLE = """image,caption,rating
+a.png,red,4
+a,green,1
+b.png,red and green,3
+c.png,red,3
+c.png,blue,5
+"""
+PEOPLE = {"a": ["red"], "b": ["a green thing"], "c": ["green red", "red and green"]}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    paint_colours(tmp_path / "photos")
+    source = JudgeSource(lambda name: name == "colours", ColourJudge)
+    monkeypatch.setattr(judge_sources, "JUDGES", (source, *judge_sources.JUDGES))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ratings.csv").write_text(TABLE)
+    return tmp_path
+
+
+def test_clip_score_by_hand():
+    found = saywhich.calibrate("ratings.csv", "photos", judges=["colours"])
+    assert (found.images, found.captions, found.ratings) == (3, 5, 5)
+    (each,) = found.correlations.values()
+    # of 10 pairs 5 agree and 3 do not; the rating 3 ties once; scores tie twice, once in that pair
+    assert each.tau_b == pytest.approx((5 - 3) / math.sqrt((10 - 1) * (10 - 2)))
+    assert each.tau_c == pytest.approx(2 * (5 - 3) / (5**2 * (3 - 1) / 3))
+    assert each.ratings == 5
+
+
+def test_references_that_are_the_caption_do_not_count():
+    found = saywhich.calibrate("ratings.csv", "photos", references=PEOPLE, judges=["colours"], metrics=["ROUGE-L"])
+    # a's only reference is one of its captions; the other caption keeps it
+    assert found.correlations["", "ROUGE-L"].ratings == 4
+    half = 1 / math.sqrt(2)
+    # of captions 2 … 5: cosines 0, h, h, 0 with the photo and 0, h, h, 0 with the nearest reference
+    harmonic = 2 * 2.5 * half * half / (3.5 * half)
+    assert found.correlations["colours", "RefCLIPScore"].tau_b == pytest.approx(
+        kendalltau([1, 3, 3, 5], [0, harmonic, harmonic, 0]).statistic
+    )
+    # ROUGE-L by longest common subsequences, with β = 1.2: recall and precision are 1/3 and 1/3, then 1/2 and 1
+    scores = [0.0, *(2.44 * p * r / (r + 1.44 * p) for r, p in ((1 / 3, 1 / 3), (1 / 2, 1))), 0.0]
+    assert found.correlations["", "ROUGE-L"].tau_b == pytest.approx(kendalltau([1, 3, 3, 5], scores).statistic)
+    assert found.notes == ["ratings of a caption that is also a reference, which is no reference of it: 1 (red)"]
+
+
+def test_tau_c_is_scipy_s():
+    generator = np.random.default_rng(0)
+    ratings, scores = generator.integers(1, 5, 60), generator.integers(0, 30, 60)
+    expected = [kendalltau(ratings, scores, variant=variant).statistic for variant in "bc"]
+    assert kendall(ratings, scores) == pytest.approx(expected)
+    assert all(map(math.isnan, kendall(ratings, np.zeros(60))))
+
+
+def test_intervals_are_those_of_the_images_drawn():
+    generator = np.random.default_rng(1)
+    owners = generator.integers(0, 8, 40)
+    ratings, scores = generator.integers(1, 5, 40).astype(float), generator.standard_normal(40)
+    scores[3] = np.nan
+    found = correlate(ratings, scores, owners, 8, 50)
+    drawn = []
+    for counts in draw_resamples(8, 50):
+        rows = [row for row in range(40) for _ in range(int(counts[owners[row]])) if row != 3]
+        drawn.append(kendalltau(ratings[rows], scores[rows]).statistic)
+    assert found.interval_b == pytest.approx(tuple(np.percentile(drawn, (2.5, 97.5))))
+    assert found.ratings == 39
+
+
+def test_other_raters(folder):
+    rows = [("red", 4, "x"), ("red", 2, "y"), ("red", 3, "z"), ("green", 1, "x"), ("green", 2, "y"), ("blue", 1, "x")]
+    table = ["image_id,caption,rating,rater", *(f"a,{said},{rating},{rater}" for said, rating, rater in rows)]
+    (folder / "ratings.csv").write_text("\n".join([*table, "b,red,,x", "b,green,4,x", "nowhere,red,1,x"]))
+    found = saywhich.calibrate("ratings.csv", "photos", judges=["colours"])
+    people = found.correlations["", "the other raters' mean"]
+    assert people.ratings == 5
+    assert people.tau_b == pytest.approx(kendalltau([4, 2, 3, 1, 2], [2.5, 3.5, 3, 2, 1]).statistic)
+    assert found.notes == [
+        "rows of ratings.csv without a rating: 1 (b)",
+        "rated images that are not in photos, or have a name that several photos have: 1 (nowhere)",
+    ]
+
+
+def test_the_json_form_of_flickr8k(folder):
+    def entry(name, *rated):
+        judged = [{"image_path": f"{name}.png", "caption": said, "rating": rating} for said, rating in rated]
+        return {"image_path": f"{name}.png", "ground_truth": PEOPLE[name], "human_judgement": judged}
+
+    data = {
+        "1": entry("a", ("red", 4), ("green", 1), ("blue", math.nan)),
+        "2": entry("b", ("red and green", 3)),
+        "3": entry("c", ("red", 3), ("blue", 5)),
+    }
+    (folder / "flickr8k.json").write_text(json.dumps(data))
+    found = saywhich.calibrate("flickr8k.json", "photos", judges=["colours"], metrics=["ROUGE-L"])
+    same = saywhich.calibrate("ratings.csv", "photos", references=PEOPLE, judges=["colours"], metrics=["ROUGE-L"])
+    assert found.correlations == same.correlations
+    assert found.notes[0] == "captions of flickr8k.json without a rating: 1 (a.png)"
+
+
+def test_the_command_prints_and_writes_the_same_numbers(folder, capsys):
+    command = ["calibrate", "ratings.csv", "--images", "photos", "--judge", "colours", "--json", "out.json"]
+    assert main(command) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "5 ratings of 5 captions of 3 images; 95 % intervals over images, in brackets"
+    assert printed[-1].split()[:3] == ["CLIPScore,", "colours", "23.6"]
+    assert max(map(len, printed)) <= 100
+    (score,) = json.loads((folder / "out.json").read_text())["scores"]
+    assert score["tau_c"]["value"] == pytest.approx(0.24)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("image,caption,rating\na,red,good\n", 'row 2: the rating is "good", and a number is expected'),
+        ("caption,rating\nred,1\n", "row 2: names no image; one of the columns file, image"),
+        ("image,caption,rating\na,red,1\nb,red,1\n", "2 ratings, all of one value; two values or more are needed"),
+        ("image,caption,rating\na,red,1\na,green,2\n", "1 of its images are photos in photos; two or more are needed"),
+    ],
+)
+def test_ratings_that_cannot_be_read_are_one_line(folder, table, said):
+    (folder / "ratings.csv").write_text(table)
+    with pytest.raises(UserError, match=said):
+        saywhich.calibrate("ratings.csv", "photos", judges=["colours"])
