@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from saywhich.judging.judgement import Judgement
     from saywhich.judging.photo_vectors import CaptionJudge
     from saywhich.model import Caption, Model, SearchHit
+    from saywhich.reward_hacking.gain_shares import RewardHacking
     from saywhich.rewarding.caption_reward import CaptionReward
 
 
-__all__ = ["Caption", "Model", "SearchHit", "bags", "calibrate", "compare", "judge", "load", "reward"]
+__all__ = ["Caption", "Model", "SearchHit", "bags", "calibrate", "compare", "hacked", "judge", "load", "reward"]
 
 Captions = str | Path | Mapping[str, "str | Sequence[str]"]
 """A caption file of any form that `saywhich judge` reads, or captions by file."""
@@ -176,6 +177,34 @@ def calibrate(
         from saywhich.calibrating.calibration import calibrate_judges
 
         return calibrate_judges(Path(ratings), Path(images), references, judges, metrics)
+
+
+def hacked(
+    before: Captions,
+    after: Captions,
+    images: str | Path,
+    *,
+    reward: str,
+    judges: Sequence[str],
+    hard: int = 10,
+    neighbours: str = "thumbnail",
+    ids: str | Path | None = None,
+) -> RewardHacking:
+    """Measure how much of a training's gain by its reward independent judges see, and how the captions changed.
+
+    The arguments are the options of the command `saywhich hacked`; docs/judging_tools.md describes them. Gains have
+    95 % intervals over images. Raises UserError as `judge` does, and where the reward is also a judge.
+
+    >>> found = saywhich.hacked("a.json", "b.json", "photos", reward="x", judges=["y"])  # doctest: +SKIP
+    >>> found.gain("y", "R@1 (hard)").share  # doctest: +SKIP
+    40.0
+    """
+    with naming_extras():
+        from saywhich.judging.judgement import JudgeOptions
+        from saywhich.reward_hacking.gain_shares import measure_hacking
+
+        options = JudgeOptions(tuple(judges), hard, neighbours, ids=ids, metrics=())
+        return measure_hacking(before, after, images, reward, options)
 
 
 def __getattr__(name: str) -> object:

@@ -1,0 +1,155 @@
+"""Gains of captions by the reward and by independent judges, and the captions on which they part most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.analysis.bootstrap import interval
+from pipeline.errors import UserError
+from saywhich.judging.caption_files import Source
+from saywhich.judging.caption_scores import HARD, ScoreKey
+from saywhich.judging.judgement import JudgedRow, Judgement, JudgeOptions, judge_captions
+from saywhich.judging.retrieval_scores import flatten
+from saywhich.reward_hacking.word_drift import NgramGrowth, grown_ngrams
+
+SHOWN = 12  # images
+SCORES = (HARD, "R@1")
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class JudgeGain:
+    """Gain of the captions after a training by one judge, in points of a recall, and its share of the reward's gain.
+
+    `share` is in %. It is None for the reward itself, and where the 95 % interval of the reward's gain reaches 0.
+    """
+
+    judge: str
+    score: str
+    gain: float
+    interval: Interval
+    share: float | None = None
+    share_interval: Interval | None = None
+
+
+@dataclass(frozen=True)
+class PartingCaption:
+    """An image with a caption of each set, and its best ranks by the reward and by a judge, before and after."""
+
+    photo: Path
+    before: str
+    after: str
+    reward_ranks: tuple[int, int]
+    judge_ranks: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class RewardHacking:
+    """Gains by each judge, the reward first; n-grams that grew; captions on which the reward and a judge part."""
+
+    reward: str
+    judges: Sequence[str]
+    images: int
+    gains: Sequence[JudgeGain]
+    grown: Sequence[NgramGrowth]
+    parting: Sequence[PartingCaption]  # by the reward and the first judge
+    notes: Sequence[str]
+
+    def gain(self, judge: str, score: str) -> JudgeGain:
+        """Return the gain by a judge in a recall."""
+        return next(each for each in self.gains if (each.judge, each.score) == (judge, score))
+
+    def record(self) -> dict[str, Any]:
+        """Return all numbers as values of JSON."""
+        return {
+            "reward": self.reward,
+            "judges": list(self.judges),
+            "images": self.images,
+            "gains": [vars(each) for each in self.gains],
+            "ngrams": [
+                {"words": " ".join(each.words), "before": each.before, "after": each.after} for each in self.grown
+            ],
+            "parting": [{**vars(each), "photo": each.photo.name} for each in self.parting],
+            "notes": list(self.notes),
+        }
+
+
+def measure_hacking(
+    before: Source, after: Source, images: str | Path, reward: str, options: JudgeOptions
+) -> RewardHacking:
+    """Judge captions before and after a training by its reward and by the independent judges of `options`.
+
+    Raises UserError as `judge_captions` does, and where the reward is also an independent judge.
+    """
+    if reward in options.judges or not options.judges:
+        raise UserError(f"--judge: give judges other than the reward {reward}")
+    both = replace(options, judges=(reward, *options.judges))
+    found = judge_captions([before, after], images, None, both)
+    return hacking_of(found)
+
+
+def hacking_of(found: Judgement) -> RewardHacking:
+    """Return what a judgement of two rows says of hacking; its first judge is the reward."""
+    first, second = found.rows
+    reward, *others = found.judges
+    gains = [
+        each
+        for score in SCORES
+        if all(ScoreKey(judge, score) in first.drawn for judge in found.judges)
+        for each in _gains(first, second, reward, others, score)
+    ]
+    texts = [flatten(row.captions)[0] for row in (first, second)]
+    return RewardHacking(
+        reward, others, len(found.files), gains, grown_ngrams(*texts), _parting(found, reward, others[0]), found.notes
+    )
+
+
+def _gains(first: JudgedRow, second: JudgedRow, reward: str, others: Sequence[str], score: str) -> list[JudgeGain]:
+    def difference(judge: str) -> tuple[float, np.ndarray]:
+        key = ScoreKey(judge, score)
+        return second.scores[key].value - first.scores[key].value, second.drawn[key] - first.drawn[key]
+
+    rewarded, drawn = difference(reward)
+    gains, within = [JudgeGain(reward, score, rewarded, interval(drawn))], interval(drawn)
+    for judge in others:
+        gain, again = difference(judge)
+        if within[0] <= 0:
+            gains.append(JudgeGain(judge, score, gain, interval(again)))
+            continue
+        positive = drawn > 0  # few resamples have no gain
+        shares = interval(100.0 * again[positive] / drawn[positive])
+        gains.append(JudgeGain(judge, score, gain, interval(again), 100.0 * gain / rewarded, shares))
+    return gains
+
+
+def _parting(found: Judgement, reward: str, judge: str) -> list[PartingCaption]:
+    """Return the images whose rank improved most by the reward and worsened by the judge, at most SHOWN.
+
+    Both changes are log-ratios of best ranks among all images, and the smaller one counts.
+    """
+    first, second = found.rows
+    ranks = [[_best(row, who, len(found.files)) for row in (first, second)] for who in (reward, judge)]
+    rise, fall = np.log(ranks[0][0] / ranks[0][1]), np.log(ranks[1][1] / ranks[1][0])
+    parts = np.minimum(rise, fall)
+    order = [row for row in np.argsort(-parts, kind="stable")[:SHOWN].tolist() if parts[row] > 0]
+    return [
+        PartingCaption(
+            found.files[row],
+            first.captions[row][0],
+            second.captions[row][0],
+            *((int(before[row]), int(after[row])) for before, after in ranks),
+        )
+        for row in order
+    ]
+
+
+def _best(row: JudgedRow, judge: str, images: int) -> np.ndarray:
+    best = np.full(images, np.inf)
+    np.minimum.at(best, flatten(row.captions)[1], row.ranks[judge].among_all)
+    return best

@@ -1,0 +1,45 @@
+"""Drift of words: n-grams that more captions have after a training than before."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.data.corpus import tokenise
+
+LONGEST = 3  # n of the n-grams
+SHOWN = 8  # of each n
+
+
+@dataclass(frozen=True)
+class NgramGrowth:
+    """An n-gram, and the share of captions that have it before and after, in %."""
+
+    words: tuple[str, ...]
+    before: float
+    after: float
+
+    @property
+    def growth(self) -> float:
+        return self.after - self.before
+
+
+def grown_ngrams(before: Sequence[str], after: Sequence[str], shown: int = SHOWN) -> list[NgramGrowth]:
+    """Return the n-grams, n = 1 … 3, whose share of captions grew most, at most `shown` of each n, by growth."""
+    found = []
+    for n in range(1, LONGEST + 1):
+        shares = [_shares(texts, n) for texts in (before, after)]
+        grown = (NgramGrowth(words, shares[0].get(words, 0.0), share) for words, share in shares[1].items())
+        order = sorted((each for each in grown if each.growth > 0), key=lambda each: (-each.growth, each.words))
+        found += order[:shown]
+    return found
+
+
+def _shares(texts: Sequence[str], n: int) -> dict[tuple[str, ...], float]:
+    """Return the share of texts with each n-gram, in %."""
+    counts: Counter[tuple[str, ...]] = Counter()
+    for text in texts:
+        words = tokenise(text)
+        counts.update({tuple(words[first : first + n]) for first in range(len(words) - n + 1)})
+    return {words: 100.0 * count / len(texts) for words, count in counts.items()}

@@ -1,0 +1,123 @@
+"""Gains that the reward alone sees, of three photos and of drawn recalls, computed by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from colour_judge import ColourJudge, paint_colours
+
+import saywhich
+from pipeline.analysis.bootstrap import draw_resamples
+from pipeline.errors import UserError
+from saywhich.cli import main
+from saywhich.judging import judge_sources
+from saywhich.judging.caption_scores import ScoreKey, ratio, resample_scores
+from saywhich.judging.judge_sources import JudgeSource
+from saywhich.judging.judgement import JudgedRow, Judgement
+from saywhich.judging.retrieval_scores import CaptionRanks
+from saywhich.reward_hacking.gain_shares import hacking_of
+from saywhich.reward_hacking.word_drift import grown_ngrams
+
+BEFORE = {"a": "green", "b": "green", "c": "red"}
+AFTER = {"a": "green zap red", "b": "green", "c": "blue zap red and green"}
+# ranks of the photos a, b, c: before by both judges 3 1 2; after by the fooled one 1 1 1, and by the plain one 3 1 3
+
+
+class PlainJudge(ColourJudge):
+    """A judge that reads a caption up to the word zap."""
+
+    digest, part = "plain", 0
+
+    def encode_texts(self, texts):
+        return super().encode_texts([text.split(" zap ")[self.part] for text in texts])
+
+
+class FooledJudge(PlainJudge):
+    """A judge that reads a caption from the word zap on."""
+
+    digest, part = "fooled", -1
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    paint_colours(tmp_path / "photos")
+    kinds = {"plain": PlainJudge, "fooled": FooledJudge}
+    source = JudgeSource(lambda name: name in kinds, lambda name: kinds[name](name))
+    monkeypatch.setattr(judge_sources, "JUDGES", (source, *judge_sources.JUDGES))
+    monkeypatch.chdir(tmp_path)
+    for name, said in {"before": BEFORE, "after": AFTER}.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(said))
+    return tmp_path
+
+
+def test_gains_and_captions_by_hand():
+    found = saywhich.hacked(BEFORE, AFTER, "photos", reward="fooled", judges=["plain"])
+    assert found.gain("fooled", "R@1").gain == pytest.approx(200 / 3)
+    assert found.gain("plain", "R@1").gain == 0
+    drawn = draw_resamples(3) @ np.array([100.0, 0, 100]) / 3
+    assert found.gain("fooled", "R@1").interval == pytest.approx(tuple(np.percentile(drawn, (2.5, 97.5))))
+    assert found.gain("plain", "R@1").share is None  # the interval of the reward's gain reaches 0
+    (part,) = found.parting
+    assert (part.photo.name, part.before, part.after) == ("c.png", BEFORE["c"], AFTER["c"])
+    assert (part.reward_ranks, part.judge_ranks) == ((2, 1), (2, 3))
+
+
+def test_shares_of_the_reward_s_gain():
+    hits = {"reward": np.arange(40) < 30, "judge": np.arange(40) < 12}
+    ranks = {judge: np.where(hit, 1, 2) for judge, hit in hits.items()}
+    ranks["judge"][12:20] = 4
+    scores = [
+        {ScoreKey(judge, "R@1"): ratio(100.0 * hit * after, np.ones(40)) for judge, hit in hits.items()}
+        for after in (0, 1)
+    ]
+    none = np.zeros(40, int)
+    rows = [
+        JudgedRow(
+            "", [["x"]] * 40, [], own, {judge: CaptionRanks(each, none, none) for judge, each in by.items()}, drawn
+        )
+        for own, by, drawn in zip(
+            scores, ({judge: np.full(40, 2) for judge in hits}, ranks), resample_scores(scores, 40), strict=True
+        )
+    ]
+    files = [Path(f"{n}.png") for n in range(40)]
+    found = hacking_of(Judgement(files, rows, [], list(hits), torch.empty(40, 0), "", [], 1000))
+    gain = found.gain("judge", "R@1")
+    assert (gain.gain, gain.share) == (pytest.approx(30), pytest.approx(40))
+    drawn = draw_resamples(40)
+    expected = np.percentile(100 * (drawn @ hits["judge"]) / (drawn @ hits["reward"]), (2.5, 97.5))
+    assert gain.share_interval == pytest.approx(tuple(expected))
+    assert [int(part.photo.stem) for part in found.parting] == list(range(12, 20))
+
+
+def test_ngrams_that_grew():
+    found = grown_ngrams(["a red cat", "a dog", "a dog", "a dog"], ["a red cat", "a red dog", "A red dog.", "red red"])
+    assert [(" ".join(each.words), each.before, each.after) for each in found] == [
+        ("red", 25, 100),
+        ("a red", 25, 75),
+        ("red dog", 0, 50),
+        ("red red", 0, 25),
+        ("a red dog", 0, 50),
+    ]
+
+
+def test_a_reward_that_judges_itself_is_one_line():
+    with pytest.raises(UserError, match="--judge: give judges other than the reward plain"):
+        saywhich.hacked(BEFORE, AFTER, "photos", reward="plain", judges=["plain"])
+
+
+def test_the_command_prints_and_writes_the_same(folder, capsys):
+    command = ["hacked", "before.json", "after.json", "--images", "photos", "--reward", "fooled", "--judge", "plain"]
+    assert main([*command, "--json", "out.json", "--html", "out.html"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "3 images; gains in points, 95 % intervals over images, in brackets"
+    assert "R@1 by the reward fooled: +66.7 [+0.0, +100.0]" in printed
+    record = json.loads((folder / "out.json").read_text())
+    assert record["ngrams"][0] == {"words": "zap", "before": 0.0, "after": pytest.approx(200 / 3)}
+    page = (folder / "out.html").read_text()
+    assert page.count("<img") == page.count('src="data:image/jpeg;base64,') == len(record["parting"]) == 1
+    assert "http" not in page
