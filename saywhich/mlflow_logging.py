@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import warnings
@@ -9,6 +10,7 @@ from importlib.metadata import requires
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from PIL import Image
 
 import saywhich
 from pipeline import errors
@@ -21,6 +23,7 @@ EXTRAS = ("vision", "hub")  # what a served model may need
 def log_to_mlflow(folder: Path, name: str) -> str:
     """Log the exported model in `folder`, with the code that loads it, in a new run; return its MLflow URI."""
     import mlflow
+    import pandas as pd
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 
@@ -33,17 +36,23 @@ def log_to_mlflow(folder: Path, name: str) -> str:
     )
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     with mlflow.start_run(experiment_id=tracker.experiment, run_name=f"export@{name}"), warnings.catch_warnings():
-        # a model has no photo that may be published
-        warnings.filterwarnings("ignore", message="(?s).*input example was not provided")
         logged = mlflow.pyfunc.log_model(
             name=re.sub(r"[/:.%\"']", "_", name),
             python_model=str(SERVED),
             artifacts={"model": str(folder)},
             signature=signature,
+            input_example=(pd.DataFrame({"image": [example_photo()]}), {"beam": 5}),
             code_paths=_code(),
             pip_requirements=_requirements(),
         )
     return str(logged.model_uri)
+
+
+def example_photo() -> bytes:
+    """Return a small PNG with a gradient: a model has no photo that may be published."""
+    content = io.BytesIO()
+    Image.linear_gradient("L").convert("RGB").save(content, "PNG")
+    return content.getvalue()
 
 
 def _code() -> list[str]:

@@ -356,8 +356,9 @@ def main(arguments: Sequence[str]) -> int:
         title += "" if given.start is None else f", start {given.start}"
         there = read_yaml_text(PARAMS) if PARAMS.exists() else None
         if there not in (None, text) and profile_of(there or "") is None:
-            kept = next(path for n in count(1) if not (path := Path(f"{PARAMS}.bak{n if n > 1 else ''}")).exists())
-            PARAMS.rename(kept)
+            copies = (Path(f"{PARAMS}.bak{n if n > 1 else ''}") for n in count(1))
+            kept = next(path for path in copies if not path.exists() or path.read_bytes() == PARAMS.read_bytes())
+            PARAMS.replace(kept)
             print(f"{PARAMS} was changed by hand: it is kept as {kept}")
         if there != text:
             write_atomically(PARAMS, text)

@@ -20,7 +20,7 @@ from saywhich.model_files import OtherDataError
 if TYPE_CHECKING:
     from saywhich.model import Model
 
-SAMPLES = 60  # photos to try the page with
+SAMPLES, TOGETHER = 60, 10  # photos to try the page with, and those of them that lie side by side in their folder
 
 
 def add(parser: ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def run(options: Namespace) -> int:
         model.caption([Image.new("RGB", (64, 64))], samples=2)
         model.caption([Image.new("RGB", (64, 64))])
     photos = photo_files([options.photos]) if options.photos else []
-    photos = random.Random(0).sample(photos, min(SAMPLES, len(photos)))
+    photos = sample_groups(photos)
     hosts = [] if options.host in ("127.0.0.1", "localhost", "::1") else ["*"]
     app = make_app(models, photos, hosts=hosts)
     host = f"[{options.host}]" if ":" in options.host else options.host
@@ -62,6 +62,13 @@ def run(options: Namespace) -> int:
     config = uvicorn.Config(app, http="h11", ws="none", log_level="warning", timeout_graceful_shutdown=5)
     uvicorn.Server(config).run(sockets=[bound])
     return 0
+
+
+def sample_groups(photos: Sequence[Path]) -> list[Path]:
+    """Return up to SAMPLES photos, in groups of TOGETHER that follow each other by name, and so often look alike."""
+    starts = range(0, len(photos) - TOGETHER + 1, TOGETHER)
+    chosen = sorted(random.Random(0).sample(starts, min(SAMPLES // TOGETHER, len(starts)))) if starts else [0]
+    return [photo for start in chosen for photo in photos[start : start + TOGETHER]]
 
 
 def load_models(folders: Sequence[Path], strict: bool) -> dict[str, Model]:

@@ -5,6 +5,7 @@ const MODELS = Number(document.body.dataset.models);
 const MOST = Number(document.body.dataset.most), SAMPLES = Number(document.body.dataset.samples);
 const LARGEST = 1280; // pixels of the longer side of what is sent
 let photos = []; // {name, url, data}
+let captions = []; // of each photo by each model; empty until they are there
 let asked = new AbortController(); // of the last request for captions: the server ends its work on an older one
 let round = null;
 const rounds = []; // as they are saved: in the form of a study's answers
@@ -53,13 +54,15 @@ async function refresh(wrong = []) {
   $("found").replaceChildren();
   if (!photos.length) { say(wrong.join("; ")); return; }
   asked.abort();
+  captions = [];
   asked = new AbortController();
   const mine = asked.signal, among = $("among").checked;
   say(`${photos.length} photos: the models look at them …`);
   try {
     const answer = await post("caption", { photos: photos.map((p) => p.data), among }, mine);
     if (mine.aborted) return;
-    $("photos").replaceChildren(...answer.photos.map(article));
+    captions = answer.photos;
+    $("photos").replaceChildren(...captions.map(article));
     say([`${photos.length} photos, each captioned by ${MODELS} models.`, ...wrong].join(" "));
   } catch (error) { if (!mine.aborted) say(error.message); }
 }
@@ -117,10 +120,18 @@ async function search(event) {
 
 const shuffled = (list) => list.map((x) => [Math.random(), x]).sort((a, b) => a[0] - b[0]).map(([, x]) => x);
 
+// Ten photos in random order: one, and those that the listener ranks highest by its caption.
+function lookAlikes(model) {
+  const [first, ...others] = shuffled([...photos.keys()]);
+  const said = captions[first]?.find((each) => each.model === model);
+  const ranked = said ? said.retrieved.filter((number) => number !== first) : others;
+  return shuffled([first, ...ranked.slice(0, 9)]).map((number) => photos[number]);
+}
+
 async function play() {
   $("choices").replaceChildren();
   $("riddle").textContent = "The speaker thinks …";
-  const shown = shuffled(photos).slice(0, 10), target = Math.floor(Math.random() * shown.length), model = $("speaker").value;
+  const model = $("speaker").value, shown = lookAlikes(model), target = Math.floor(Math.random() * shown.length);
   try {
     const data = shown.map((p) => p.data);
     const [said] = (await post("caption", { photos: data, models: [model], among: true })).photos[target];
@@ -162,7 +173,8 @@ function save() {
 }
 
 async function samples() {
-  const numbers = shuffled([...Array(SAMPLES).keys()]).slice(0, 10);
+  const start = 10 * Math.floor(Math.random() * Math.max(1, Math.floor(SAMPLES / 10))); // ten that lie side by side
+  const numbers = [...Array(SAMPLES).keys()].slice(start, start + 10);
   const files = await Promise.all(numbers.map(async (n) => [await (await fetch(`samples/${n}`)).blob(), `sample ${n + 1}`]));
   photos = await Promise.all(files.map(([file, name]) => read(file, name)));
   await refresh();

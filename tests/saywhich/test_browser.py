@@ -125,6 +125,21 @@ def test_the_game_is_played_by_keyboard_and_its_rounds_are_saved(open_page, tmp_
     assert f"You: {sum(played.person)} of 2; the listener: {sum(played.listener)} of 2" in score
 
 
+def test_the_game_takes_photos_that_the_listener_confuses(open_page, repository):
+    page = open_page()
+    page.set_input_files("#files", [str(repository / f"images/{number}.png") for number in range(12)])
+    page.get_by_text("12 photos, each captioned by 2 models.").wait_for()
+    ranked = page.evaluate("captions.map(([said]) => said.retrieved.map((number) => photos[number].name))")
+    names = [f"{number}.png" for number in range(12)]
+    nearest = [sorted([own, *[x for x in found if x != own][:9]]) for own, found in zip(names, ranked, strict=True)]
+    page.get_by_role("button", name="New round").click()
+    page.locator("#choices button").first.wait_for()
+    shown = page.evaluate("round.shown.map((name) => name.split(' ')[1]).sort()")
+    assert shown in nearest
+    heights = page.evaluate("['game', 'said'].map((id) => document.getElementById(id).getBoundingClientRect().top)")
+    assert heights[0] < heights[1]
+
+
 def test_all_can_be_removed_and_the_focus_is_not_lost(open_page, photos):
     page = captioned(open_page(), photos)
     page.get_by_role("button", name="Remove all").click()

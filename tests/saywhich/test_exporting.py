@@ -178,6 +178,10 @@ def test_mlflow_serves_the_exported_model(trained, photos, tmp_path):
         question = urllib.request.Request(
             f"http://127.0.0.1:{port}/invocations", json.dumps(body).encode(), {"Content-Type": "application/json"}
         )
+        (example,) = home.glob("mlartifacts/**/serving_input_example.json")
+        shown = urllib.request.Request(question.full_url, example.read_bytes(), dict(question.header_items()))
+        with urllib.request.urlopen(shown, timeout=60) as answer:
+            assert len(json.load(answer)["predictions"]) == 1
         with urllib.request.urlopen(question, timeout=60) as answer:
             said = [each["caption"] for each in json.load(answer)["predictions"]]
     finally:

@@ -12,7 +12,7 @@ from saywhich_world import make_model, paint
 from pipeline.errors import UserError
 from pipeline.runtime.checksums import write_checksums
 from saywhich.cli import main
-from saywhich.commands.serve import bind, distinct_names, load_models
+from saywhich.commands.serve import bind, distinct_names, load_models, sample_groups
 from saywhich.server import sample_copies
 
 
@@ -57,6 +57,17 @@ def test_a_port_in_use_is_one_line(repository, capsys):
     assert "cannot be listened at (Address already in use); give another one\n" in capsys.readouterr().err
     with bind("127.0.0.1", int(port)) as free:
         assert isinstance(free, socket.socket)
+
+
+@pytest.mark.parametrize(("photos", "expected"), [(3, 3), (10, 10), (25, 20), (1000, 60)])
+def test_samples_lie_side_by_side_in_tens(photos, expected):
+    files = [Path(f"{number:04}.jpg") for number in range(photos)]
+    samples = sample_groups(files)
+    assert len(set(samples)) == expected
+    for start in range(0, len(samples), 10):
+        ten = samples[start : start + 10]
+        begin = files.index(ten[0])
+        assert ten == files[begin : begin + 10]
 
 
 def test_a_broken_sample_photo_is_passed_over_with_a_line(tmp_path, capsys):

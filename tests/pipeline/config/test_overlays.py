@@ -294,6 +294,10 @@ def test_params_are_written_and_what_was_changed_by_hand_is_kept(folder, capsys)
         assert main(["plain"]) == 0
         assert (folder.parent / kept).read_text() == f"seed: 2 # {kept}\n"
         assert f"it is kept as {kept}" in capsys.readouterr().out
+    params.write_text("seed: 2 # params.yaml.bak2\n")
+    assert main(["plain"]) == 0
+    assert "it is kept as params.yaml.bak2\n" in capsys.readouterr().out
+    assert not (folder.parent / "params.yaml.bak4").exists()
 
 
 @pytest.mark.parametrize("name", ["scenes", "visdial"])
