@@ -57,8 +57,8 @@ def build_adaptation(
 
     speaker = load_any_agent(model / "weights.safetensors", "speaker")
     listener = load_any_agent(root / "pretrained" / "listener" / "weights.safetensors", "listener")
-    if found := find_owner(TRAINING, (speaker, listener)):
-        return found.build_adaptation(speaker, listener), None
+    if owner := find_owner(TRAINING, (speaker, listener)):
+        return owner.build_adaptation(speaker, listener), None
     return adapt_listener(settings, speaker, listener), reference_cider(prepared).to(device)
 
 

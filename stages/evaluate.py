@@ -102,10 +102,10 @@ def build_evaluation(
     from pipeline.workflow.slices import SLICES, find_owner
 
     method, device = str(stage.instance), stage.device
-    if found := find_owner(SLICES, [speaker]):
+    if owner := find_owner(SLICES, [speaker]):
         pretrained, own = stage.root / "pretrained", {OWN: stage.model, ADAPTED: stage.model / "adapted"}
         folders = {name: own.get(which, pretrained / which) for name, which in settings.judges.items()}
-        yield found.build_evaluation(settings, prepared, store, folders, pretrained, method, rerank, device)
+        yield owner.build_evaluation(settings, prepared, store, folders, pretrained, method, rerank, device)
         return
     sources = JudgeSources(stage.model, stage.root, prepared, device)
     with open_evaluation(settings, method, rerank, EVALUATION, sources, store) as opened:
@@ -114,13 +114,13 @@ def build_evaluation(
 
 def flat_numbers(results: Mapping[str, Any], below: str = "") -> dict[str, float]:
     """Return the numbers in nested `results` by their names, joined by slashes."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for name, value in results.items():
         if isinstance(value, Mapping):
-            found |= flat_numbers(value, f"{below}{name}/")
+            numbers |= flat_numbers(value, f"{below}{name}/")
         else:
-            found[f"{below}{name}"] = float(value)
-    return found
+            numbers[f"{below}{name}"] = float(value)
+    return numbers
 
 
 if __name__ == "__main__":

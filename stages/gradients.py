@@ -65,8 +65,8 @@ def run(options: argparse.Namespace) -> None:
     candidates = named(ESTIMATORS, options.only)
     effort = MeasurementEffort(**{name: value for name, value in given.items() if value is not None})
     with recorder.record_run("gradients", asdict(effort)) as record:
-        found = measure_candidates(candidates, effort, partial(print, flush=True, file=sys.stderr))
-        write_atomically(out / "gradients.json", json.dumps(found, indent=1) + "\n")
+        measured = measure_candidates(candidates, effort, partial(print, flush=True, file=sys.stderr))
+        write_atomically(out / "gradients.json", json.dumps(measured, indent=1) + "\n")
         results = read_gradients(out / "gradients.json")
         write_atomically(out / "gradients.csv", gradients_csv(results))
         write_atomically(out / "plane.png", panels_png(plane_panels(results)))
@@ -95,10 +95,10 @@ def run_trained(options: argparse.Namespace) -> None:
     say, steps = partial(print, flush=True, file=sys.stderr), options.rounds or 100
     with recorder.record_run(out.name, {"captions": options.captions, "steps": steps}) as record:
         candidates = named(ESTIMATORS, options.only)
-        found = measure_trained(world, margin, candidates, say, options.captions, steps=steps)
-        write_atomically(out / "gradients.json", json.dumps(found, indent=1) + "\n")
-        write_atomically(out / "plane.png", panels_png(trained_panels(found)))
-        table = markdown([trained_table(found)])
+        measured = measure_trained(world, margin, candidates, say, options.captions, steps=steps)
+        write_atomically(out / "gradients.json", json.dumps(measured, indent=1) + "\n")
+        write_atomically(out / "plane.png", panels_png(trained_panels(measured)))
+        table = markdown([trained_table(measured)])
         write_atomically(out / "gradients.md", table)
         write_checksums(out)
         for path in sorted(out.iterdir()):
@@ -108,11 +108,11 @@ def run_trained(options: argparse.Namespace) -> None:
 
 def named(candidates: Sequence[Any], beginning: str) -> list[Any]:
     """Return the candidates whose name starts with `beginning`. Raises UserError where there is none."""
-    found = [candidate for candidate in candidates if candidate.name.startswith(beginning)]
-    if not found:
+    chosen = [candidate for candidate in candidates if candidate.name.startswith(beginning)]
+    if not chosen:
         names = ", ".join(dict.fromkeys(candidate.name for candidate in candidates))
         raise UserError(f"--only {beginning}: no such estimator; there are {names}")
-    return found
+    return chosen
 
 
 def whole_number(text: str) -> int:

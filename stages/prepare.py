@@ -77,15 +77,15 @@ def run(stage: Stage) -> None:
             if (root / facts).exists():
                 write_atomically(stage.out / facts, (root / facts).read_bytes())
         prepared = Prepared.load(stage.out)
-        seen = [prepared.captions(image) for image in prepared.rows("train")]
+        captions = [prepared.captions(image) for image in prepared.rows("train")]
         if p.count_ngrams == "whole":
             whole = [prepared.whole_captions(image) for image in prepared.rows("train")]
             longest = max(len(caption) for image in whole for caption in image)
             keys, counts = document_frequencies(whole, max_words=longest + 1)  # each ends in EOS
         elif counted is None:
-            keys, counts = document_frequencies(seen, max_words=p.max_words)
+            keys, counts = document_frequencies(captions, max_words=p.max_words)
         else:
-            keys, counts = read_document_frequencies(counted, prepared.vocabulary, seen)
+            keys, counts = read_document_frequencies(counted, prepared.vocabulary, captions)
         with atomic_path(stage.out / "document_frequencies.parquet") as path:
             pq.write_table(pa.table({"key": keys, "count": counts}), path, compression="zstd")
         write_checksums(stage.out)

@@ -278,12 +278,12 @@ def _per_seed(
     points: Sequence[Point], fixed: Keys, traded: Keys, at: float
 ) -> dict[object, tuple[list[Point], np.ndarray]]:
     """Return points and weights of each seed whose curve contains `at`, else of seeds whose curve is above it."""
-    found: dict[bool, dict[object, tuple[list[Point], np.ndarray]]] = {True: {}, False: {}}
+    by_reach: dict[bool, dict[object, tuple[list[Point], np.ndarray]]] = {True: {}, False: {}}
     runs = [run for point in points for run in point.runs]
     for seed in dict.fromkeys(run.settings.get("seed") for run in runs):
         alone = [Point((run,)) for run in runs if run.settings.get("seed") == seed]
         values = _means(alone, fixed)
         weights, reached = mixture(values, _means(alone, traded), at)
         if reached:
-            found[bool(values.min() * (1 - SAME) <= at)][seed] = alone, weights
-    return found[True] or found[False]
+            by_reach[bool(values.min() * (1 - SAME) <= at)][seed] = alone, weights
+    return by_reach[True] or by_reach[False]

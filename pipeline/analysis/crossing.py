@@ -41,21 +41,21 @@ def crossing(
     readers = [*common, *runs, *adapts]
     matrix: list[list[list[float]]] = [[[] for _ in readers] for _ in runs]
     for by_method in rounds:
-        said = {
+        captions = {
             method: judged_captions(read_texts(run, rows.tolist()), prepared.vocabulary, prepared.max_words)
             for method, run in by_method.items()
         }
-        found = cross_play(said, common, gallery)
+        recalls = cross_play(captions, common, gallery)
         for reader, run in by_method.items():
             folder = root / "cells" / run.method / run.cell if run.cell else root / "models" / run.method
-            own = cross_play(said, {reader: load_judge(folder, root, prepared, device)}, gallery)
-            used_to_it = {name: load_judge(folder / "adapted", root, prepared, device) for name in adapts}
+            own = cross_play(captions, {reader: load_judge(folder, root, prepared, device)}, gallery)
+            adapted = {name: load_judge(folder / "adapted", root, prepared, device) for name in adapts}
             for method in by_method:
-                found[method] |= own[method]
-            found[reader] |= cross_play({reader: said[reader]}, used_to_it, gallery)[reader]
+                recalls[method] |= own[method]
+            recalls[reader] |= cross_play({reader: captions[reader]}, adapted, gallery)[reader]
         for row, method in zip(matrix, by_method, strict=True):
             for values, reader in zip(row, readers, strict=True):
-                values.append(found[method][reader])
+                values.append(recalls[method][reader])
     return {
         "split": "test",
         "recall": "R@10",

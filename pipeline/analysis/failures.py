@@ -21,16 +21,16 @@ def training_failures(results: Results, choices: Sequence[Choice]) -> list[str]:
     """
     points = [choice.point for choice in choices if choice.point]
     alike = [point.method for point in points if _alike(point)]
-    found = [f"Nearly all captions of {', '.join(alike)} are the same, whatever the image. {MEND}"] if alike else []
-    deaf = []
+    failures = [f"Nearly all captions of {', '.join(alike)} are the same, whatever the image. {MEND}"] if alike else []
+    at_chance = []
     for judge in results.judges:
         if (rank := _at_chance(points, human_recall_keys(judge, "mean_rank"))) is not None:
-            deaf.append(f"{judge} (mean rank {rank:.1f})")
-    if deaf:
+            at_chance.append(f"{judge} (mean rank {rank:.1f})")
+    if at_chance:
         images = max(results.values("images"))
-        found.append(
+        failures.append(
             f"By human captions these listeners find the {images:,.0f} test images not clearly better than chance, so "
-            f"that their recall says little: {'; '.join(deaf)}. {MEND}"
+            f"that their recall says little: {'; '.join(at_chance)}. {MEND}"
         )
     lost = [
         f"{point.method} ({', '.join(judges)})"
@@ -39,8 +39,8 @@ def training_failures(results: Results, choices: Sequence[Choice]) -> list[str]:
         and (judges := [j for j in results.judges if _at_chance([point], recall_keys(j, "mean_rank")) is not None])
     ]
     if lost:
-        found.append(f"By these captions images are found not clearly better than chance: {'; '.join(lost)}.")
-    return found
+        failures.append(f"By these captions images are found not clearly better than chance: {'; '.join(lost)}.")
+    return failures
 
 
 def _alike(point: Point) -> bool:

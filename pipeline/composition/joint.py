@@ -63,8 +63,8 @@ def text_scorer(prepared: Prepared) -> TextScorer:
     vocabulary = prepared.vocabulary
 
     def decode(tokens: Sequence[int]) -> str:
-        said = vocabulary.decode(tokens)
-        return " ".join(tokenise(said)) if vocabulary.reads_text else said
+        text = vocabulary.decode(tokens)
+        return " ".join(tokenise(text)) if vocabulary.reads_text else text
 
     return TextScorer(decode, lambda image: [" ".join(words) for words in prepared.words(image)])
 

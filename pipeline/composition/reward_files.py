@@ -85,19 +85,19 @@ def make_rewards(
         settings.no_repeat_ngram_size,
         rate,
     )
-    found = {}
+    retrievers = {}
     for who, encoder in encoders.items():
         if isinstance(encoder, DualEncoder):
             _check_lengths(encoder, prepared)
         vectors = embed_images(encoder, stores[who])
-        found[who] = Retriever(encoder, vectors, settings.temperature, prepared.vocabulary.decode)
-    retriever, rows = found["retriever"], torch.from_numpy(prepared.rows("train")).to(device)
+        retrievers[who] = Retriever(encoder, vectors, settings.temperature, prepared.vocabulary.decode)
+    retriever, rows = retrievers["retriever"], torch.from_numpy(prepared.rows("train")).to(device)
     retriever.neighbours = (
         nearest_images(retriever.vectors, rows, settings.hard_negative_ranks) if settings.hard_negative_ranks else None
     )
     size, hidden = retriever.vectors.shape[1], settings.hidden_dims
     judges = CaptionClassifier(size, hidden).to(device), CaptionClassifier(size, hidden, looks=False).to(device)
-    rewards = RewardModels(retriever, *judges, made_of.search, rate, found.get("judge"))
+    rewards = RewardModels(retriever, *judges, made_of.search, rate, retrievers.get("judge"))
     speaker = load_agent(root / "pretrained" / settings.speaker / WEIGHTS, "speaker")
     assert isinstance(speaker, Decoder)
     return pretrain_heads(rewards, speaker), rewards, made_of

@@ -30,7 +30,7 @@ def without_layout(text: str) -> list[str]:
 
 def _split(line: str) -> tuple[str, str, str]:
     """Return the code of a line, and "#" and the comment behind it, if any."""
-    for found in re.finditer(r"(?:^|(?<=\s))#", line):
-        if not line.count('"', 0, found.start()) % 2:
-            return line[: found.start()], "#", line[found.end() :]
+    for match in re.finditer(r"(?:^|(?<=\s))#", line):
+        if not line.count('"', 0, match.start()) % 2:
+            return line[: match.start()], "#", line[match.end() :]
     return line, "", ""

@@ -39,13 +39,13 @@ class StageParameters:
 
     def lists(self, keys: Keys) -> bool:
         """Return whether all that is at `keys` is listed; False: a part of it. Raises UserError where nothing is."""
-        if found := [path for path in self._paths if keys[: len(path)] == path]:
-            self.read.update(".".join(path) for path in found)
+        if listed := [path for path in self._paths if keys[: len(path)] == path]:
+            self.read.update(".".join(path) for path in listed)
         elif not any(path[: len(keys)] == keys for path in self._paths):
             self._check_exists(keys)
             stage = self.stage.partition("@")[0]
             raise UserError(f"{self.stage} may not read {'.'.join(keys)}: list it under params of {stage} in dvc.yaml")
-        return bool(found)
+        return bool(listed)
 
     def _check_exists(self, keys: Keys) -> None:
         inner: Any = self._tree
@@ -73,8 +73,8 @@ class ListedSettings:
     def _at(self, key: str, get: Callable[[Any, str], Any]) -> Any:
         keys = (*self._keys, key)
         whole = self._view.lists(keys)
-        found = get(self._settings, key)
-        return found if whole else ListedSettings(self._view, keys, found)
+        value = get(self._settings, key)
+        return value if whole else ListedSettings(self._view, keys, value)
 
 
 def _part(tree: Any, keys: list[Keys]) -> Any:

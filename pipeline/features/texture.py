@@ -29,15 +29,15 @@ def texture_statistics(prepared: Tensor) -> Tensor:
     frame = prepared[0] if prepared.dim() == 4 else prepared
     grey = (frame / 255 if frame.dtype == torch.uint8 else frame.float()).mean(0, keepdim=True)
     grey, levels = adaptive_avg_pool2d(grey, SIDE), torch.tensor(QUANTILES)
-    found = []
+    statistics = []
     for _ in range(SCALES):
         pixels = grey[0]
         inner = pixels[1:-1, 1:-1]
         neighbours = pixels[:-2, 1:-1] + pixels[2:, 1:-1] + pixels[1:-1, :-2] + pixels[1:-1, 2:]
         for difference in (pixels.diff(dim=1), pixels.diff(dim=0), 4 * inner - neighbours):
-            found.append((difference.abs() + 1 / 255).log().flatten().quantile(levels))
+            statistics.append((difference.abs() + 1 / 255).log().flatten().quantile(levels))
         grey = avg_pool2d(grey, 2)
-    return torch.cat(found)
+    return torch.cat(statistics)
 
 
 @dataclass(frozen=True)

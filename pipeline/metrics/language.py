@@ -84,7 +84,7 @@ class LanguageScorer:
         wanted = self._metrics if metrics is None else tuple(metrics)
         try:
             self._start(wanted)
-            said = self.tokenised(hypotheses)
+            tokenised = self.tokenised(hypotheses)
             flat = iter(self.tokenised(list(chain.from_iterable(references))))
         except java.NotComputedError as reason:
             return LanguageScores(not_computed=dict.fromkeys(wanted, str(reason)))
@@ -92,9 +92,9 @@ class LanguageScorer:
         for place, texts in enumerate(human):
             if not any(texts):
                 raise UserError(f"references of image {place}: none of {len(texts)} has a word; every image needs one")
-        result = LanguageScores(bleu_counts=bleu_statistics(said, human) if set(COUNTED) & set(wanted) else None)
-        with ThreadPoolExecutor(1) as beside:
-            for names, compute in self._scorers(said, human, wanted, beside).items():
+        result = LanguageScores(bleu_counts=bleu_statistics(tokenised, human) if set(COUNTED) & set(wanted) else None)
+        with ThreadPoolExecutor(1) as executor:
+            for names, compute in self._scorers(tokenised, human, wanted, executor).items():
                 try:
                     for name, (overall, each) in zip(names, compute(), strict=True):
                         if name in wanted:

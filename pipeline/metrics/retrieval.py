@@ -167,12 +167,12 @@ def recall_among(ranks: Tensor, sizes: Tensor) -> dict[str, float]:
     out. `random`: the expected R@1 of random ranks. `alone`: the number of ranks in galleries of one image, which count
     nowhere.
     """
-    found = {}
+    recalls = {}
     for k in (1, 5, 10):
         counted = ranks[sizes > k]
         if len(counted):
-            found[f"R@{k}"] = 100 * float((counted <= k).double().mean())
-    if "R@1" in found:
-        found["MRR"] = 100 * float((1 / ranks[sizes > 1].double()).mean())
-        found["random"] = 100 * float((1 / sizes[sizes > 1].double()).mean())
-    return found | {"alone": float((sizes == 1).sum())}
+            recalls[f"R@{k}"] = 100 * float((counted <= k).double().mean())
+    if "R@1" in recalls:
+        recalls["MRR"] = 100 * float((1 / ranks[sizes > 1].double()).mean())
+        recalls["random"] = 100 * float((1 / sizes[sizes > 1].double()).mean())
+    return recalls | {"alone": float((sizes == 1).sum())}

@@ -23,11 +23,14 @@ def load_pretrained_encoder(
 
     Raises UserError where the features in `store` are not from that network's own image tower.
     """
-    network, seen = settings.network, store.manifest["network"]
-    if network != seen:
-        raise UserError(f"features.{settings.features}.network: {seen}, but who looks at them is of {network}")
+    network, extracted_by = settings.network, store.manifest["network"]
+    if network != extracted_by:
+        raise UserError(
+            f"features.{settings.features}.network: expected {network}, as its text tower needs, got {extracted_by}; "
+            "set it and run the features stage again"
+        )
     if store.manifest.get("vector"):
-        raise UserError(f"features.{settings.features}.vector: must be null, the network's own, for who reads with it")
+        raise UserError(f"features.{settings.features}.vector: expected null, as the text tower of {network} needs")
     size = store.manifest["preprocessing"]["size"]
     height = size if isinstance(size, int) else size[0]
     whole = ClipNetwork(NetworkSettings(network, height, settings.weights, settings.options), device)

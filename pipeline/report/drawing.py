@@ -223,14 +223,14 @@ def _draw(axes: Any, panel: PlotPanel, panels: Sequence[PlotPanel]) -> None:
     """Draw the panel with scales that fit all of `panels` with the same axis labels."""
     from matplotlib.ticker import FixedLocator, MaxNLocator, StrMethodFormatter
 
-    beside = [each for each in panels if each.across == panel.across]
-    spots = [spot for each in beside for series in each.series for spot in series.spots]
+    sharing = [each for each in panels if each.across == panel.across]
+    spots = [spot for each in sharing for series in each.series for spot in series.spots]
     xs = [x for spot in spots for x in (spot.x, *(spot.bars or ())[:2], *(seed[0] for seed in spot.seeds))]
-    axes.set_xlim(_limits([*xs, *(x for each in beside for x in each.shows[0])], panel.logarithmic))
-    beside = [each for each in panels if each.up == panel.up]
-    spots = [spot for each in beside for series in each.series for spot in series.spots]
+    axes.set_xlim(_limits([*xs, *(x for each in sharing for x in each.shows[0])], panel.logarithmic))
+    sharing = [each for each in panels if each.up == panel.up]
+    spots = [spot for each in sharing for series in each.series for spot in series.spots]
     ys = [y for spot in spots for y in (spot.y, *(spot.bars or ())[2:], *(seed[1] for seed in spot.seeds))]
-    ys += [value for each in beside for value in (*(each.level or ()), *each.shows[1])]
+    ys += [value for each in sharing for value in (*(each.level or ()), *each.shows[1])]
     axes.set_ylim(_limits(ys, panel.logarithmic))
     axes.set_xlabel(panel.across, color=INK)
     axes.set_ylabel(panel.up, color=INK)

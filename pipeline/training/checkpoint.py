@@ -92,11 +92,11 @@ class Checkpoints:
 
     def _files(self) -> Iterator[tuple[int, Path]]:
         """Yield steps and files, newest step first."""
-        found = [
+        named = [
             (re.fullmatch(r"step-(\d+)-[0-9a-f]{16}", path.stem), path)
             for path in self.folder.glob("step-*.safetensors")
         ]
-        yield from sorted(((int(match[1]), path) for match, path in found if match), reverse=True)
+        yield from sorted(((int(match[1]), path) for match, path in named if match), reverse=True)
 
 
 def _prefix(content: bytes) -> str:

@@ -149,16 +149,16 @@ class Training:
         for role, agent in agents.items():
             agent.train(role in learners)
         rate = self.settings.rate(self.step, len(self.batches))
-        for now, losses, seen in self.method.rounds(batch, self.seed):
+        for roles, losses, values in self.method.rounds(batch, self.seed):
             if self.method.normalise_gradients:
-                _normalised_backward(losses, self.method.weights, [agents[role] for role in sorted(now)])
+                _normalised_backward(losses, self.method.weights, [agents[role] for role in sorted(roles)])
             elif losses:
                 torch.stack(list(losses.values())).sum().backward()
                 ranks.all_reduce_sum(
                     [p.grad for agent in agents.values() for p in agent.parameters() if p.grad is not None]
                 )
-            report = _of_all_ranks(seen)
-            for role in sorted(now):
+            report = _of_all_ranks(values)
+            for role in sorted(roles):
                 norm = _norm(agents[role])
                 self.settings.clip(agents[role].parameters())
                 self.adams[role].step(self.method.rates.get(role, rate))

@@ -81,13 +81,13 @@ def cells(params: Mapping[str, Any]) -> list[GridCell]:
             for combination in itertools.product(*axes.values()):
                 settings = dict(zip(axes, combination, strict=True))
                 grid.append(GridCell(method, settings, settings.pop("seed")))
-    seen = set()
+    folders = set()
     for cell in grid:
-        if cell.folder in seen:
+        if cell.folder in folders:
             raise UserError(
                 f"params.yaml: sweep: the cell {cell.method} {cell.name} is there twice; remove one of them"
             )
-        seen.add(cell.folder)
+        folders.add(cell.folder)
     return grid
 
 

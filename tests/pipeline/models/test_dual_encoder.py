@@ -73,10 +73,10 @@ def test_texts_and_images_are_clips_own_also_once_they_were_written(clip, tmp_pa
 def test_features_of_another_network_are_told(clip):
     section, store, *_ = clip
     other = SimpleNamespace(manifest=store.manifest | {"network": "resnet50"})
-    with pytest.raises(UserError, match=r"features.clip.network: resnet50, but who looks at them is of open_clip/ViT"):
+    with pytest.raises(UserError, match=r"features.clip.network: expected open_clip/ViT"):
         load_pretrained_encoder(section, other, CPU)
     other = SimpleNamespace(manifest=store.manifest | {"vector": "mean_and_max"})
-    with pytest.raises(UserError, match=r"features.clip.vector: must be null"):
+    with pytest.raises(UserError, match=r"features.clip.vector: expected null"):
         load_pretrained_encoder(section, other, CPU)
 
 
