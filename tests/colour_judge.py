@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,7 @@ class ColourJudge:
         return [text for text in texts if len(text.split()) > 20]
 
     def unknown(self, texts):
-        return [text for text in texts if not set(COLOURS) & set(text.split())]
+        return [text for text in texts if text and not set(COLOURS) & set(text.split())]
 
 
 def paint_colours(folder: Path) -> None:
@@ -49,3 +50,18 @@ def paint_colours(folder: Path) -> None:
     pixels[2, :4, :, 0] = pixels[2, 4:, :, 1] = 255
     for name, each in zip("abc", pixels, strict=True):
         Image.fromarray(each).save(folder / f"{name}.png")
+
+
+def write_example(folder: Path) -> None:
+    """Forty photos of drawn colours, and two caption files: before.json names the strongest colour, after.json two."""
+    shares = np.random.Generator(np.random.Philox(key=7)).dirichlet((0.8, 0.8, 0.8), 40)
+    (folder / "photos").mkdir()
+    before, after = {}, {}
+    for number, share in enumerate(shares):
+        name, first, second = f"{number:02}.png", *np.argsort(-share)[:2].tolist()
+        Image.new("RGB", (16, 16), tuple((255 * share).round().astype(int).tolist())).save(folder / "photos" / name)
+        before[name] = f"a {COLOURS[first]} wall"
+        times = max(1, round(share[first] / max(share[second], 0.1)))
+        after[name] = f"a {' '.join([COLOURS[first]] * times)} wall with some {COLOURS[second]}"
+    for file, said in (("before", before), ("after", after)):
+        (folder / f"{file}.json").write_text(json.dumps(said))

@@ -1,0 +1,194 @@
+"""Caption files of every form, and their faults: each one line, counted, with the first three."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from colour_judge import write_example
+
+import saywhich
+from pipeline.analysis import bootstrap
+from pipeline.analysis.bootstrap import draw_in_blocks, draw_resamples
+from pipeline.errors import UserError
+from saywhich.judging.caption_files import read_caption_set
+from saywhich.judging.notes import Notes
+from saywhich.judging.photo_index import PhotoIndex
+
+SAID = {"COCO_val_000000000007.jpg": ["a dog", "two dogs"], "b.jpg": ["a boat"]}
+KARPATHY = {
+    "images": [{"filename": name, "sentences": [{"raw": text} for text in said]} for name, said in SAID.items()]
+}
+COCO = {
+    "images": [{"id": 7, "file_name": "COCO_val_000000000007.jpg"}, {"id": 8, "file_name": "b.jpg"}],
+    "annotations": [
+        {"id": 1, "image_id": 7, "caption": "a dog"},
+        {"id": 2, "image_id": 8, "caption": "a boat"},
+        {"id": 3, "image_id": 7, "caption": "two  dogs"},
+    ],
+}
+RESULTS = [{"image_id": each["image_id"], "caption": each["caption"]} for each in COCO["annotations"]]
+ROWS = [(name, text) for name, said in SAID.items() for text in said]
+
+
+def write(path, content):
+    if path.suffix == ".parquet":
+        pq.write_table(pa.table({"file": [n for n, _ in ROWS], "caption": [t for _, t in ROWS]}), path)
+    else:
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.json", SAID),
+        ("a.json", KARPATHY),
+        ("a.json", [{"file": name, "caption": text} for name, text in ROWS]),
+        ("a.csv", "file,caption\n" + "".join(f"{name},{text}\n" for name, text in ROWS)),
+        ("a.tsv", "caption\timage\n" + "".join(f"{text}\t{name}\n" for name, text in ROWS)),
+        ("a.jsonl", "".join(json.dumps({"file": name, "captions": said}) + "\n" for name, said in SAID.items())),
+        ("a.parquet", None),
+    ],
+)
+def test_forms_with_names_of_files(tmp_path, name, content):
+    notes = Notes()
+    assert read_caption_set(write(tmp_path / name, content), notes).captions == SAID
+    assert not list(notes.lines())
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.json", RESULTS),
+        ("a.json", COCO),
+        ("a.csv", "image_id,caption\n7,a dog\n8,a boat\n7,two dogs\n"),
+        ("a.jsonl", "".join(json.dumps(row) + "\n" for row in RESULTS)),
+    ],
+)
+def test_forms_with_ids(tmp_path, name, content):
+    found = read_caption_set(write(tmp_path / name, content), Notes())
+    assert found.captions == {7: ["a dog", "two dogs"], 8: ["a boat"]}
+    assert found.files == ({7: "COCO_val_000000000007.jpg", 8: "b.jpg"} if content is COCO else {})
+
+
+def test_results_are_those_that_pycocotools_reads(tmp_path):
+    from pycocotools import coco
+
+    (tmp_path / "annotations.json").write_text(json.dumps(COCO))
+    results = coco.COCO(str(tmp_path / "annotations.json")).loadRes(str(write(tmp_path / "a.json", RESULTS)))
+    theirs: dict[int, list[str]] = {}
+    for each in results.loadAnns(results.getAnnIds()):
+        theirs.setdefault(each["image_id"], []).append(" ".join(each["caption"].split()))
+    assert read_caption_set(tmp_path / "a.json", Notes()).captions == theirs
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.json", "7", "a.json: holds 7; the forms are COCO's results"),
+        ("a.json", '{"a.jpg": 7}', r'a.json, "a.jpg": is 7, and a caption or a list of captions is expected'),
+        ("a.json", '[{"image_id": 7}]', r'entry 0: is {"image_id": 7}, and an object with a file and a caption'),
+        (
+            "a.json",
+            '[{"caption": "a dog"}]',
+            "entry 0: names no image; one of file, image, filename, image_id is needed",
+        ),
+        ("a.json", "{}", "a.json: holds no captions"),
+        ("a.json", '{"a.jpg": "x"', "a.json: not whole"),
+        ("a.json", "[" * 99, "a.json: not whole"),
+        ("a.jsonl", '{"file": "a.jpg", "caption": "x"}\n{', "a.jsonl, line 2: not whole"),
+        ("a.csv", "file,text\na.jpg,x\n", 'a.csv, row 1: a column caption is needed; there are "file", "text"'),
+        ("a.xlsx", "", "a.xlsx: a spreadsheet; save it as “CSV UTF-8” and give that file"),
+        ("a.pkl", "", "a.pkl: a table of captions is a file .csv"),
+    ],
+)
+def test_other_forms_are_one_line(tmp_path, name, content, message):
+    with pytest.raises(UserError, match=message) as error:
+        read_caption_set(write(tmp_path / name, content), Notes())
+    assert "\n" not in str(error.value)
+
+
+def test_photos_are_found_by_path_name_stem_and_id(tmp_path):
+    for name in ("x/a.jpg", "y/a.jpg", "x/b_000042.jpg", "y/c_007.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    index = PhotoIndex(tmp_path, {5: "y/a.jpg"})
+    found = {name: index.find(name) for name in ("x/a.jpg", "b_000042.jpg", "b_000042", "folder/c_007.png", 42, "7", 5)}
+    places = ("x/a.jpg", "x/b_000042.jpg", "x/b_000042.jpg", "y/c_007.png", "x/b_000042.jpg", "y/c_007.png", "y/a.jpg")
+    assert found == {name: tmp_path / place for name, place in zip(found, places, strict=True)}
+    assert [index.find(name) for name in ("a.jpg", "a", "d.jpg", 43)] == [None] * 4  # ambiguous, or not there
+
+
+def test_faults_are_counted_with_the_first_three(colours):
+    said = {"a.png": ["a red wall", "a red wall"], "b.png": "", "c.png": "xyz " * 21}
+    said |= {f"{name}.png": "red" for name in "vwxyz"}
+    notes = list(saywhich.judge(said, "photos", judges=["colours"]).notes)
+    assert notes == [
+        "captions that captions has twice of one image, and that count twice: 1 (a.png)",
+        "empty captions in captions, which count like others: 1 (b.png)",
+        "images of captions that are not in photos, or have a name that several photos have: "
+        "5 (v.png, w.png, x.png, …)",
+        f"captions of captions that are cut, since colours reads no more of them: 1 ({('xyz ' * 21)[:39]}…)",
+        f"captions of captions mostly of words that colours does not know: 1 ({('xyz ' * 21)[:39]}…)",
+    ]
+    people = {"a.png": ["red"], "b.png": ["green"]}
+    notes = list(
+        saywhich.judge({"a.png": "red", "b.png": "red"}, "photos", references=people, judges=["colours"]).notes
+    )
+    assert notes == ["photos without a caption in captions, which are left out: 1 (c.png)"]
+
+
+def test_images_that_a_json_object_has_twice_are_noted(tmp_path):
+    notes = Notes()
+    (tmp_path / "a.json").write_text('{"a.jpg": "x", "b.jpg": "y", "a.jpg": "z"}')
+    assert read_caption_set(tmp_path / "a.json", notes).captions["a.jpg"] == ["z"]
+    assert list(notes.lines()) == ["images that a.json has twice, of which the last captions count: 1 (a.jpg)"]
+
+
+def test_inputs_that_cannot_be_judged_are_one_line(colours):
+    with pytest.raises(
+        UserError, match=r"captions: 0 of its 1 images \('q' the first\) are photos in photos, such as a"
+    ):
+        saywhich.judge({"q": "red"}, "photos", judges=["colours"])
+    both = {"a.png": "red", "b.png": "green"}
+    with pytest.raises(UserError, match="--neighbours colours: is also a judge, and would choose its own galleries"):
+        saywhich.judge(both, "photos", judges=["colours"], neighbours="colours")
+    with pytest.raises(UserError, match="--hard 1: a gallery holds 2 images or more"):
+        saywhich.judge(both, "photos", judges=["colours"], hard=1)
+
+
+def test_near_duplicates_are_in_hard_galleries_only_if_asked(tmp_path, monkeypatch):
+    from PIL import Image
+
+    from saywhich.judging.hard_galleries import neighbour_galleries
+    from saywhich.judging.photo_vectors import encode_gallery
+    from saywhich.judging.thumbnails import Thumbnails
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_example(tmp_path)
+    with Image.open(tmp_path / "photos/00.png") as image:
+        image.resize((20, 20)).save(tmp_path / "photos/00b.jpg", quality=90)
+    import torch
+
+    found = encode_gallery(Thumbnails(), sorted((tmp_path / "photos").iterdir()))
+    vectors = torch.from_numpy(found.vectors)
+    names = [path.name for path in found.files]
+    first, copy = names.index("00.png"), names.index("00b.jpg")
+    asked = neighbour_galleries(vectors, vectors, 5, True)
+    assert asked[first, 0] == copy
+    assert asked.shape == (41, 4)
+    left = neighbour_galleries(vectors, vectors, 5, False)
+    assert copy not in left[first]
+    assert first not in left[copy]
+    assert left[first].tolist()[:3] == asked[first].tolist()[1:]
+
+
+def test_resamples_are_the_same_in_blocks(monkeypatch):
+    whole = draw_resamples(7, 10, seed=3)
+    monkeypatch.setattr(bootstrap, "AT_ONCE", 21)
+    blocks = list(draw_in_blocks(7, 10, seed=3))
+    assert [len(block) for block in blocks] == [3, 3, 3, 1]
+    assert (draw_resamples(7, 10, seed=3) == whole).all()
