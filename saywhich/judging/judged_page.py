@@ -11,10 +11,9 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-import pipeline.report
 from pipeline.errors import one_line
+from pipeline.report import page_security
 from pipeline.report.gallery import changed_words, data_uri, open_thumbnail
-from pipeline.report.page_security import hash_source
 from saywhich.judging.caption_comparison import CaptionComparison, PairComparison, ScoreDifference
 from saywhich.judging.caption_scores import HARD, ScoreKey
 from saywhich.judging.comparison_tables import show_difference, show_verdict
@@ -23,7 +22,7 @@ from saywhich.judging.retrieval_scores import flatten
 from saywhich.judging.score_tables import MISSING, score_groups, show_interval, show_number
 from saywhich.outputs import open_output
 
-STYLE = Path(pipeline.report.__file__).parent / "template" / "page.css"
+STYLE = Path(page_security.__file__).parent / "template" / "page.css"
 EXAMPLES = 6  # images of each kind
 LARGE, SMALL, QUALITY = 320, 96, 80  # pixels of a photo's longer side, and JPEG's quality
 UNIT = 3  # units of a chart per percent
@@ -84,7 +83,7 @@ def write_judged_page(path: Path, found: Judgement, comparison: CaptionCompariso
                 headline=[*_headlines(found, comparison, score)],
                 style=style,
                 own=own,
-                hashes=[hash_source(style), hash_source(own)],
+                hashes=[*map(page_security.hash_source, (style, own))],
                 charts=[(judge, _bars(found, ScoreKey(judge, score))) for judge in found.judges],
                 score=score,
                 unit=UNIT,

@@ -221,16 +221,16 @@ def _galleries(
         raise UserError(
             f"--neighbours {options.neighbours}: is also a judge, and would choose its own galleries; give another"
         )
-    if options.neighbours == Thumbnails.name:
-        vectors = thumbnails
-    else:
-        found = encode_gallery(open_encoder(options.neighbours), files)
+    name, vectors = options.neighbours, thumbnails
+    if options.neighbours != Thumbnails.name:
+        encoder = open_encoder(options.neighbours)
+        name, found = encoder.name, encode_gallery(encoder, files)
         if list(found.files) != list(files):
             raise UserError(
                 f"--neighbours {options.neighbours}: cannot read {len(files) - len(found.files)} of the photos"
             )
         vectors = torch.from_numpy(found.vectors)
-    rule = f"{min(options.hard, len(files))} neighbours by {options.neighbours}"
+    rule = f"{min(options.hard, len(files))} neighbours by {name}"
     rule += ", near-duplicates kept" if options.near_duplicates else ""
     return neighbour_galleries(vectors, thumbnails, options.hard, options.near_duplicates), rule
 

@@ -47,9 +47,12 @@ def heading_lines(found: Judgement) -> Iterator[str]:
     captions = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1])))
     yield f"{len(found.files):,} images, {captions} captions; 95 % intervals over images, in brackets"
     if found.galleries.shape[1]:
-        yield one_line(
-            f"R@1 (hard): among {found.gallery_rule}; recalls in %, from text to image where nothing is said"
+        hard, recalls = (
+            f"R@1 (hard): among {found.gallery_rule}",
+            "recalls in %, from text to image where nothing is said",
         )
+        together = one_line(f"{hard}; {recalls}")
+        yield from [together] if len(together) <= WIDTH else [shorten(hard, WIDTH), recalls]
 
 
 def score_groups(found: Judgement) -> Iterator[tuple[str, list[ScoreKey]]]:

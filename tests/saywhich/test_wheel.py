@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -163,7 +163,30 @@ def test_photos_are_captioned_and_found_without_any_extra(unpacked, exported, ph
 
 @pytest.mark.slow
 def test_a_fresh_environment_with_the_wheel_captions_a_photo(wheel, exported, photos, tmp_path):
-    """uv resolves the wheel's requirements as `make setup` does: from its index, or a machine's own wheels."""
+    run = fresh_environment(wheel, "", tmp_path / "fresh")
+    done = run("saywhich", "caption", "--model", exported, photos / "a.jpg")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{photos / 'a.jpg'}\t")
+
+
+@pytest.mark.slow
+def test_a_fresh_environment_with_the_extra_judge_judges_captions(wheel, exported, photos, tmp_path):
+    """Neither the command nor its installation needs DVC, Snakemake or MLflow."""
+    run = fresh_environment(wheel, "[judge]", tmp_path / "fresh")
+    (tmp_path / "said.json").write_text('{"a": "a dog", "b": "a red boat", "c": "the beach"}')
+    given = (tmp_path / "said.json", "--images", photos, "--judge", exported, "--references", tmp_path / "said.json")
+    done = run("saywhich", "judge", *given, "--html", tmp_path / "judged.html", "--json", tmp_path / "judged.json")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("3 images, 3 captions; 95 % intervals")
+    assert "  METEOR " in done.stdout
+    assert (tmp_path / "judged.html").stat().st_size > 10_000
+
+
+def fresh_environment(wheel: Path, extra: str, folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """A new environment with the wheel; runs its programs. Skips the test where no index can be reached.
+
+    uv resolves the wheel's requirements as `make setup` does: from its index, or a machine's own wheels.
+    """
     if (uv := shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")) is None:
         pytest.skip("uv is not installed")
     environment = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
@@ -173,18 +196,20 @@ def test_a_fresh_environment_with_the_wheel_captions_a_photo(wheel, exported, ph
     links = os.environ.get("PIP_FIND_LINKS", asked.stdout.strip())
     backend = [] if links else ["--torch-backend", "cpu"]
     environment |= {"UV_FIND_LINKS": ",".join(links.split())} if links else {}
-    fresh = tmp_path / "fresh"
-    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, fresh], env=environment, check=True)
+    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, folder], env=environment, check=True)
     locked = ROOT / "constraints-hashed.txt"
-    install = [uv, "pip", "install", "--python", fresh / "bin/python", *backend, "-c", locked, wheel]
+    install = [uv, "pip", "install", "--python", folder / "bin/python", *backend, "-c", locked, f"{wheel}{extra}"]
     done = subprocess.run(install, env=environment, capture_output=True, text=True)
     if done.returncode and "error sending request" in done.stderr:
         pytest.skip(f"no index can be reached: {done.stderr.splitlines()[0]}")
     assert done.returncode == 0, done.stderr
-    command = [fresh / "bin/saywhich", "caption", "--model", exported, photos / "a.jpg"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"{photos / 'a.jpg'}\t")
-    absent = "from importlib.util import find_spec; print(*map(find_spec, ('pipeline', 'stages', 'dvc', 'mlflow')))"
-    found = subprocess.run([fresh / "bin/python", "-c", absent], env=environment, capture_output=True, text=True)
-    assert found.stdout.split() == ["None"] * 4
+    absent = (
+        "import importlib.util as u; print(*map(u.find_spec, ('pipeline', 'stages', 'dvc', 'snakemake', 'mlflow')))"
+    )
+
+    def run(program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+        command = [str(folder / "bin" / program), *map(str, arguments)]
+        return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+    assert run("python", "-c", absent).stdout.split() == ["None"] * 5
+    return run
