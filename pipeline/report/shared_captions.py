@@ -119,6 +119,8 @@ def draw_pairs(sharing: Mapping[str, Sequence[int]], seed: int) -> list[tuple[in
     """Draw two images of each of PAIRS captions, or of all if there are fewer."""
     draw = np.random.Generator(np.random.Philox(key=[seed, STREAM]))
     groups = [sorted(images) for _, images in sorted(sharing.items())]
-    chosen = draw.choice(len(groups), size=min(PAIRS, len(groups)), replace=False) if groups else []
+    chosen: Sequence[int] = (
+        draw.choice(len(groups), size=min(PAIRS, len(groups)), replace=False).tolist() if groups else []
+    )
     pairs = [draw.choice(groups[n], size=2, replace=False) for n in chosen]
     return [(int(first), int(second)) for first, second in pairs]
