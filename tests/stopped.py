@@ -28,6 +28,7 @@ GROUP = "group"
 KINDS: dict[str, Callable[[list[str]], bool]] = {
     "make": lambda words: words[0] == "make",
     "repro": lambda words: "pipeline.workflow.repro" in words,
+    "first": lambda words: words[0].endswith("python") and "pipeline.workflow.repro" in words,  # of a container
     "dvc": lambda words: "pipeline.workflow.run_dvc" in words,
     "sweep": lambda words: "stages.sweep" in words,
     "snakemake": lambda words: "snakemake" in words,
@@ -153,17 +154,25 @@ def began(folder: Path) -> list[str]:
     return [line.split()[2] for line in path.read_text().splitlines()] if path.exists() else []
 
 
+CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+
+
 @contextmanager
-def tree(folder: Path, nohup: bool = True) -> Iterator[Tree]:
-    """`nohup make repro &` in `folder`, or `make repro` at a terminal; nothing of it is left when the block is over."""
+def tree(folder: Path, nohup: bool = True, container: bool = False) -> Iterator[Tree]:
+    """`nohup make repro &` in `folder`, or `make repro` at a terminal; nothing of it is left when the block is over.
+
+    `container`: repro itself, as process 1 of a namespace of its own.
+    """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MLFLOW_", "OMP_"))}
     environment = inherited | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT),
         "SAYWHICH_TRACKING": "off", "SAYWHICH_CORES": "2", "CUDA_VISIBLE_DEVICES": "",
     }  # fmt: skip
     with open(folder / "said.txt", "wb") as said:
+        command = [*(["nohup"] if nohup else []), "make", "repro", "PROFILE="]
+        command = [*CONTAINER, sys.executable, "-m", "pipeline.workflow.repro"] if container else command
         make = subprocess.Popen(
-            [*(["nohup"] if nohup else []), "make", "repro", "PROFILE="], cwd=folder, env=environment, stdout=said,
+            command, cwd=folder, env=environment, stdout=said,
             stderr=said, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_ignore_sigint if nohup else None,
         )  # fmt: skip
     found = Tree(folder, make)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM, Signals
 
 import pytest
-from stopped import GROUP, began, repository, tree
+from stopped import CONTAINER, GROUP, began, repository, tree
 
 PATIENCE = 60.0  # seconds, beside other tests; make fault-injection holds the ten seconds that README promises
 
@@ -47,6 +48,20 @@ def trained(tmp_path_factory) -> Path:
 )
 def test_trainings_side_by_side_end(new, tmp_path, kind, request_to_end, nohup):
     check(Path(shutil.copytree(new, tmp_path / "repository")), kind, request_to_end, nohup)
+
+
+@pytest.mark.slow
+def test_a_container_ends_whose_first_process_is_asked_to(new, tmp_path):
+    if shutil.which("unshare") is None or subprocess.run([*CONTAINER, "true"], capture_output=True).returncode:
+        pytest.skip("process namespaces are not allowed here")
+    folder = Path(shutil.copytree(new, tmp_path / "repository"))
+    with tree(folder, nohup=False, container=True) as running:
+        running.wait_for(lambda: len(began(folder)) == 2)
+        assert not running.stop("first", SIGTERM, PATIENCE), running.said()
+        assert running.make.returncode == 128 + SIGTERM, running.said()
+    assert running.said().count("repro: ended by SIGTERM (") == 1
+    assert "Traceback" not in running.said()
+    assert len(list((folder / "data/checkpoints").iterdir())) == 2
 
 
 @pytest.mark.slow
