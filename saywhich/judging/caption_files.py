@@ -73,7 +73,7 @@ def read_ids(path: Path) -> dict[int, str]:
     """Read a table of image_id and file, in CSV or Parquet, or a JSON mapping {image_id: file}."""
     if path.suffix.lower() == ".json":
         given = parse_json(read_bytes(path, "give a mapping {image_id: file}", LARGEST), str(path), "write it again")
-        pairs = given.items() if isinstance(given, dict) else ()
+        pairs: Iterable[tuple[Any, Any]] = given.items() if isinstance(given, dict) else ()
     else:
         pairs = [
             (values["image_id"], values["file"])

@@ -113,8 +113,16 @@ def resample_scores(
         (row, key, values) for row, each in enumerate(rows) for key, values in each.items() if values.bleu is not None
     ]
     found: list[dict[ScoreKey, list[np.ndarray]]] = [{} for _ in rows]
-    sums = np.stack([values.sums for *_, values in means], 1) if means else np.empty((images, 0))
-    counts = np.stack([values.counts for *_, values in means], 1) if means else np.empty((images, 0))
+    sums = (
+        np.stack([values.sums for *_, values in means if values.sums is not None], 1)
+        if means
+        else np.empty((images, 0))
+    )
+    counts = (
+        np.stack([values.counts for *_, values in means if values.counts is not None], 1)
+        if means
+        else np.empty((images, 0))
+    )
     for drawn in draw_in_blocks(images, resamples):
         again, measured = resampled_means(sums, counts, drawn)
         for column, (row, key, values) in enumerate(means):

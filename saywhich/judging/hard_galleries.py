@@ -58,6 +58,6 @@ def given_galleries(galleries: Galleries, index: PhotoIndex, files: Sequence[Pat
             members = dict.fromkeys(other for each in others if (other := row_of(each)) is not None and other != row)
             rows[row] = list(members)
     found = torch.full((len(files), max(map(len, rows), default=0)), -1)
-    for row, members in enumerate(rows):
-        found[row, : len(members)] = torch.tensor(members, dtype=torch.int64)
+    for row, own in enumerate(rows):
+        found[row, : len(own)] = torch.tensor(own, dtype=torch.int64)
     return found
