@@ -52,12 +52,12 @@ class SharedCaptions:
     def sentence(self) -> str:
         """Return the rule by which the pairs were chosen, and the counts over all images that share a caption."""
         sharing = self.higher + self.equal + self.lower
-        among = "its hard gallery" if self.in_hard_gallery else f"all {self.images:,}"
+        where = "in its hard gallery" if self.in_hard_gallery else f"among all {self.images:,}"
         control, other = published_name(self.control), published_name(self.other)
         return (
             f"{control} gives {sharing:,} of {self.images:,} test images a caption that another image has too. The "
             f"pairs are drawn at random from these. With captions by {other} the {self.judge.title.lower()} ranks "
-            f"{self.higher:,} of the {sharing:,} images higher among {among}, {self.lower:,} lower and {self.equal:,} "
+            f"{self.higher:,} of the {sharing:,} images higher {where}, {self.lower:,} lower and {self.equal:,} "
             "the same."
         )
 

@@ -97,7 +97,7 @@ def summarise_starts(starts: Mapping[int, ResultFile]) -> ResultFile:
                 else {}
             ),
         },
-        figures=files[0].figures,
+        figures=files[-1].figures,
     )
 
 

@@ -33,8 +33,8 @@ def main(arguments: Sequence[str]) -> int:
             )
         root, name = Path(), arguments[0]
         start, profile = start_of(name), START.sub(r"\1", name)
-        first = start is None or start <= min(read_starts(root, profile), default=start)  # its figures are shown
-        figures = figures_of(root, profile) if first else []
+        last = start is None or start >= max(read_starts(root, profile), default=start)  # its figures are shown
+        figures = figures_of(root, profile) if last else []
         print(write_record(root, name, figures, _parameters, claims_text))
         if start is not None:
             write_atomically(path_of(root, profile), summarise_starts(read_starts(root, profile)).text())
