@@ -58,8 +58,8 @@ def run(options: Namespace) -> int:
     found = [(seen.files[i], float(scores[i])) for i in np.argsort(-scores, kind="stable")[: options.top]]
     for file, score in found:
         print(f"{score:.3f}\t{one_line(str(file))}")
-    if note := unlike_note(seen.contents, seen.files):
-        print(note, file=sys.stderr)
+    if unlike := unlike_note(seen.contents, seen.files):
+        print(unlike, file=sys.stderr)
     if options.html:
         from saywhich.search_page import write_page
 

@@ -184,7 +184,8 @@ def _example_sections(
         hard = _best_hard(said, judge, found) / sizes
         order = np.lexsort((ranks, -hard))
         hardest = [row for row in order[:EXAMPLES] if sizes[row] > 1]
-        worst, best = np.argsort(-ranks, kind="stable")[:EXAMPLES], np.lexsort((hard, ranks))[:EXAMPLES]
+        worst = list(np.argsort(-ranks, kind="stable")[:EXAMPLES])
+        best = list(np.lexsort((hard, ranks))[:EXAMPLES])
         for title, words, rows in (
             ("Hardest galleries", "Images that rank last in their hard galleries.", hardest),
             ("Worst captions", "Images that rank last among all by their captions.", worst),

@@ -104,9 +104,9 @@ def hacking_of(found: Judgement) -> RewardHacking:
         if all(ScoreKey(judge, score) in first.drawn for judge in found.judges)
         for each in _gains(first, second, reward, others, score)
     ]
-    texts = [flatten(row.captions)[0] for row in (first, second)]
+    grown = grown_ngrams(flatten(first.captions)[0], flatten(second.captions)[0])
     return RewardHacking(
-        reward, others, len(found.files), gains, grown_ngrams(*texts), _parting(found, reward, others[0]), found.notes
+        reward, others, len(found.files), gains, grown, _parting(found, reward, others[0]), found.notes
     )
 
 
