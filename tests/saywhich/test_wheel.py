@@ -120,6 +120,7 @@ def test_every_imported_package_is_required_or_of_an_extra():
         "packaging",
         "networkx",
         "voluptuous",
+        "dvc_render",
         "grimp",
     }  # by pydantic, Jinja, DVC …
     assert set(imported()) - own - brought - optional == BASE
