@@ -69,6 +69,7 @@ class SpeakerBlock(SpeakerPretraining):
 class DialogEncoderSettings(Section):
     """An encoder of image, history and question for a generator or a discriminator; `history` or `image` may be off.
 
+    `layer_norm`: normalises the encoding before its tanh; false: the paper's form, whose tanh saturates in generators.
     `region_positions`: encodes the position of each region, in grids of equal size in every image. `round_positions`:
     encodes the age of each round of the history.
     """
@@ -80,6 +81,7 @@ class DialogEncoderSettings(Section):
     dropout: Dropped
     history: bool = True
     image: bool = True
+    layer_norm: bool = True
     region_positions: bool = False
     round_positions: bool | None = None
     optimisation: Annotated[Optimisation, Given, _selects("MRR")]

@@ -97,6 +97,7 @@ def _encoder(settings: DialogEncoderSettings, store: FeatureStore) -> DialogEnco
         history=settings.history,
         image=settings.image,
         places=places if settings.region_positions else 0,
+        layer_norm=settings.layer_norm,
         **order,
     )
 

@@ -31,10 +31,12 @@ class DialogEncoder(nn.Module, ABC):
         history: bool = True,
         image: bool = True,
         places: int = 0,
+        layer_norm: bool = False,
     ) -> None:
         """Build the layers for word embeddings of size `words`.
 
-        `places` is the number of grid regions with learned position vectors, 0: none. The paper has none.
+        `places` is the number of grid regions with learned position vectors, 0: none. `layer_norm` normalises the
+        fusion layer's output before its tanh, which otherwise saturates in generators. The paper has neither.
         """
         super().__init__()
         self.arguments: dict[str, Any] = {
@@ -45,12 +47,14 @@ class DialogEncoder(nn.Module, ABC):
             "history": history,
             "image": image,
             "places": places,
+            "layer_norm": layer_norm,
         }
         self.hidden, self.dropout, self.history, self.image = hidden, dropout, history, image
         self.question = nn.LSTM(words, hidden, batch_first=True)
         self.region = nn.Linear(region_size, hidden)
         self.place = nn.Parameter(torch.zeros(places, hidden)) if places else None
         self.fusion = nn.Linear(3 * hidden, hidden)
+        self.norm = nn.LayerNorm(hidden) if layer_norm else nn.Identity()
 
     def forward(self, batch: Batch, word: nn.Embedding) -> Tensor:
         """Encode the batch's questions with the embeddings `word`, (N, 3, H)."""
@@ -58,7 +62,7 @@ class DialogEncoder(nn.Module, ABC):
         drop = RolloutDropout(self.dropout if self.training else 0.0, BatchRandom(batch, None))
         h, c = last_lstm_states(self.question, drop(word(rounds.questions)), rounds.questions)
         parts = self.fuse(batch, rounds, h, word, drop)
-        encoding = torch.tanh(self.fusion(drop(torch.cat([h, *parts], -1))))
+        encoding = torch.tanh(self.norm(self.fusion(drop(torch.cat([h, *parts], -1)))))
         return torch.stack([encoding, h, c], 1)
 
     @abstractmethod

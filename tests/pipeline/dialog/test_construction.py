@@ -51,7 +51,9 @@ def made(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("name", "kind"), [("hciae", Hciae), ("lf", LateFusion), ("hre", Hierarchical)])
-@pytest.mark.parametrize("told", [{}, {"history": False}, {"image": False}, {"region_positions": True}], ids=str)
+@pytest.mark.parametrize(
+    "told", [{}, {"history": False}, {"image": False}, {"layer_norm": False}, {"region_positions": True}], ids=str
+)
 def test_a_discriminator_has_the_settings_of_its_section(made, name, kind, told):
     method = pretraining(settings_of(encoder=name, **told, **LISTENER), *made)
     assert list(method.agents) == ["listener"]
@@ -61,7 +63,9 @@ def test_a_discriminator_has_the_settings_of_its_section(made, name, kind, told)
     assert (model.vocabulary, model.hears_end, model.inner, model.drop.p) == (9, True, None, 0.25)
     encoder = model.encoder.arguments
     expected = {"words": 6, "region_size": REGION, "hidden": 8, "dropout": 0.25}
-    expected |= {"history": True, "image": True, "places": REGIONS if told.pop("region_positions", False) else 0} | told
+    expected |= {"history": True, "image": True, "layer_norm": True}
+    expected |= {"places": REGIONS if told.get("region_positions") else 0}
+    expected |= {key: value for key, value in told.items() if key != "region_positions"}
     assert {key: encoder[key] for key in expected} == expected
     (term,) = method.terms
     assert term.score == NPairScore(model, 2, 3, norms=0.125)

@@ -292,15 +292,29 @@ def test_an_empty_text_leaves_the_state_of_one_step():
 
 
 @pytest.mark.parametrize("kind", list(ENCODERS))
+def test_a_normalised_encoding_does_not_saturate_however_large_the_fusion_layer(kind):
+    """Of units with a mean square of 1, at most a quarter exceed 2 (Chebyshev), and tanh(2) is .964."""
+    given, word = batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
+    for layer_norm in (False, True):
+        model = encoder(kind, layer_norm=layer_norm).eval()
+        before = model(given, word)[:, 0]
+        with torch.no_grad():
+            model.fusion.weight *= 1000
+            model.fusion.bias *= 1000
+        after = model(given, word)[:, 0]
+        saturated = (after.abs() > torch.tanh(torch.tensor(2.0))).double().mean(1)
+        if layer_norm:
+            torch.testing.assert_close(after, before, rtol=1e-3, atol=1e-3)
+            assert saturated.max() <= 0.25
+        else:
+            assert saturated.mean() > 0.9
+
+
+@pytest.mark.parametrize("kind", list(ENCODERS))
 def test_sizes_that_are_not_given_are_the_paper_s(kind):
     """Lu et al. 2017, §5: LSTMs of 512, words of 300 in the decoder, dropout of a half."""
     made = ENCODERS[kind](300, 7).arguments
-    assert (made["hidden"], made["dropout"], made["history"], made["image"], made["places"]) == (
-        512,
-        0.5,
-        True,
-        True,
-        0,
-    )
+    kept = {name: made[name] for name in ("hidden", "dropout", "history", "image", "places", "layer_norm")}
+    assert list(kept.values()) == [512, 0.5, True, True, 0, False]
     made = DialogLstm(5, 7).arguments
     assert (made["words"], made["dropout"]) == (300, 0.5)
