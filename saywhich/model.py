@@ -230,15 +230,7 @@ class Model:
             return [Caption(said[0], tuple(said), unlike=odd) for said, odd in zip(texts, sight.unlike, strict=True)]
         flat = JudgedCaptions(tokens.flatten(0, 1), [text for said in texts for text in said])
         heard = self._judge().encode_text(flat).cpu().unflatten(0, tokens.shape[:2])
-        same = torch.tensor([[mine == other for other in among.contents] for mine in sight.contents])
-        chosen = rank_candidates(heard, sight.vectors, among.vectors, same.view(len(sight), len(among)))
-        captions = []
-        for row, (said, which) in enumerate(zip(texts, chosen.best.tolist(), strict=True)):
-            candidates = (said[which], *said[:which], *said[which + 1 :])
-            rank, margin = int(chosen.ranks[row, which]), float(chosen.margins[row, which])
-            of = 1 + int((~same[row]).sum()) if len(among) else 1
-            captions.append(Caption(said[which], candidates, rank, of, margin, sight.unlike[row]))
-        return captions
+        return ranked_captions(texts, heard, sight.vectors, sight.contents, among)
 
     def _spoken(self, sight: PhotoFeatures, channel: Channel, seed: int) -> Tensor:
         """Generate captions (M, K, T) through `channel`, with the token UNK banned."""
@@ -261,6 +253,25 @@ class Model:
         empty = torch.zeros(0, self.feature_extractor.network.pooled_size)
         vectors = torch.zeros(0, self.listener.image.out_features)
         return PhotoFeatures(empty, regions, regions.any(2), None, vectors, ())
+
+
+def ranked_captions(
+    texts: Sequence[Sequence[str]], heard: Tensor, vectors: Tensor, contents: Sequence[str], among: Distractors
+) -> list[Caption]:
+    """Return for each of M photos its best caption of K candidates, by the listener's margin over the distractors.
+
+    `heard` (M, K, H) are the listener's embeddings of the candidates `texts`; `vectors` (M, H) are those of the photos,
+    and `contents` the digests of the prepared photos. Distractors with the digest of the photo do not count.
+    """
+    same = torch.tensor([[mine == other for other in among.contents] for mine in contents])
+    chosen = rank_candidates(heard, vectors, among.vectors, same.view(len(contents), len(among)))
+    captions = []
+    for row, (said, which) in enumerate(zip(texts, chosen.best.tolist(), strict=True)):
+        candidates = (said[which], *said[:which], *said[which + 1 :])
+        rank, margin = int(chosen.ranks[row, which]), float(chosen.margins[row, which])
+        of = 1 + int((~same[row]).sum()) if len(among) else 1
+        captions.append(Caption(said[which], candidates, rank, of, margin, contents[row].endswith(UNLIKE)))
+    return captions
 
 
 def _listed(images: Sequence[Photo] | Photo) -> Sequence[Photo]:

@@ -39,7 +39,7 @@ ENCODERS = frozenset(
 )
 CONFIGS = (
     *("config.json", "tokenizer_config.json", "preprocessor_config.json", "processor_config.json"),
-    *("generation_config.json", "adapter_config.json"),
+    *("generation_config.json", "adapter_config.json", "video_preprocessor_config.json"),
 )
 LARGEST = 16 * 2**20  # bytes of one of CONFIGS
 REMEDY = "take the captioner from its publisher"
@@ -51,6 +51,7 @@ LEADING_ELSEWHERE = frozenset(
     )
 )
 IMPLEMENTATIONS = ("attn_implementation", "experts_implementation")  # these may load kernels from the hub
+TIMM = ("timm_backbone", "timm_wrapper")  # timm opens the repository that such a part names
 
 
 def import_transformers() -> Any:
@@ -76,6 +77,11 @@ def load_pretrained(kind: str, name: str, **options: Any) -> Any:
     except UserError:
         raise
     except (OSError, ValueError, KeyError) as error:
+        if type(error.__cause__).__name__ == "GatedRepoError":
+            raise UserError(
+                f"{name}: its publisher asks who downloads it; accept the terms at https://huggingface.co/{name}, then "
+                "run hf auth login, or set HF_TOKEN"
+            ) from None
         raise UserError(
             f"{name}: no {kind} in a folder of this name, in the hub's cache or on the hub ({reason(error)}); run "
             f"hf download {name} --local-dir FOLDER where there is a network, put the folder on this machine and give "
@@ -127,8 +133,9 @@ def read_processor(name: str) -> ImageProcessor:
 def check_config(config: Any, where: str) -> None:
     """Raise UserError for a config that names code or another repository, or has parts that are not known here."""
     for key, value in _pairs(config):
-        from_hub = key.strip("_").startswith(IMPLEMENTATIONS) and value not in (None, False, "eager", "sdpa")
-        if from_hub or (value and key in LEADING_ELSEWHERE):
+        from_hub = key.strip("_").startswith(IMPLEMENTATIONS) and value not in (None, False, True, "eager", "sdpa")
+        from_timm = key == "model_type" and value in TIMM
+        if from_hub or from_timm or (value and key in LEADING_ELSEWHERE):
             raise UserError(
                 f"{where}: has {key}, by which code or another repository is loaded: none is loaded here; {REMEDY}, "
                 f"or remove {key} if the model needs none"

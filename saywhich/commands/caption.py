@@ -19,6 +19,7 @@ from pipeline.errors import UserError, one_line
 from pipeline.runtime.escaping import csv_cell
 from saywhich.commands import chosen_model, model_option
 from saywhich.outputs import open_output
+from saywhich.pretrained.pretrained_options import add_pretrained, open_captioner
 
 if TYPE_CHECKING:
     from saywhich.model import Caption
@@ -51,31 +52,49 @@ def add(parser: ArgumentParser) -> None:
     where.add_argument(
         "--coco", metavar="OUT", help="write COCO's results form there instead; names of files end in the image's id"
     )
+    add_pretrained(parser)
 
 
 def run(options: Namespace) -> int:
     """Caption the photos in batches; return 1 where one could not be read, else 0."""
-    import torch
-
-    from saywhich.model import BEAM, Distractors
-    from saywhich.photos import photo_files, unlike_note
-    from saywhich.streaming import PhotoStream
+    from saywhich.photos import photo_files
 
     photos = photo_files(options.photos)
     for photo in photos if options.coco else ():
         coco_id(photo)  # before a long run
     gallery = photo_files(options.among) if options.among else []
+    samples = options.samples or (CANDIDATES if gallery and options.beam is None else None)
+    if options.speaker is None and options.preset is None:
+        if options.listener is not None:
+            raise UserError(f"--listener {options.listener}: goes with --speaker or --preset; give one of them")
+        return _run_trained(options, photos, gallery, samples)
+    captioner = open_captioner(options, bool(gallery), samples)
+    with _out(options) as write, _progress(photos) as bar:
+        for there, said in captioner.stream(photos, gallery):
+            for file, caption in zip(there, said, strict=True):
+                write(file, caption)
+            bar.update(len(there))
+    return int(captioner.broken > 0)
+
+
+def _run_trained(options: Namespace, photos: list[Path], gallery: list[Path], samples: int | None) -> int:
+    """Caption the photos by a trained model and its own listener; return the exit status."""
+    import torch
+
+    from saywhich.model import BEAM, Distractors
+    from saywhich.photos import unlike_note
+    from saywhich.streaming import PhotoStream
+
     model = saywhich.load(chosen_model(options))
     looking = PhotoStream(model)
     among = None
     if gallery:
         others = looking.gallery(gallery)
         among = Distractors(torch.from_numpy(others.vectors), others.contents)
-    samples = options.samples or (CANDIDATES if gallery and options.beam is None else None)
     how: dict[str, Any] = {"beam": BEAM if options.beam is None else options.beam, "samples": samples}
     files: list[Path] = []
     contents: list[str] = []
-    with _out(options) as write, tqdm(total=len(photos), desc="photos", unit="", disable=None) as bar:
+    with _out(options) as write, _progress(photos) as bar:
         for there, sight in looking.features(photos):
             said = model.caption_features(sight, **how, among=among, seed=options.seed)
             for file, caption in zip(there, said, strict=True):
@@ -85,6 +104,10 @@ def run(options: Namespace) -> int:
     if note := unlike_note(contents, files):
         print(note, file=sys.stderr)
     return int(looking.broken > 0)
+
+
+def _progress(photos: list[Path]) -> tqdm[Any]:
+    return tqdm(total=len(photos), desc="photos", unit="", disable=None)
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""Pretrained captioners as speakers and pretrained dual encoders as listeners, without any training."""

@@ -1,0 +1,39 @@
+"""Sampling of tokens from counter-based random numbers, as a logits processor of transformers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def photo_uniforms(seed: int, contents: Sequence[str], samples: int, tokens: int) -> Tensor:
+    """Return uniform numbers (B · K, T) for K samples of up to T tokens of each of B photos.
+
+    A photo's numbers depend on `seed` and the photo's content alone, not on the batch or the order of photos.
+    """
+    rows = []
+    for content in contents:
+        key = int(hashlib.sha256(f"pretrained {seed} {content}".encode()).hexdigest()[:15], 16)
+        rows.append(torch.rand(samples, tokens, dtype=torch.float64, generator=torch.Generator("cpu").manual_seed(key)))
+    return torch.cat(rows)
+
+
+class CounterBasedSampling:
+    """A logits processor that samples each row's next token by its own uniform number, through the inverse CDF.
+
+    It leaves the sampled token as the only possible one, so that the library's own sampling takes it.
+    """
+
+    def __init__(self, uniforms: Tensor) -> None:
+        self._uniforms, self._step = uniforms, 0
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        uniform = self._uniforms[:, self._step].to(scores.device).unsqueeze(1)
+        self._step += 1
+        cumulative = scores.double().softmax(1).cumsum(1)
+        below = (uniform * cumulative[:, -1:]).clamp_max(cumulative[:, -1:].nextafter(torch.zeros_like(uniform)))
+        chosen = torch.searchsorted(cumulative, below, right=True)  # never a token of probability 0
+        return torch.full_like(scores, -torch.inf).scatter_(1, chosen, 0.0)

@@ -1,0 +1,51 @@
+"""Memory that a pretrained model needs, beside the memory that a device has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from pipeline.errors import UserError
+
+FULL = ("can't allocate memory", "not enough memory", "out of memory", "cannot allocate memory")
+
+
+def check_fit(model: nn.Module, dtype: torch.dtype, device: torch.device) -> None:
+    """Raise UserError where the weights of `model`, of any device, do not fit `device` in the precision `dtype`."""
+    needed = sum(weight.numel() for weight in model.parameters()) * dtype.itemsize
+    there = available_memory(device)
+    if there is not None and needed > there:
+        raise UserError(
+            f"its weights need {needed / 1e9:.1f} GB as {str(dtype).removeprefix('torch.')}, and {device.type} "
+            f"has {there / 1e9:.1f} GB free; give --dtype bfloat16, or a smaller model"
+        )
+
+
+def available_memory(device: torch.device) -> int | None:
+    """Return the free memory of `device` in bytes, or None where the system does not say."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    table = Path("/proc/meminfo")
+    lines = table.read_text(encoding="ascii").splitlines() if table.exists() else []
+    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    return found[0] if found else None
+
+
+def is_full(error: Exception) -> bool:
+    """Return whether an error says that memory is exhausted; PyTorch's are RuntimeErrors."""
+    return isinstance(error, MemoryError) or any(text in str(error).lower() for text in FULL)
+
+
+@contextmanager
+def naming_memory(what: str, remedy: str) -> Iterator[None]:
+    """Raise UserError in one line where the block runs out of memory."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_full(error):
+            raise
+        raise UserError(f"{what}: too little memory; {remedy}") from None

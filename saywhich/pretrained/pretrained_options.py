@@ -1,0 +1,76 @@
+"""Options of commands that take pretrained models: a speaker, a listener, a preset of both, and generation.
+
+This module must not import PyTorch, which takes a second.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from pipeline.errors import UserError
+from saywhich.pretrained.presets import PRESETS, confirm_downloads
+
+if TYPE_CHECKING:
+    from saywhich.pretrained.pretrained_captioner import PretrainedCaptioner
+
+LISTENER = "open_clip/ViT-B-32.openai"
+SAMPLES = 20  # default number of ranked samples
+FORMS = "a name of saywhich judge --judge: open_clip/NAME.TAG, hub/OWNER/NAME or a folder (CLIP, SigLIP)"
+
+
+def add_pretrained(parser: ArgumentParser) -> None:
+    """Add the options of pretrained speakers and listeners to the parser of `caption`."""
+    group = parser.add_argument_group("pretrained models, without any training")
+    group.add_argument(
+        "--speaker",
+        metavar="NAME",
+        help="a captioner of transformers, hub/OWNER/NAME or a folder: BLIP, BLIP-2, GIT, VisionEncoderDecoder, "
+        "Florence-2, or a chat model that sees images",
+    )
+    group.add_argument("--listener", metavar="NAME", help=f"ranks with --among: {FORMS}; default: {LISTENER}")
+    group.add_argument("--preset", choices=PRESETS, help="a speaker and a listener of this size, from the hub")
+    group.add_argument("--yes", action="store_true", help="download a preset's models without a question")
+    group.add_argument(
+        "--prompt",
+        metavar="TEXT",
+        help="the instruction of a chat model, Florence-2's task, or BLIP's first words",
+    )
+    group.add_argument("--dtype", default="float32", help="precision: float32, bfloat16, float16; default: %(default)s")
+    group.add_argument("--device", metavar="NAME", help="cpu, cuda or cuda:1; default: a GPU where there is one")
+    group.add_argument("--batch", type=int, metavar="N", help="captions generated at once; default: 32")
+    group.add_argument("--max-tokens", type=int, default=40, metavar="N", help="longest caption; default: %(default)s")
+    group.add_argument("--temperature", type=float, default=1.0, metavar="T", help="of samples; default: %(default)s")
+    group.add_argument(
+        "--top-p", type=float, default=0.9, metavar="P", help="share of the likeliest words; default: %(default)s"
+    )
+
+
+def open_captioner(options: Namespace, ranked: bool, samples: int | None) -> PretrainedCaptioner:
+    """Open the speaker, and the listener where candidates are `ranked`, of parsed options.
+
+    Raises UserError in one line for options that do not go together, and for models that cannot be opened.
+    """
+    from saywhich.pretrained.pretrained_captioner import AT_ONCE, PretrainedCaptioner, open_listener
+    from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
+
+    if options.model is not None:
+        raise UserError("--model names a trained model, with a listener of its own: leave out --speaker and --preset")
+    settings = GenerationSettings(
+        *(5 if options.beam is None else options.beam, samples, ranked, options.max_tokens),
+        *(options.temperature, options.top_p, options.seed),
+    )
+    at_once = AT_ONCE if options.batch is None else options.batch
+    if at_once < 1:
+        raise UserError(f"--batch {at_once}: give 1 or more")
+    speaker, listener = options.speaker, options.listener or LISTENER
+    if options.preset is not None:
+        preset = PRESETS[options.preset]
+        speaker, listener = speaker or preset.speaker.name, options.listener or preset.listener.name
+        used = {speaker, listener if ranked else None}
+        confirm_downloads([model for model in (preset.speaker, preset.listener) if model.name in used], options.yes)
+    opened = open_listener(listener) if ranked else None
+    return PretrainedCaptioner(
+        PretrainedSpeaker(speaker, prompt=options.prompt, dtype=options.dtype, device=options.device),
+        opened, settings, at_once,
+    )  # fmt: skip

@@ -1,0 +1,231 @@
+"""Pretrained captioners of transformers as speakers, with their own processors and `generate`.
+
+No code of a model's folder or repository is executed, and nothing is fetched for a local folder
+(pipeline/runtime/hub_loading.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from pipeline.errors import UserError, reason
+from pipeline.features.hub_tower import PREFIX
+from pipeline.runtime.hub_loading import import_transformers, load_pretrained
+from saywhich.photos import Photo, open_photo
+from saywhich.pretrained.captioner_families import CaptionerFamily, family_of
+from saywhich.pretrained.counter_based_sampling import CounterBasedSampling, photo_uniforms
+from saywhich.pretrained.memory_limits import check_fit, is_full, naming_memory
+
+DTYPES = ("float32", "bfloat16", "float16")
+LogitsProcessor = Callable[[Tensor, Tensor], Tensor]  # tokens so far (n, t), scores (n, V) → scores (n, V)
+
+
+@dataclass(frozen=True)
+class DecodedPhoto:
+    """A photo as upright RGB, and a digest of its pixels."""
+
+    image: Image.Image
+    content: str
+
+
+@dataclass(frozen=True)
+class GenerationSettings:
+    """Settings of generation: K candidates by beam search or sampling, and the longest caption in tokens."""
+
+    beam: int = 5
+    samples: int | None = None  # None: beam search
+    whole_beam: bool = True  # whether all captions of a beam are candidates, or the best alone
+    max_tokens: int = 40
+    temperature: float = 1.0
+    top_p: float = 0.9
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise UserError for numbers out of range."""
+        if min(self.beam, self.max_tokens, 1 if self.samples is None else self.samples) < 1:
+            raise UserError(f"beam {self.beam}, samples {self.samples}, max-tokens {self.max_tokens}: give 1 or more")
+        if not (self.temperature > 0 and 0 < self.top_p <= 1):
+            raise UserError(f"temperature {self.temperature}, top-p {self.top_p}: give more than 0, top-p at most 1")
+
+    @property
+    def candidates(self) -> int:
+        """Return K, the number of candidates of a photo."""
+        return self.samples or (self.beam if self.whole_beam else 1)
+
+
+class PretrainedSpeaker:
+    """A pretrained captioner by its name on the Hugging Face hub (hub/OWNER/NAME) or from a folder."""
+
+    def __init__(
+        self, name: str, *, prompt: str | None = None, dtype: str = "float32", device: torch.device | str | None = None
+    ) -> None:
+        """Load the captioner with its processor.
+
+        `prompt` is the instruction of a chat model, Florence-2's task, or the beginning of BLIP's captions. Raises
+        UserError in one line for another kind of model, and where it cannot be loaded or used.
+        """
+        self.source = name.removeprefix(PREFIX)
+        self.name = name
+        try:
+            self.device = _open_device(device)
+            self._load(prompt, dtype)
+        except UserError as error:
+            raise UserError(f"--speaker {name}: {str(error).removeprefix(f'{self.source}: ')}") from None
+        except ImportError as error:  # of a package that its processor needs
+            raise UserError(
+                f"--speaker {name}: needs a package that is not installed ({reason(error)}); install it with pip"
+            ) from None
+
+    def _load(self, prompt: str | None, dtype: str) -> None:
+        if dtype not in DTYPES:
+            raise UserError(f"the precision {dtype} is none of {', '.join(DTYPES)}")
+        hub = import_transformers()
+        hub.utils.logging.set_verbosity_error()
+        config = load_pretrained("AutoConfig", self.source)
+        self.family: CaptionerFamily = family_of(config.model_type)
+        if prompt is not None and not self.family.takes_prompt:
+            raise UserError(f"captioners of the kind {config.model_type} take no --prompt; leave it out")
+        self.prompt = self.family.prompt if prompt is None else prompt
+        self.processor = _open_processor(self.source, self.family)
+        precision: torch.dtype = getattr(torch, dtype)
+        with naming_memory("its weights", "give --dtype bfloat16, or a smaller model"):
+            with torch.device("meta"):
+                check_fit(getattr(hub, self.family.loader)(config), precision, self.device)
+            model, report = load_pretrained(
+                self.family.loader, self.source, dtype=dtype, output_loading_info=True, use_safetensors=True
+            )
+            self.model = model.eval().to(self.device)
+        if lacking := sorted(key for key in report["missing_keys"] if "pooler" not in key):
+            raise UserError(f"its weights lack {lacking[0]}; they are not those of a whole model")
+        words, known = _text_embeddings(self.model), len(self.tokenizer)
+        if known > words:
+            raise UserError(
+                f"its processor has {known} tokens and its model {words}: the processor's files are not those of the "
+                "model; get both again from its publisher"
+            )
+
+    @property
+    def tokenizer(self) -> Any:
+        """Return the processor's tokenizer."""
+        return self.processor.tokenizer
+
+    def prepare(self, photo: Photo) -> DecodedPhoto:
+        """Decode a photo; called in threads. Raises UserError where it cannot be read."""
+        with open_photo(photo, 8) as image:
+            image = image.copy()
+        content = hashlib.sha256(f"{image.size}".encode() + image.tobytes()).hexdigest()
+        return DecodedPhoto(image, content)
+
+    def encode(self, photos: Sequence[DecodedPhoto]) -> Mapping[str, Any]:
+        """Return the model's inputs of B photos, as its own processor prepares them, on its device."""
+        images = [photo.image for photo in photos]
+        if self.family.chat:
+            asked = [{"type": "text", "text": self.prompt}]
+            inputs = self.processor.apply_chat_template(
+                [[{"role": "user", "content": [{"type": "image", "image": image}, *asked]}] for image in images],
+                add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt",
+                processor_kwargs={"padding": True},
+            )  # fmt: skip
+        elif self.prompt is None:
+            inputs = self.processor.image_processor(images, return_tensors="pt")
+        else:
+            texts = [self.prompt] * len(images)
+            inputs = self.processor(images=images, text=texts, padding=True, return_tensors="pt")
+        return inputs.to(self.device, self.model.dtype)  # type: ignore[no-any-return]
+
+    @torch.inference_mode()
+    def candidates(
+        self, photos: Sequence[DecodedPhoto], settings: GenerationSettings, processors: Sequence[LogitsProcessor] = ()
+    ) -> list[list[str]]:
+        """Return K candidate captions of each of B photos, the most likely first where they come from a beam.
+
+        `processors` change the scores of tokens before temperature, top-p and the choice of a token; the rows of a
+        photo's candidates stand together. A photo's samples depend on the photo and the seed alone.
+        """
+        remedy = "give a smaller --batch, --dtype bfloat16 or a smaller model"
+        many = settings.candidates
+        with naming_memory(f"--speaker {self.name}: {len(photos)} photos with {many} candidates each", remedy):
+            try:
+                inputs = self.encode(photos)
+                tokens = self.model.generate(**inputs, **self._options(photos, settings, processors))
+            except torch.OutOfMemoryError:
+                raise
+            except (ValueError, RuntimeError, IndexError, KeyError, TypeError) as error:
+                if is_full(error):
+                    raise
+                raise UserError(
+                    f"--speaker {self.name}: it cannot generate ({reason(error)}); its processor's files may not be "
+                    f"those of its model, or --max-tokens {settings.max_tokens} may be more than it has positions for"
+                ) from None
+        said = self.tokenizer.batch_decode(self._without_prompt(tokens, inputs), skip_special_tokens=True)
+        texts = [" ".join(text.split()) for text in said]
+        return [texts[first : first + many] for first in range(0, len(texts), many)]
+
+    def _options(
+        self, photos: Sequence[DecodedPhoto], settings: GenerationSettings, processors: Sequence[LogitsProcessor]
+    ) -> dict[str, Any]:
+        """Return the arguments of `generate`; they replace those of the model's own generation_config.json."""
+        from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopPLogitsWarper
+
+        longest: dict[str, Any] = {"max_new_tokens": settings.max_tokens, "max_length": None}
+        if settings.samples is None:
+            chosen = {"do_sample": False, "num_beams": settings.beam, "num_return_sequences": settings.candidates}
+            plain = {"temperature": None, "top_p": None, "top_k": None}
+            return {**longest, **chosen, **plain, "logits_processor": LogitsProcessorList(processors)}
+        contents = [photo.content for photo in photos]
+        uniforms = photo_uniforms(settings.seed, contents, settings.samples, settings.max_tokens)
+        steps = [*processors, TemperatureLogitsWarper(settings.temperature)]
+        steps += [TopPLogitsWarper(settings.top_p)] if settings.top_p < 1 else []
+        steps.append(CounterBasedSampling(uniforms.to(self.device)))
+        chosen = {"do_sample": True, "num_beams": 1, "num_return_sequences": settings.samples}
+        plain = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
+        return {**longest, **chosen, **plain, "logits_processor": LogitsProcessorList(steps)}
+
+    def _without_prompt(self, tokens: Tensor, inputs: Mapping[str, Any]) -> Tensor:
+        """Return generated tokens (n, T) without the prompt that a decoder-only model repeats."""
+        prompt = inputs.get("input_ids")
+        if prompt is None or self.family.begins_caption or prompt.shape[1] > tokens.shape[1]:
+            return tokens
+        repeated = prompt.repeat_interleave(len(tokens) // len(prompt), 0)
+        return tokens[:, prompt.shape[1] :] if torch.equal(tokens[:, : prompt.shape[1]], repeated) else tokens
+
+
+def _open_device(device: torch.device | str | None) -> torch.device:
+    """Return a device, by default a GPU where there is one; raises UserError where it is not there."""
+    try:
+        found = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError) as error:  # PyTorch without CUDA raises AssertionError
+        raise UserError(f"the device {device} cannot be used ({reason(error)}); give cpu or cuda") from None
+    return found
+
+
+def _open_processor(source: str, family: CaptionerFamily) -> Any:
+    """Open the processor of a captioner. Raises UserError where it lacks a part that the family needs."""
+    if family.whole_processor:
+        processor = load_pretrained("AutoProcessor", source)
+    else:
+        parts = {"image_processor": "AutoImageProcessor", "tokenizer": "AutoTokenizer"}
+        processor = SimpleNamespace(**{part: load_pretrained(kind, source) for part, kind in parts.items()})
+    for part in ("image_processor", "tokenizer"):
+        if not hasattr(processor, part):
+            raise UserError(f"its processor has no {part}: preprocessor_config.json or tokenizer files are missing")
+    if family.chat and not getattr(processor, "chat_template", None):
+        raise UserError("it has no chat template, so it is no chat model; give another captioner")
+    if family.chat:
+        processor.tokenizer.padding_side = "left"  # generation goes on at the right
+    return processor
+
+
+def _text_embeddings(model: Any) -> int:
+    """Return the number of tokens that the text side embeds."""
+    decoder = getattr(model, "decoder", model) if model.config.model_type == "vision-encoder-decoder" else model
+    return int(decoder.get_input_embeddings().weight.shape[0])

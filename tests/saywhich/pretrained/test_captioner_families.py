@@ -1,0 +1,142 @@
+"""Pretrained captioners of every family against the library's own forward passes, and the command with each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from saywhich_world import paint
+from tiny_captioners import BEGIN, BLIP_BEGIN
+from tiny_judges import write_judge
+from tiny_pretrained import FAMILIES, write_pretrained
+
+from pipeline.runtime.hub_loading import import_transformers
+from saywhich.cli import main
+from saywhich.judging.judge_sources import open_judge
+from saywhich.pretrained.captioner_families import CHAT_PROMPT
+from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
+
+SIZES = [(40, 50), (90, 30), (64, 64)]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request, tmp_path_factory):
+    """A family's name, and the folder of a captioner of it."""
+    return request.param, write_pretrained(request.param, tmp_path_factory.mktemp("pretrained") / request.param)
+
+
+@pytest.fixture(scope="module")
+def listener(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("listener") / "clip"
+    write_judge("clip", folder)
+    return str(folder)
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "photos").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return [paint(Path("photos", f"{seed}.png"), seed, size) for seed, size in enumerate(SIZES)]
+
+
+class Recording:
+    """A logits processor that keeps the tokens so far and the scores of each step, and changes nothing."""
+
+    def __init__(self):
+        self.steps = []
+
+    def __call__(self, tokens, scores):
+        self.steps.append((tokens.clone(), scores.clone()))
+        return scores
+
+
+def own_logits(family, folder, image, tokens):
+    """The library's own forward pass: the logits (T, V) of each of T generated tokens."""
+    hub, count = import_transformers(), len(tokens)
+
+    def after(*begin):
+        return torch.tensor([[*begin, *tokens]])
+
+    if family == "gpt2":
+        model = hub.VisionEncoderDecoderModel.from_pretrained(folder).eval()
+        pixels = hub.AutoImageProcessor.from_pretrained(folder)(image, return_tensors="pt").pixel_values
+        return model(pixel_values=pixels, decoder_input_ids=after(BEGIN)).logits[0, :count]
+    processor = hub.AutoProcessor.from_pretrained(folder)
+    if family in ("blip", "git", "blip-2"):
+        pixels = processor(images=image, return_tensors="pt").pixel_values
+        if family == "blip":
+            model = hub.BlipForConditionalGeneration.from_pretrained(folder).eval()
+            return model(pixel_values=pixels, input_ids=after(BLIP_BEGIN)).logits[0, :count]
+        if family == "git":
+            model = hub.GitForCausalLM.from_pretrained(folder).eval()
+            return model(pixel_values=pixels, input_ids=after(BEGIN)).logits[0, -count - 1 : -1]
+        model = hub.Blip2ForConditionalGeneration.from_pretrained(folder).eval()
+        return model(pixel_values=pixels, input_ids=after(3, 3, 3, 1)).logits[0, 3 : 3 + count]
+    model = hub.AutoModelForImageTextToText.from_pretrained(folder).eval()
+    if family == "florence2":
+        inputs = processor(images=image, text="<CAPTION>", return_tensors="pt")
+        return model(**inputs, decoder_input_ids=after(2)).logits[0, :count]
+    content = [{"type": "image"}, {"type": "text", "text": CHAT_PROMPT}]
+    text = processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True)
+    inputs = processor(images=[image], text=[text], return_tensors="pt")
+    prompt = inputs["input_ids"].shape[1]
+    inputs["input_ids"] = torch.cat([inputs["input_ids"], torch.tensor([tokens])], 1)
+    for name, value in (("attention_mask", 1), ("mm_token_type_ids", 0)):
+        if name in inputs:
+            inputs[name] = torch.nn.functional.pad(inputs[name], (0, count), value=value)
+    return model(**inputs).logits[0, prompt - 1 : prompt - 1 + count]
+
+
+@torch.inference_mode()
+def test_a_speaker_has_the_likelihoods_of_the_librarys_own_forward(family, photos):
+    name, folder = family
+    speaker, recording = PretrainedSpeaker(str(folder)), Recording()
+    shown = [speaker.prepare(path) for path in photos]
+    speaker.candidates(shown, GenerationSettings(samples=2, max_tokens=7), [recording])
+    begin = recording.steps[0][0].shape[1]
+    tokens, scores = recording.steps[-1][0][:, begin:], torch.stack([each for _, each in recording.steps], 1)
+    assert len(tokens) == 2 * len(photos)
+    compared = 0
+    for row, said in enumerate(tokens.tolist()):
+        ends = [at for at, token in enumerate(said) if token in (2, 3)]
+        said = said[: min(ends, default=len(said))]
+        wanted = own_logits(name, folder, shown[row // 2].image, [*said, 1])[: len(said) + 1]
+        found = scores[row, : len(said) + 1]
+        torch.testing.assert_close(found.log_softmax(1), wanted.log_softmax(1), atol=1e-5, rtol=0)
+        compared += len(said)
+    assert compared > 10
+    first = scores[::2, 0].log_softmax(1)
+    assert (first[0] - first[1]).abs().max() > 1e-3  # photos differ
+
+
+def test_the_command_prints_the_candidate_that_the_listener_prefers(family, photos, listener, capsys):
+    how = ["--speaker", str(family[1]), "--samples", "3", "--max-tokens", "6"]
+    among = ["--among", "photos", "--listener", listener, "--jsonl", "said.jsonl"]
+    assert main(["caption", "photos", *how, *among]) == 0
+    assert capsys.readouterr().out == ""
+    rows = [json.loads(line) for line in Path("said.jsonl").read_text().splitlines()]
+    assert [row["file"] for row in rows] == [str(path) for path in photos]
+    judge = open_judge(listener)
+    seen = torch.from_numpy(judge.encode_photos([judge.prepare(path) for path in photos]))
+    for own, row in enumerate(rows):
+        assert len(row["candidates"]) == 3
+        scores = judge.encode_texts(row["candidates"]) @ seen.T
+        others = torch.cat([scores[:, :own], scores[:, own + 1 :]], 1)
+        margins = scores[:, own] - others.amax(1)
+        assert margins[0] == pytest.approx(row["margin"], abs=1e-5)
+        assert margins[0] >= margins.max() - 1e-6
+        assert row["rank"] == 1 + int((others[0] >= scores[0, own]).sum())
+        assert row["of"] == 3
+    assert main(["caption", *map(str, reversed(photos)), *how, "--batch", "3", "--jsonl", "again.jsonl"]) == 0
+    again = [json.loads(line) for line in Path("again.jsonl").read_text().splitlines()]
+    assert [sorted(row["candidates"]) for row in again[::-1]] == [sorted(row["candidates"]) for row in rows]
+
+
+def test_a_beam_is_printed_in_half_precision(family, photos, capsys):
+    how = ["--speaker", str(family[1]), "--dtype", "bfloat16", "--beam", "2", "--max-tokens", "6"]
+    assert main(["caption", "photos/0.png", *how]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("photos/0.png\t")

@@ -1,0 +1,155 @@
+"""Pretrained captioners of every family as small as they go, of drawn weights, with their own processors."""
+
+from __future__ import annotations
+
+import json
+import string
+from pathlib import Path
+from typing import Any
+
+import torch
+from tiny_captioners import write_captioner
+
+from pipeline.runtime.hub_loading import import_transformers
+
+FAMILIES = ("blip", "blip-2", "git", "gpt2", "florence2", "idefics3", "qwen2_5_vl")
+TEXTS = ["a red ball on the box", "the green dog is on a yellow box", "Describe this photo in one short sentence."]
+LETTERS = [*string.ascii_letters, *string.digits, "?!.,:<>_\n"]
+SIDE = 32  # pixels
+WORDS = 124  # tokens that models have room for
+TEMPLATE = (
+    "{% for message in messages %}{{ message.role }}: {% for part in message.content %}{% if part.type == 'image' %}"
+    "IMAGE{% else %}{{ part.text }}{% endif %}{% endfor %}\n{% endfor %}{% if add_generation_prompt %}assistant:"
+    "{% endif %}"
+)
+
+
+def write_pretrained(family: str, folder: Path) -> Path:
+    """A whole captioner of the family in `folder`, with its processor."""
+    torch.manual_seed(0)
+    if family in ("blip", "git", "gpt2"):
+        write_captioner(family, folder)
+        _save_parts(family, folder)
+    else:
+        {"blip-2": _blip2, "florence2": _florence2, "idefics3": _idefics3, "qwen2_5_vl": _qwen}[family](
+            import_transformers(), folder
+        )
+    return folder
+
+
+def _save_parts(family: str, folder: Path) -> None:
+    """The processor of BLIP and GIT; a VisionEncoderDecoderModel has its parts alone."""
+    hub = import_transformers()
+    size = {"size": {"height": 16, "width": 16}}
+    tokenizer = hub.AutoTokenizer.from_pretrained(folder)
+    (folder / "preprocessor_config.json").unlink()
+    if family == "blip":
+        hub.BlipProcessor(hub.BlipImageProcessor(**size), tokenizer).save_pretrained(folder)
+    elif family == "git":
+        crop = {"size": {"shortest_edge": 16}, "crop_size": {"height": 16, "width": 16}}
+        hub.GitProcessor(hub.CLIPImageProcessor(**crop), tokenizer).save_pretrained(folder)
+    else:
+        hub.ViTImageProcessor(**size).save_pretrained(folder)
+
+
+def _tokenizer(hub: Any, *special: str, **names: str) -> Any:
+    """A byte-level tokenizer that knows a few words, with special tokens of its own."""
+    from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
+    from tokenizers.models import BPE
+
+    plain = Tokenizer(BPE())
+    plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    plain.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=120, special_tokens=["<pad>", "<s>", "</s>", *special], show_progress=False
+    )
+    plain.train_from_iterator(TEXTS * 5 + LETTERS, trainer)
+    return plain, {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", **names}
+
+
+def _save(model: Any, processor: Any, folder: Path, end: int = 2) -> None:
+    with torch.no_grad():  # so that words depend on the photo and on earlier words
+        for name, parameter in model.named_parameters():
+            scale = 0.05 if name.endswith("bias") or parameter.dim() < 2 else 0.25
+            parameter.add_(scale * torch.randn_like(parameter))
+    model.eval().save_pretrained(folder)
+    processor.save_pretrained(folder)
+
+
+ENDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+TEXT = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+
+
+def _blip2(hub: Any, folder: Path) -> None:
+    plain, names = _tokenizer(hub, "<image>")
+    tokenizer = hub.PreTrainedTokenizerFast(tokenizer_object=plain, **names)
+    text = {"model_type": "opt", "hidden_size": 16, "ffn_dim": 24, "num_hidden_layers": 1, "num_attention_heads": 2,
+            "word_embed_proj_dim": 16, "max_position_embeddings": 128, "vocab_size": WORDS, **ENDS}  # fmt: skip
+    vision = {**TEXT, "image_size": SIDE, "patch_size": 16}
+    query = {**TEXT, "encoder_hidden_size": 16, "vocab_size": 40}
+    config = hub.Blip2Config(
+        vision_config=vision, qformer_config=query, text_config=text, num_query_tokens=3, image_token_index=3
+    )
+    processor = hub.Blip2Processor(
+        hub.BlipImageProcessor(size={"height": SIDE, "width": SIDE}), tokenizer, num_query_tokens=3
+    )
+    _save(hub.Blip2ForConditionalGeneration(config), processor, folder)
+
+
+def _florence2(hub: Any, folder: Path) -> None:
+    plain, names = _tokenizer(hub, "<image>")
+    tokenizer = hub.PreTrainedTokenizerFast(
+        tokenizer_object=plain, extra_special_tokens={"image_token": "<image>"}, **names
+    )
+    vision = {
+        "depths": [1, 1], "patch_size": [7, 3], "patch_stride": [4, 2], "patch_padding": [3, 1],
+        "patch_prenorm": [False, True], "embed_dim": [8, 16], "num_heads": [2, 2], "num_groups": [2, 2],
+        "window_size": 4, "projection_dim": 16, "max_position_embeddings": 20,
+    }  # fmt: skip
+    text = {"model_type": "bart", "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
+            "decoder_attention_heads": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "vocab_size": WORDS,
+            "max_position_embeddings": 128, "decoder_start_token_id": 2, "forced_eos_token_id": None,
+            **ENDS}  # fmt: skip
+    config = hub.Florence2Config(text_config=text, vision_config=vision, image_token_id=3, **ENDS)
+    images = hub.CLIPImageProcessor(size={"height": SIDE, "width": SIDE}, do_center_crop=False)
+    images.image_seq_length = 17  # 4 × 4 patches and their mean
+    _save(hub.Florence2ForConditionalGeneration(config), hub.Florence2Processor(images, tokenizer), folder)
+
+
+def _idefics3(hub: Any, folder: Path) -> None:
+    """SmolVLM's first generation."""
+    rows = [f"<row_{row}_col_{column}>" for row in (1, 2) for column in (1, 2)]
+    plain, names = _tokenizer(hub, "<image>", "<fake_token_around_image>", "<end_of_utterance>", "<global-img>", *rows)
+    tokenizer = hub.PreTrainedTokenizerFast(tokenizer_object=plain, **names)
+    vision = {**TEXT, "image_size": SIDE, "patch_size": 8}
+    text = {"model_type": "llama", **TEXT, "vocab_size": WORDS, "num_key_value_heads": 2, **ENDS}
+    config = hub.Idefics3Config(vision_config=vision, text_config=text, scale_factor=2, image_token_id=3, **ENDS)
+    images = hub.Idefics3ImageProcessor(size={"longest_edge": 2 * SIDE}, max_image_size={"longest_edge": SIDE})
+    processor = hub.Idefics3Processor(
+        images, tokenizer, image_seq_len=4, chat_template=TEMPLATE.replace("IMAGE", "<image>")
+    )
+    _save(hub.Idefics3ForConditionalGeneration(config), processor, folder)
+
+
+def _qwen(hub: Any, folder: Path) -> None:
+    shown = ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>")
+    plain, names = _tokenizer(hub, *shown, "<|video_pad|>")
+    tokenizer = hub.Qwen2Tokenizer(tokenizer_object=plain, **names)
+    vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2, "out_hidden_size": 16,
+              "patch_size": 14, "window_size": 112, "fullatt_block_indexes": [0]}  # fmt: skip
+    text = {**TEXT, "vocab_size": WORDS, "num_key_value_heads": 2, "max_position_embeddings": 512, **ENDS,
+            "rope_parameters": {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}}  # fmt: skip
+    config = hub.Qwen2_5_VLConfig(
+        vision_config=vision, text_config=text, vision_start_token_id=3, image_token_id=4, vision_end_token_id=5,
+        video_token_id=6, **ENDS,
+    )  # fmt: skip
+    images = hub.Qwen2VLImageProcessor(min_pixels=28 * 28, max_pixels=56 * 56)
+    processor = hub.Qwen2_5_VLProcessor(
+        images, tokenizer, hub.Qwen2VLVideoProcessor(), chat_template=TEMPLATE.replace("IMAGE", "".join(shown))
+    )
+    _save(hub.Qwen2_5_VLForConditionalGeneration(config), processor, folder)
+
+
+def change(file: Path, **values: object) -> None:
+    """Change values of a JSON file."""
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
