@@ -34,6 +34,11 @@ def load_model(folder: Path) -> Model:
     listener = load_agent(place.weights, "listener", LISTENERS)
     assert isinstance(speaker, Decoder)
     assert isinstance(listener, Listener)
+    if listener.features != MAIN:
+        raise UserError(
+            f"{place.weights}: its listener encodes the features {listener.features!r}, and photos are encoded as "
+            f"{MAIN!r} alone; train it with pretrain.listener.features: {MAIN}"
+        )
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     eyes = FeatureExtractor.open(place.feature_extractor, _named_weights(place), device, exported=place.root is None)
     vocabulary = load_vocabulary(place.words)

@@ -30,12 +30,11 @@ def inputs(stage: Stage) -> list[Path]:
 
 def run(stage: Stage) -> None:
     """Train and write the listener of a frozen speaker."""
-    from pipeline.data.image_features import load_data
     from pipeline.training.fit import run_training
-    from pipeline.workflow.training import build_training
+    from pipeline.workflow.training import build_training, load_training_data
 
     settings = stage.settings.adapt
-    prepared, store = load_data(stage.root)
+    prepared, store = load_training_data(stage.root)
     method, cider = build_adaptation(settings, stage.model, stage.root, prepared, stage.device)
     training = build_training(method, cider, settings.optimisation, prepared, store, stage.seed, stage.device)
     checkpoints = stage.root / "checkpoints" / stage.key(inputs(stage))

@@ -37,13 +37,12 @@ def run(stage: Stage) -> None:
     """Train and write the agents of one method."""
     import torch
 
-    from pipeline.data.image_features import load_data
     from pipeline.training.fit import run_training
-    from pipeline.workflow.training import build_training
+    from pipeline.workflow.training import build_training, load_training_data
 
     assert stage.instance is not None
     settings = method_settings(stage.settings, stage.instance)
-    prepared, store = load_data(stage.root)
+    prepared, store = load_training_data(stage.root)
     torch.manual_seed(stage.seed)  # a critic's weights are drawn at random
     method, cider = build_method(settings, stage.root, prepared, stage.device)
     training = build_training(method, cider, settings.optimisation, prepared, store, stage.seed, stage.device)

@@ -36,6 +36,8 @@ LEARNERS = {
     "sll_me": {"speaker"},
     "sll_sle": {"speaker"},
     "guidance": {"speaker"},
+    "discritune": {"speaker"},
+    "rl_sampled": {"speaker"},
     "pg_spider": {"speaker", "critic"},
     "mixer": {"speaker", "critic"},
     **dict.fromkeys(("psst_multinomial", "psst_gumbel", "st_multinomial", "st_gumbel", "reinforce"), JOINT),
@@ -51,6 +53,7 @@ OPTIONS: dict[str, dict] = {
 TERMS = {
     "mle": {"likelihood"},
     "guidance": {"likelihood"},
+    "discritune": {"discriminability"},
     "sll": {"naturalness"},
     "sll_me": {"naturalness", "entropy"},
     "sll_sle": {"naturalness", "exploration"},
@@ -230,7 +233,7 @@ def test_a_caption_alone_has_no_others_to_be_compared_with(toy, refused, name):
         METHODS["luo"](toy.agents(), Objective(**refused, centre_advantages=True), lam=0.3)
 
 
-@pytest.mark.parametrize("baseline", ["greedy", "leave_one_out", "group", "ground_truth", "none"])
+@pytest.mark.parametrize("baseline", ["greedy", "leave_one_out", "group", "running_mean", "ground_truth", "none"])
 @pytest.mark.parametrize("scaling", ["none", "group", "batch"])
 def test_every_baseline_goes_with_every_scaling(toy, baseline, scaling):
     objective = Objective(samples=3, baseline=baseline, advantage_scaling=scaling)

@@ -13,13 +13,16 @@ from pipeline.channels.search import SearchTrajectory
 from pipeline.channels.teacher_forcing import Forced
 from pipeline.composition.joint import Agents, Objective
 from pipeline.composition.retrieval_rewards import RewardModels
+from pipeline.estimators.baselines import LeaveOneOut, RunningMean
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import ScoreFunction
 from pipeline.gradients.measure import estimate_gradients
-from pipeline.methods.wtf_rl import rl, wtf, wtf_rl
+from pipeline.methods.discritune import discritune
+from pipeline.methods.wtf_rl import rl, rl_sampled, wtf, wtf_rl
 from pipeline.models.caption_classifier import CaptionClassifier
 from pipeline.models.listener import Listener
 from pipeline.models.retriever import Retriever
+from pipeline.scores.contrastive import ContrastiveScore, TargetLogProbability
 from pipeline.types import Message, caption_mask
 
 __all__ = ["world"]
@@ -93,3 +96,33 @@ def test_a_searched_caption_read_again_is_as_likely_as_the_search_found_it(world
     best = rollouts.of(SearchTrajectory(Beam(width)))  # a beam as wide as there are captions finds the likeliest
     torch.testing.assert_close(best.log_probs.sum(1), everything.amax(1))
     assert best.log_probs.requires_grad
+
+
+def test_the_gradient_of_the_target_s_log_probability_minus_a_running_mean_is_exact(world, rewards):
+    score = TargetLogProbability(rewards.retriever, 0.1)
+    found = estimate_gradients(world, ScoreFunction(Multinomial(100), RunningMean()), score, rounds=80)
+    truth = world.exact(score)
+    assert float(truth.norm()) > 0.01
+    assert distance(found, truth) < 2.5
+    assert distance(found, 1.5 * truth) > 5
+
+
+def test_discritune_and_sampled_rl_have_one_term_on_the_same_samples(world, rewards):
+    agents, objective = (
+        Agents(world.speaker, world.listener, None, None),
+        Objective(samples=3, baseline="leave_one_out"),
+    )
+    tuned, sampled = discritune(agents, objective, rewards), rl_sampled(agents, objective, rewards)
+    for method, score in ((tuned, TargetLogProbability), (sampled, ContrastiveScore)):
+        (term,) = method.terms
+        assert isinstance(term.score, score)
+        assert term.estimator.channel == Multinomial(3)
+        assert method.schedule.all_roles == {"speaker"}
+    assert discritune(agents, objective, rewards, "searched").terms[0].estimator.channel == rewards.searched
+    assert sampled.terms[0].estimator.baseline == LeaveOneOut()
+    assert set(tuned.modules()) == {"speaker", "listener", "baseline.discriminability"}
+    losses, report = tuned.step(world.batch, seed=1)
+    assert list(losses) == ["discriminability"]
+    assert float(tuned.modules()["baseline.discriminability"].mean) == pytest.approx(
+        float(report["discriminability/score"])
+    )

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, get_type_hints
 
+from pipeline.composition.joint import Agents
+from pipeline.composition.kl_penalty import with_kl_penalty
 from pipeline.composition.method import Method
 from pipeline.composition.objective import Objective
 from pipeline.composition.relax_controls import with_relax
@@ -21,9 +23,9 @@ def compose(
     rewards: RewardModels | None = None,
     gamma: float = 1.0,
 ) -> Method:
-    """Build the method of `composition`, with its own `arguments`, guidance by `gamma`, and RELAX where asked for.
+    """Build the method of `composition`, with its own `arguments`, guidance by `gamma`, RELAX and a KL penalty.
 
-    Raises UserError where the composition takes other agents.
+    Raises UserError where the composition takes other agents, or a KL penalty does not fit.
     """
     wanted = get_type_hints(composition)["agents"]
     if not isinstance(agents, wanted):
@@ -35,4 +37,8 @@ def compose(
     composed = composition(agents, objective, **given)
     if objective.control_variate == "relax":
         composed = with_relax(composed)
+    if objective.kl_weight:
+        if not isinstance(agents, Agents):
+            raise UserError("train.objective.kl_weight: expected a method of captions, got one of dialogs; set it to 0")
+        composed = with_kl_penalty(composed, objective)
     return replace(composed, gamma=gamma)

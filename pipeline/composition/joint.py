@@ -19,7 +19,15 @@ from pipeline.composition.reference_cider import reference_cider
 from pipeline.data.corpus import tokenise
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
-from pipeline.estimators.baselines import BatchStd, CenteredBaseline, GroupMean, GroupStd, LeaveOneOut, SelfCritical
+from pipeline.estimators.baselines import (
+    BatchStd,
+    CenteredBaseline,
+    GroupMean,
+    GroupStd,
+    LeaveOneOut,
+    RunningMean,
+    SelfCritical,
+)
 from pipeline.estimators.critic_baseline import CriticBaseline, CriticLoss
 from pipeline.estimators.surrogate import NoBaseline, NoScaling, Pathwise, ScoreFunction
 from pipeline.metrics.cider import CiderD
@@ -80,6 +88,7 @@ def make_baseline(objective: Objective, baseline: BaselineName) -> Baseline:
         "greedy": SelfCritical(Greedy(dropout=objective.greedy_dropout)),
         "leave_one_out": LeaveOneOut(),
         "group": GroupMean(),
+        "running_mean": RunningMean(),
         "ground_truth": SelfCritical(Forced(requires_grad=False)),
         "none": NoBaseline(),
     }
@@ -89,8 +98,16 @@ def make_baseline(objective: Objective, baseline: BaselineName) -> Baseline:
 def score_function(
     objective: Objective, baseline: BaselineName | None = None, channel: Channel | None = None
 ) -> ScoreFunction:
-    """Build REINFORCE on multinomial samples; `baseline` and `channel` override the objective's."""
+    """Build REINFORCE on multinomial samples; `baseline` and `channel` override the objective's.
+
+    Raises UserError for a running mean whose advantages are centred, since centring removes any constant.
+    """
     expected = make_baseline(objective, baseline or objective.baseline)
+    if objective.centre_advantages and isinstance(expected, RunningMean):
+        raise UserError(
+            "centre_advantages: expected a baseline that differs between images, got running_mean, which centring "
+            "removes; set one of the two to its default"
+        )
     scalings: dict[str, Scaling] = {"none": NoScaling(), "group": GroupStd(), "batch": BatchStd()}
     return ScoreFunction(
         Multinomial(objective.samples) if channel is None else channel,

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from pipeline.errors import UserError
+from pipeline.estimators.relax import RelaxEstimator
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import Pathwise, ScoreFunction
 from pipeline.models.decoder import Decoder
 from pipeline.models.guided import GuidedDecoder
 from pipeline.models.retriever import Retriever
-from pipeline.protocols import BatchScore, Estimator, Score
+from pipeline.protocols import Baseline, BatchScore, Estimator, Score
 from pipeline.runtime import ranks
 from pipeline.types import Batch, Losses, Report
 
@@ -153,9 +154,14 @@ class Method:
         return {term.name: term.weight for term in self.terms}
 
     def modules(self) -> dict[str, nn.Module]:
-        """Return every module with state: the agents, and the scores that are modules."""
+        """Return every module with state: the agents, and the scores and baselines that are modules."""
         scores = {f"score.{t.name}": t.score for t in self.terms if isinstance(t.score, nn.Module)}
-        return {**self.agents, **scores}
+        baselines = {
+            f"baseline.{t.name}": baseline
+            for t in self.terms
+            if isinstance(baseline := _baseline(t.estimator), nn.Module)
+        }
+        return {**self.agents, **scores, **baselines}
 
     def final_agents(self) -> dict[str, nn.Module]:
         """Return the agents after training; the speaker is guided where `gamma` is not 1."""
@@ -169,3 +175,9 @@ class Method:
         for role, agent in self.agents.items():
             agent.requires_grad_(role in learners)
         return learners
+
+
+def _baseline(estimator: Estimator) -> Baseline | None:
+    """Return the baseline of a score-function estimator, with or without a control variate; else None."""
+    inner = estimator.inner if isinstance(estimator, RelaxEstimator) else estimator
+    return inner.baseline if isinstance(inner, ScoreFunction) else None

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pipeline.ranges import Count, NonNegative
 
-BaselineName = Literal["greedy", "leave_one_out", "group", "ground_truth", "none"]
+BaselineName = Literal["greedy", "leave_one_out", "group", "running_mean", "ground_truth", "none"]
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Objective:
     baseline: BaselineName = "greedy"
     """Baseline of score-function terms.
 
-    In order: the greedy caption's score, the mean of the image's other samples, the mean of all its samples, the human
-    caption's score, none.
+    In order: the greedy caption's score, the mean of the image's other samples, the mean of all its samples, the mean
+    over all earlier batches, the human caption's score, none.
     """
     advantage_scaling: Literal["none", "group", "batch"] = "none"
     """Divisor of the advantages: none, the standard deviation over the image's samples (GRPO), or that over the batch.
@@ -56,3 +56,8 @@ class Objective:
     """
     control_variate: Literal["none", "relax"] = "none"
     """Whether each score-function term has a learned control variate (RELAX)."""
+    kl_weight: NonNegative = 0.0
+    """Weight β of a further term: the KL divergence of the speaker from the speaker that training begins with.
+
+    It is that of whole captions, in nats: a sum over the tokens of sampled captions, exact over the vocabulary at each.
+    """

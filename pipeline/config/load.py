@@ -165,8 +165,8 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Non
     for name, block in params.pretrain.items():
         sees = ("pretrain", name, "features")
         _check_known(block.features, params.features, "set of features", *sees)
-        if block.features != MAIN and (name == "listener" or kinds[name] not in LISTENS):
-            who = "speakers and the listener use" if kinds["listener"] is ListenerBlock else "agents of dialogs use"
+        if block.features != MAIN and kinds[name] not in LISTENS:
+            who = "speakers use" if kinds["listener"] is ListenerBlock else "agents of dialogs use"
             raise _MistakeError(sees, f"{'.'.join(sees)} = {block.features}: {who} {MAIN}")
         model, given = getattr(block, "model", None), (params.prepare.tokenizer, params.features[MAIN].network)
         if model and given != (model, f"hub/{model}"):

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from pipeline.data.feature_store import FeatureStore
+from pipeline.data.image_groups import LookAlikeGroups
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.types import Batch
@@ -42,13 +43,14 @@ class Batches:
         image_dropout: float = 0.0,
         captions: Captions = "one",
         groups: np.ndarray | None = None,
+        look_alikes: LookAlikeGroups | None = None,
     ):
         """Prepare the batches. Images that do not fill a batch are dropped; fewer images than a batch make one batch.
 
         `pinned` is for a GPU: features stay in half precision, in pinned memory, until `Batch.to` is called. `part` (k,
         n): the k-th of n equal parts of each batch, k from 0. `image_dropout`: the share of images whose regions are
         all masked, so that a speaker learns its null image. `groups`: a number for each image of the data set; images
-        of equal numbers follow each other.
+        of equal numbers follow each other. `look_alikes`: groups that follow each other, formed anew in each epoch.
 
         Raises UserError where a batch cannot be divided into equal parts, the store has other images, or there are
         fewer than two images.
@@ -59,7 +61,7 @@ class Batches:
         self.prepared, self.store, self.rows = prepared, store, np.asarray(rows)
         self.batch, self.seed, self.pinned, self.image_dropout = min(batch, len(rows)), seed, pinned, image_dropout
         self.part, parts = part
-        self.groups = groups
+        self.groups, self.look_alikes = groups, look_alikes
         self.showings = showings(prepared, self.rows, captions)
         if self.batch % parts:
             raise UserError(
@@ -79,6 +81,7 @@ class Batches:
         for shown, caption in zip(self.showings, captions, strict=True):
             order, masked = shown[shuffle.permutation(len(shown))], drop.random(len(self.prepared)) < self.image_dropout
             order = order if self.groups is None else order[_together(self.groups[order])]
+            order = order if self.look_alikes is None else self.look_alikes.arrange(order)
             parts = (order[k * self.batch : (k + 1) * self.batch] for k in range(len(shown) // self.batch))
             store_rows = np.arange(len(self.prepared))
             if self.store.mirrored:

@@ -151,8 +151,21 @@ class FeatureStore:
             raise UserError(f"{self.path}: not a whole store of features ({error}); run the features stage") from None
         if self.manifest.get("crc") != _crc_of(self._crc):
             raise UserError(f"{self.path}: the manifest beside it is of another store; run the features stage again")
+        self._vectors: FeatureStore | None = None
         self._file: io.FileIO | None = None
         self._known, self._known_pooled = np.zeros(len(self._crc), bool), np.zeros(len(self._crc), bool)
+
+    def take_vectors(self, store: FeatureStore) -> None:
+        """Return the vectors of `store` in place of this store's own from now on, as another agent encodes them.
+
+        Raises UserError where only one of the two stores has mirror images.
+        """
+        if self.mirrored != store.mirrored or len(self) != len(store):
+            raise UserError(
+                f"{store.path}: expected the images of {self.path}, with mirror images in both or in neither; set "
+                "horizontal_flip to the same value in both sets of features"
+            )
+        self._vectors = store
 
     @property
     def mirrored(self) -> bool:
@@ -166,7 +179,7 @@ class FeatureStore:
     @property
     def pooled_size(self) -> int:
         """Return P, the size of an image's vector."""
-        return self._shape[1]
+        return self._shape[1] if self._vectors is None else self._vectors.pooled_size
 
     @property
     def regions_shape(self) -> tuple[int, int]:
@@ -180,13 +193,17 @@ class FeatureStore:
         """
         pooled, regions = self._stored("pooled", rows), self._stored("regions", rows)
         self._check(rows, pooled, regions)
-        return _widened(pooled), _widened(regions), self.mask(rows)
+        wide = _widened(pooled) if self._vectors is None else self._vectors.pooled(rows)
+        return wide, _widened(regions), self.mask(rows)
 
     def read_into(self, rows: np.ndarray, pooled: np.ndarray, regions: np.ndarray) -> None:
         """Fill `pooled` (B, P) and `regions` (B, R, D), both float16, with images `rows` (B,), any order."""
-        self._fill("pooled", rows, pooled)
+        own = pooled if self._vectors is None else np.empty((len(rows), self._shape[1]), DTYPES["pooled"])
+        self._fill("pooled", rows, own)
         self._fill("regions", rows, regions)
-        self._check(rows, pooled, regions)
+        self._check(rows, own, regions)
+        if self._vectors is not None:
+            pooled[:] = self._vectors.pooled(rows)  # exact: they are stored in half precision
 
     def mask(self, rows: np.ndarray) -> np.ndarray:
         """Return (B, R) bool: which regions images `rows` (B,) have."""
@@ -194,6 +211,8 @@ class FeatureStore:
 
     def pooled(self, rows: np.ndarray) -> np.ndarray:
         """Return pooled (B, P) float32 of images `rows` (B,), in any order, without reading regions."""
+        if self._vectors is not None:
+            return self._vectors.pooled(rows)
         pooled = self._stored("pooled", rows)
         new = np.flatnonzero(~self._known_pooled[rows])
         if len(new) and self._crc_pooled is not None:

@@ -19,7 +19,14 @@ def open_features(root: Path, features: str, prepared: Prepared) -> FeatureStore
     return store
 
 
-def load_data(root: Path, features: str = "main") -> tuple[Prepared, FeatureStore]:
-    """Return the prepared data set and one of its sets of features below `root`."""
+def load_data(root: Path, features: str = "main", vectors: str | None = None) -> tuple[Prepared, FeatureStore]:
+    """Return the prepared data set and one of its sets of features below `root`.
+
+    `vectors` names another set, whose vectors replace those of `features`; None: none. Raises UserError where only one
+    of the two sets has mirror images.
+    """
     prepared = Prepared.load(root / "prepared")
-    return prepared, open_features(root, features, prepared)
+    store = open_features(root, features, prepared)
+    if vectors is not None and vectors != features:
+        store.take_vectors(open_features(root, vectors, prepared))
+    return prepared, store

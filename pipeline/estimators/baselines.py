@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from pipeline.channels.hard import Greedy
 from pipeline.protocols import Baseline, Channel, Rollouts, Score
@@ -56,6 +57,30 @@ class GroupMean:
     def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
         groups = value.view(len(rollouts.batch), -1)
         return groups.mean(1, keepdim=True).expand_as(groups).flatten()
+
+
+class RunningMean(nn.Module):
+    """The mean over all earlier batches of the batch's mean score, each batch with equal weight; 0 before the first.
+
+    The baseline of discriminative fine-tuning (Dessì et al. 2023), as in its published code. It does not depend on the
+    batch's captions, so the gradient stays unbiased. Checkpoints hold its two numbers.
+    """
+
+    min_samples = 1
+    per_token = False
+    mean: Tensor
+    batches: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(()))
+        self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
+        expected = self.mean.to(value.dtype).expand_as(value).clone()
+        self.batches += 1
+        self.mean += (ranks.all_sum(value.mean()) / ranks.size() - self.mean) / self.batches
+        return expected
 
 
 @dataclass(frozen=True)

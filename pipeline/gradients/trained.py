@@ -49,13 +49,13 @@ def trained_world(root: Path) -> tuple[GradientWorld, str]:
 
     Also return the data set's name.
     """
-    prepared, store = load_data(root)
     speaker, listener = (
         load_agent(root / "pretrained" / role / "weights.safetensors", role) for role in ("speaker", "listener")
     )
     assert isinstance(speaker, Decoder)
     assert isinstance(listener, Listener)
     listener.requires_grad_(False)
+    prepared, store = load_data(root, vectors=listener.features)
     batch = next(sequential_batches(prepared, store, prepared.rows("val")[:IMAGES], IMAGES))
     return GradientWorld(speaker.requires_grad_(True), listener, batch), prepared.manifest["dataset"]
 

@@ -27,6 +27,9 @@ CARDS = {
     "wtf_rl": MethodCard("WTF-RL", 10, "Chaffin et al., 2024"),
     "scst_discriminator": MethodCard("SCST with discriminator", 5, "Chaffin et al., 2024"),
     "scst_grammar": MethodCard("SCST with grammar", 11, "Cho et al., NAACL 2022"),
+    "rl_sampled": MethodCard("RL on samples", 4, "Chaffin et al., 2024; Williams, 1992"),
+    "rloo": MethodCard("RLOO, contrastive", 4, "Chaffin et al., 2024; Kool et al., 2019"),
+    "grpo": MethodCard("GRPO, contrastive", 5, "Chaffin et al., 2024; Shao et al., 2024"),
     "psst_wtf": MethodCard("PSST with WTF-RL's reward", 8, "Vered et al., ICCV 2019; Chaffin et al., 2024"),
 }
 
@@ -61,6 +64,34 @@ def rl_unidirectional(
 ) -> Method:
     """Build `rl` in the direction image → text only: the strongest caption of the batch is the baseline (§4.2)."""
     return rl(agents, objective, rewards, alpha, "image_to_text", clamp=clamp)
+
+
+def rl_sampled(
+    agents: Agents,
+    objective: Objective,
+    rewards: RewardModels,
+    lam: Share = 1.0,
+    directions: Directions = "both",
+    combine: Combine = "sum",
+    clamp: Positive | None = None,
+) -> Method:
+    """Build λ · contrastive reward + (1 − λ) · CIDEr-D by score functions on sampled captions.
+
+    `train.objective` makes it RLOO or GRPO, and adds a KL penalty. Negative captions are the samples of the batch's
+    other images and all human captions of the batch.
+    """
+    human = Forced(requires_grad=False)
+    contrastive = ContrastiveScore(
+        rewards.retriever, (human,), rewards.retriever.temperature, directions, combine, clamp
+    )
+    terms = (
+        Term("discriminability", lam, contrastive, score_function(objective), SPEAKER),
+        Term("naturalness", 1 - lam, CiderScore(agents.cider), score_function(objective), SPEAKER),
+    )
+    used = tuple(term for term in terms if term.weight)
+    return Method(
+        agents.roles, used, SPEAKER_ONLY, objective.normalise_gradients, validation_judge=rewards.validation_judge
+    )
 
 
 def wtf_rl(

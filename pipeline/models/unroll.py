@@ -109,6 +109,28 @@ def teacher_force(
     return replace(message, log_probs=log_probs * message.mask, states=states)
 
 
+@torch.no_grad()
+def forced_logits(speaker: Decoder, batch: Batch, captions: Message, positions: Tensor) -> Tensor:
+    """Return logits (M, V+1) of `speaker` at `positions` (M,), n·T + t, of captions (N, T) of the batch's images.
+
+    The speaker is teacher-forced, without dropout in evaluation mode. Positions after an EOS have no logits.
+    """
+    images, tokens = captions.images, captions.tokens
+    of_captions = replace(  # each caption counts as one image
+        batch,
+        images=batch.images[images],
+        pooled=batch.pooled[images],
+        regions=batch.regions[images],
+        region_mask=batch.region_mask[images],
+        captions=tokens,
+    )
+    encoded = speaker.encode_image(batch)[images]
+    hidden, places = fast_form(speaker).teacher_force(of_captions, encoded, _dropout(speaker, BatchRandom(batch, None)))
+    row_at = torch.zeros(tokens.numel(), dtype=torch.int64, device=tokens.device)
+    row_at[places] = torch.arange(len(places), device=tokens.device)
+    return speaker.logits(hidden[row_at[positions]])
+
+
 def _dropout(speaker: Decoder, numbers: BatchRandom) -> RolloutDropout:
     share = speaker.dropout if speaker.training else 0.0
     return RolloutDropout(share, fast_random(numbers) if share else numbers)

@@ -1,4 +1,4 @@
-"""Similarity scores of captions and images, alone and contrasted with other captions and images (WTF-RL, Eq. 2)."""
+"""Similarity scores of captions and images, alone and contrasted with other captions and images."""
 
 from __future__ import annotations
 
@@ -53,8 +53,31 @@ class ClipScore:
 
 
 @dataclass(frozen=True)
+class TargetLogProbability:
+    """Log-probability of a caption's image: a softmax of cosine / τ over images (Dessì et al. 2023).
+
+    The images are those of the batch and their `neighbours` in the retriever, each once.
+    """
+
+    retriever: Retriever | Listener
+    temperature: float
+
+    @property
+    def differentiable(self) -> bool:
+        return CosineScore(self.retriever).differentiable
+
+    def __call__(self, message: Message, batch: Batch) -> Tensor:
+        images = ranks.gather_with_gradient(encode_batch_images(self.retriever, batch))
+        rows, gallery = _with_neighbours(self.retriever, batch, images)
+        logits = self.retriever.encode_text(message) @ gallery.T / self.temperature
+        own = batch.images[message.images].unsqueeze(1) == rows  # an image may have several rows
+        total = logits.masked_fill(_repeated(rows), -torch.inf).logsumexp(1)
+        return logits.gather(1, own.int().argmax(1, keepdim=True)).squeeze(1) - total
+
+
+@dataclass(frozen=True)
 class ContrastiveScore:
-    """Contrastive score: τ times the log-ratios of a pair's exp(cosine / τ) to the sums over negatives.
+    """Contrastive score (WTF-RL, Eq. 2): τ times the log-ratios of a pair's exp(cosine / τ) to the sums over negatives.
 
     The negatives are other captions with the image, and other images with the caption. The pair itself is in no
     denominator (decoupled). At a small `temperature` τ, each direction is the cosine minus that of the hardest
@@ -108,10 +131,9 @@ class _BatchContrast:
         if inner.directions != "text_to_image":
             ratios.append(inner.ratios(own, *self._captions(message, captions, images)))
         if inner.directions != "image_to_text":
-            rows, gallery = self._images(batch, images)
+            rows, gallery = _with_neighbours(inner.retriever, batch, images)
             mine = rows[: len(images)].unsqueeze(1) == rows
-            again = (rows.unsqueeze(1) == rows).tril(-1).any(1)
-            ratios.append(inner.ratios(own, (captions @ gallery.T).transpose(0, 1), mine | again))
+            ratios.append(inner.ratios(own, (captions @ gallery.T).transpose(0, 1), mine | _repeated(rows)))
         value = inner.temperature * torch.stack(ratios).sum(0)
         if inner.combine == "mean":
             value = value / len(ratios)
@@ -133,10 +155,16 @@ class _BatchContrast:
             excluded.append(torch.zeros_like(similar, dtype=torch.bool))
         return torch.cat(cosines, 2), torch.cat(excluded, 1)
 
-    def _images(self, batch: Batch, vectors: Tensor) -> tuple[Tensor, Tensor]:
-        """Return rows (n,) and vectors (n, D) of the batch's images and of their neighbours."""
-        retriever, rows = self.inner.retriever, ranks.gather_with_gradient(batch.images)
-        if not isinstance(retriever, Retriever) or retriever.neighbours is None:
-            return rows, vectors
-        more = retriever.neighbours[rows].flatten()
-        return torch.cat([rows, more]), torch.cat([vectors, retriever.vectors[more]])
+
+def _with_neighbours(retriever: Retriever | Listener, batch: Batch, vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """Return rows (n,) and vectors (n, D) of the whole batch's images, given those, and of their neighbours."""
+    rows = ranks.gather_with_gradient(batch.images)
+    if not isinstance(retriever, Retriever) or retriever.neighbours is None:
+        return rows, vectors
+    more = retriever.neighbours[rows].flatten()
+    return torch.cat([rows, more]), torch.cat([vectors, retriever.vectors[more]])
+
+
+def _repeated(rows: Tensor) -> Tensor:
+    """Return a mask (n,) bool of the images `rows` (n,) that stand earlier in it."""
+    return (rows.unsqueeze(1) == rows).tril(-1).any(1)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from pipeline.ranges import Count, Natural, Positive, Share
+from pipeline.ranges import Count, Few, Natural, Positive, Share
 
 if TYPE_CHECKING:
     from torch import nn
@@ -21,8 +21,13 @@ class Optimisation:
     batch: Count = 128
     captions: Literal["one", "all"] = "one"
     """Captions per image and epoch: one at random, or all, one after the other."""
-    order: Literal["random", "neighbourhoods"] = "random"
-    """`neighbourhoods`: drawn scenes of a neighbourhood are consecutive, so that a batch has hard negatives."""
+    order: Literal["random", "neighbourhoods", "look_alikes"] = "random"
+    """Hard negatives in each batch: drawn scenes of a neighbourhood, or images with similar vectors, are consecutive.
+
+    The vectors of `look_alikes` are the listener's features; groups are formed anew in each epoch.
+    """
+    group_size: Few = 4
+    """Images per group of `look_alikes`."""
     learning_rate: Positive = 5e-4
     schedule: Literal["step", "cosine", "constant"] = "constant"
     decay: Share | None = None

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import torch
 
 from pipeline.composition.method import Method
 from pipeline.data.batches import Batches
 from pipeline.data.feature_store import FeatureStore
+from pipeline.data.image_features import load_data
+from pipeline.data.image_groups import LookAlikeGroups
 from pipeline.data.prepared import Prepared
 from pipeline.dialog.construction import DialogTraining
+from pipeline.errors import UserError
 from pipeline.evaluation.validation import build_validation
 from pipeline.extension import SliceTraining
 from pipeline.metrics.cider import CiderD
+from pipeline.metrics.retrieval import similar_distractors
 from pipeline.runtime import matmul_precision, ranks
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
-from pipeline.workflow.slices import find_owner
+from pipeline.workflow.slices import find_owner, load_any_agent
 from pipeline.worlds.neighbourhoods import neighbourhood_numbers
 
 TRAINING: tuple[SliceTraining, ...] = (DialogTraining(),)
+SPARE = 4  # candidates per place in a group of look-alikes: some are in other groups already
+
+
+def load_training_data(root: Path) -> tuple[Prepared, FeatureStore]:
+    """Return the prepared data, and the speakers' features with the vectors that the pretrained listener encodes."""
+    listener = load_any_agent(root / "pretrained" / "listener" / "weights.safetensors", "listener")
+    return load_data(root, vectors=getattr(listener, "features", None))
 
 
 def build_training(
@@ -55,5 +69,25 @@ def build_training(
         image_dropout=method.image_dropout,
         captions=settings.captions,
         groups=neighbourhood_numbers(prepared) if settings.order == "neighbourhoods" else None,
+        look_alikes=(
+            find_look_alikes(store, rows, settings.group_size, device) if settings.order == "look_alikes" else None
+        ),
     )
     return Training(method, batches, settings, seed, device, build_validation(method, scorer, prepared, store, device))
+
+
+def find_look_alikes(store: FeatureStore, rows: np.ndarray, size: int, device: torch.device) -> LookAlikeGroups:
+    """Find the nearest images of each of the images `rows` (n,) among them, by the cosine of centred vectors.
+
+    Raises UserError for groups of fewer than two images, or of more images than there are.
+    """
+    if not 2 <= size <= len(rows):
+        raise UserError(
+            f"optimisation.group_size: expected 2 to {len(rows)}, the number of training images, got {size}; change it "
+            "in params.yaml"
+        )
+    vectors = torch.from_numpy(store.pooled(rows)).to(device)
+    found = similar_distractors(vectors, min(SPARE * (size - 1), len(rows) - 1)).cpu().numpy()
+    nearest = np.full((len(store), found.shape[1]), -1)
+    nearest[rows] = rows[found]
+    return LookAlikeGroups(nearest, size)

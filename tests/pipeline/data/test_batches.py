@@ -7,6 +7,7 @@ import torch
 
 from pipeline.data.batches import Batches, sequential_batches
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
+from pipeline.data.image_groups import LookAlikeGroups
 from pipeline.data.prepared import Prepared, write_prepared
 from pipeline.errors import UserError
 from pipeline.readers import read_karpathy
@@ -253,3 +254,48 @@ def test_parts_of_a_batch_are_its_images_in_order(world):
     assert [(part.first, part.total) for part in parts] == [(0, 4), (2, 4)]
     with pytest.raises(UserError, match="a batch of 4 images does not divide into 3 equal parts"):
         Batches(prepared, store, rows, 4, seed=1, part=(0, 3))
+
+
+def test_look_alikes_follow_each_other_in_groups_that_every_epoch_forms_anew(world):
+    prepared, store = world
+    rows = prepared.rows("train")
+    nearest = np.full((len(prepared), 3), -1)
+    distance = np.abs(rows[:, None] - rows).astype(float)
+    np.fill_diagonal(distance, np.inf)
+    nearest[rows] = rows[distance.argsort(1, kind="stable")[:, :3]]
+    groups = LookAlikeGroups(nearest, 2)
+
+    def order(epoch):
+        batches = Batches(prepared, store, rows, 5, seed=1, look_alikes=groups)
+        return [i for b in batches.epoch(epoch) for i in b.images.tolist()]
+
+    assert sorted(order(0)) == rows.tolist()
+    assert order(0) == order(0) != order(1)
+    rank = {image: place for place, image in enumerate(rows.tolist())}
+    near = [abs(rank[a] - rank[b]) <= 3 for a, b in zip(order(0), order(0)[1:], strict=False)]
+    assert sum(near) >= 9  # of 10 pairs; 4 at random
+
+
+def test_groups_are_an_image_and_its_nearest_images_that_are_free():
+    nearest = np.array([[1, 2], [0, 2], [1, 3], [2, 1], [-1, -1]])
+    groups = LookAlikeGroups(nearest, 3)
+    assert groups.arrange(np.array([2, 0, 1, 3])).tolist() == [2, 1, 3, 0]
+    assert groups.arrange(np.array([0, 4, 3, 2])).tolist() == [0, 2, 4, 3]  # 1 is not among them
+    assert LookAlikeGroups(nearest, 2).arrange(np.array([3, 1, 0])).tolist() == [3, 1, 0]  # 2 is not here, 1 is next
+
+
+def test_vectors_of_another_store_replace_the_own_ones_and_regions_stay(world, tmp_path):
+    prepared, store = world
+    with FeatureWriter(tmp_path / "other", 40, 5, (1, 1)) as other:
+        rows = np.arange(40)
+        other.write(rows, np.tile(100 + rows[:, None], (1, 5)), np.zeros((40, 1, 1)))
+    store.take_vectors(FeatureStore(tmp_path / "other"))
+    assert store.pooled_size == 5
+    (batch,) = list(sequential_batches(prepared, store, np.array([7, 3]), 2))
+    assert batch.pooled.tolist() == [[107.0] * 5, [103.0] * 5]
+    assert batch.regions.tolist() == [[[7.0] * 2] * 3, [[3.0] * 2] * 3]
+    assert store.read(np.array([3]))[0].tolist() == store.pooled(np.array([3])).tolist() == [[103.0] * 5]
+    with FeatureWriter(tmp_path / "mirrored", 40, 5, (1, 1), mirrored=True) as other:
+        other.write(np.arange(80), np.zeros((80, 5)), np.zeros((80, 1, 1)))
+    with pytest.raises(UserError, match="mirror images in both or in neither"):
+        store.take_vectors(FeatureStore(tmp_path / "mirrored"))

@@ -9,7 +9,15 @@ import pytest
 import torch
 
 from pipeline.channels.hard import Greedy, Multinomial
-from pipeline.estimators.baselines import BatchStd, CenteredBaseline, GroupMean, GroupStd, LeaveOneOut, SelfCritical
+from pipeline.estimators.baselines import (
+    BatchStd,
+    CenteredBaseline,
+    GroupMean,
+    GroupStd,
+    LeaveOneOut,
+    RunningMean,
+    SelfCritical,
+)
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import NoBaseline, ScoreFunction
 
@@ -88,3 +96,22 @@ def test_an_advantage_is_the_score_minus_the_baseline_and_then_scaled(toy, basel
     estimator = ScoreFunction(Multinomial(4), baseline, scaling=scaling or NoScaling())
     torch.testing.assert_close(estimator.advantage(value, score, rollouts), wanted)
     assert wanted.std() > 0.1
+
+
+def test_a_running_mean_is_of_the_earlier_batches_each_of_equal_weight():
+    running = RunningMean()
+    found = [float(running(torch.tensor(batch), None, ROLLOUTS)[0]) for batch in ([1.0, 3.0], [6.0], [1.0, 2.0, 3.0])]
+    assert found == [0.0, 2.0, 4.0]  # before the first; (1 + 3) / 2; (2 + 6) / 2
+    assert running(VALUE, None, ROLLOUTS).tolist() == pytest.approx([10 / 3] * 6)
+    assert (running.min_samples, running.per_token) == (1, False)
+    resumed = RunningMean()
+    resumed.load_state_dict(running.state_dict())
+    assert torch.equal(resumed(VALUE, None, ROLLOUTS), running(VALUE, None, ROLLOUTS))
+
+
+def test_advantages_over_a_running_mean_keep_their_value_when_the_mean_moves_on():
+    running = RunningMean()
+    running(torch.tensor([4.0]), None, ROLLOUTS)
+    expected = running(torch.tensor([8.0]), None, ROLLOUTS)
+    running(torch.tensor([100.0]), None, ROLLOUTS)
+    assert float(expected) == 4.0

@@ -14,7 +14,7 @@ from pipeline.channels.teacher_forcing import Forced
 from pipeline.estimators.baselines import SelfCritical
 from pipeline.estimators.rollouts import human_message
 from pipeline.models.retriever import Retriever
-from pipeline.scores.contrastive import ClipScore, ContrastiveScore, CosineScore
+from pipeline.scores.contrastive import ClipScore, ContrastiveScore, CosineScore, TargetLogProbability
 from pipeline.types import Batch, Message, caption_mask
 
 # cosines of captions with the three images
@@ -202,3 +202,19 @@ def test_a_retriever_never_learns_nor_drops_out(toy):
     assert retriever.encoder is encoder
     assert not encoder.training
     assert not any(weight.requires_grad for weight in encoder.parameters())
+
+
+def test_the_target_s_log_probability_by_hand():
+    said = Said()
+    found = TargetLogProbability(retriever(), TAU)(said.messages["searched"], said.batch)
+    wanted = [log(exp(9) / (exp(9) + exp(8) + exp(1))), log(exp(5) / (exp(3) + exp(5) + exp(4.5)))]
+    assert found[:2].tolist() == pytest.approx(wanted, rel=1e-5)
+
+
+def test_neighbours_are_candidates_too_and_an_image_counts_once():
+    said = Said()
+    near = [[3], [0], [1], [0]]  # images 3, 0 and 1 beside those of the batch
+    found = TargetLogProbability(retriever(near), TAU)(said.messages["searched"], said.batch)
+    mined = 10 * (0.8 * 0.9 + 0.6 * 0.1)
+    assert float(found[0]) == pytest.approx(log(exp(9) / (exp(9) + exp(8) + exp(1) + exp(mined))), rel=1e-5)
+    assert (found < TargetLogProbability(retriever(), TAU)(said.messages["searched"], said.batch)).all()

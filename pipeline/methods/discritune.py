@@ -1,0 +1,33 @@
+"""DiscriTune (Dessì et al. 2023): REINFORCE on a frozen retriever's probability of the image given the caption."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pipeline.channels.hard import Multinomial
+from pipeline.composition.joint import Agents, Objective
+from pipeline.composition.method import SPEAKER, SPEAKER_ONLY, Method, Term
+from pipeline.composition.method_card import MethodCard
+from pipeline.composition.retrieval_rewards import RewardModels
+from pipeline.estimators.baselines import RunningMean
+from pipeline.estimators.surrogate import ScoreFunction
+from pipeline.scores.contrastive import TargetLogProbability
+
+CARDS = {"discritune": MethodCard("DiscriTune", 6, "Dessì et al., CVPR 2023")}
+
+
+def discritune(
+    agents: Agents,
+    objective: Objective,
+    rewards: RewardModels,
+    captions: Literal["sampled", "searched"] = "sampled",
+) -> Method:
+    """Maximise log p(image | caption) among the batch's images, minus its running mean over the earlier batches.
+
+    `captions` are samples, as REINFORCE has them, or those of the retriever's beam search, as in the published code.
+    No human caption is used.
+    """
+    channel = Multinomial(objective.samples) if captions == "sampled" else rewards.searched
+    score = TargetLogProbability(rewards.retriever, rewards.retriever.temperature)
+    term = Term("discriminability", 1.0, score, ScoreFunction(channel, RunningMean()), SPEAKER)
+    return Method(agents.roles, (term,), SPEAKER_ONLY, validation_judge=rewards.validation_judge)

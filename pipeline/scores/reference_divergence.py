@@ -1,0 +1,79 @@
+"""Kullback–Leibler divergence of the speaker from a fixed reference speaker, token by token."""
+
+# mypy: disable-error-code="no-untyped-call"
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from pipeline.models.decoder import Decoder
+from pipeline.models.unroll import forced_logits
+from pipeline.types import Batch, Message
+
+ROWS = 256  # distributions that are computed at a time
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceDivergence:
+    """Minus KL(speaker ‖ reference) of a sampled caption, in nats: the sum over its tokens, first EOS included.
+
+    At each token the divergence is exact, a sum over the vocabulary given the tokens before it. Its mean over sampled
+    captions is an unbiased estimate of the divergence of whole captions. With `ScoreFunction` and the reduction
+    "words", so is the gradient: through the distributions at the sampled prefixes, and through their probability.
+
+    The reference has no dropout; the divergence is 0 at the start where the speaker has none either.
+    """
+
+    reference: Decoder
+    differentiable = True
+
+    def __call__(self, message: Message, batch: Batch) -> Tensor:
+        return -self.per_token(message, batch).sum(1)
+
+    def per_token(self, message: Message, batch: Batch) -> Tensor:
+        """Compute the divergence at each token, (N, T), 0 after the first EOS; differentiable in the logits."""
+        assert message.logits is not None, "only messages of sampled captions have logits"
+        own = message.logits()
+        other = forced_logits(self.reference.to(batch.device), batch, message, own.positions)
+        divergences = divergence(own.probabilities, other)
+        if own.valid is not None:
+            divergences = divergences.masked_fill(~own.valid, 0)
+        table = divergences.new_zeros(message.tokens.numel())
+        return table.index_copy(0, own.positions, divergences).view(message.tokens.shape)
+
+
+def divergence(logits: Tensor, reference: Tensor) -> Tensor:
+    """Compute KL(p ‖ q) (M,) of the distributions with `logits` and `reference` (M, V); no gradient to `reference`."""
+    return cast(Tensor, _Divergence.apply(logits, reference))
+
+
+class _Divergence(Function):
+    """The divergence and its gradient p · (log p − log q − KL), without copies of the vocabulary's size."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, reference: Tensor) -> Tensor:
+        value = torch.cat([(log_p.exp() * ratio).sum(1) for log_p, ratio in _ratios(logits, reference)])
+        ctx.save_for_backward(logits, reference, value)
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d: Tensor) -> tuple[Tensor, None]:
+        logits, reference, value = ctx.saved_tensors
+        parts = zip(_ratios(logits, reference), value.split(ROWS), d.split(ROWS), strict=True)
+        slopes = [log_p.exp() * (ratio - of.unsqueeze(1)) * rise.unsqueeze(1) for (log_p, ratio), of, rise in parts]
+        return torch.cat(slopes), None
+
+
+def _ratios(logits: Tensor, reference: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield log p and log p − log q of ROWS distributions at a time."""
+    for own, other in zip(logits.split(ROWS), reference.split(ROWS), strict=True):
+        log_p = own.log_softmax(1)
+        yield log_p, log_p - other.log_softmax(1)

@@ -1,0 +1,126 @@
+"""The divergence from the starting speaker against a world of which every caption is enumerated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.util import find_spec
+
+import pytest
+import torch
+from torch.nn.functional import kl_div
+
+from pipeline.channels.hard import Multinomial
+from pipeline.composition.compose import compose
+from pipeline.composition.joint import Objective
+from pipeline.composition.kl_penalty import copy_frozen
+from pipeline.errors import UserError
+from pipeline.estimators.baselines import LeaveOneOut
+from pipeline.estimators.rollouts import StepRollouts
+from pipeline.estimators.surrogate import NoBaseline, Pathwise, ScoreFunction
+from pipeline.gradients.gradient_world import drawn_world
+from pipeline.gradients.measure import estimate_gradients
+from pipeline.methods.likelihood import mle
+from pipeline.methods.luo import luo
+from pipeline.scores.reference_divergence import ReferenceDivergence, divergence
+
+
+@pytest.fixture(scope="module")
+def world():
+    return drawn_world(4, 3, 2, seed=3)
+
+
+@pytest.fixture(scope="module")
+def start():
+    """The speaker of other weights from which training began."""
+    return copy_frozen(drawn_world(4, 3, 2, seed=11).speaker)
+
+
+def off(found: torch.Tensor, truth: torch.Tensor) -> float:
+    """Squared distance of the mean from the truth in units of what sampling alone makes expect; about 1 if unbiased."""
+    return float((found.mean(0) - truth).square().sum() / (found.var(0).sum() / len(found)))
+
+
+def test_the_divergence_and_its_gradient_are_those_of_the_whole_softmax():
+    logits = torch.randn(300, 7, dtype=torch.float64, requires_grad=True)  # more rows than one part has
+    reference, weights = torch.randn(300, 7, dtype=torch.float64), torch.randn(300, dtype=torch.float64)
+    found = divergence(logits, reference)
+    wanted = kl_div(reference.log_softmax(1), logits.log_softmax(1), log_target=True, reduction="none").sum(1)
+    torch.testing.assert_close(found, wanted)
+    slopes = [torch.autograd.grad((value * weights).sum(), logits)[0] for value in (found, wanted)]
+    torch.testing.assert_close(*slopes)
+    assert divergence(logits, logits.detach()).abs().max() < 1e-15
+
+
+def test_its_mean_over_captions_is_the_divergence_of_captions(world, start):
+    rollouts = StepRollouts(world.speaker, world.batch, seed=1)
+    with torch.no_grad():
+        log_p, log_q = world.log_probs(), replace(world, speaker=start).log_probs()
+        found = -ReferenceDivergence(start)(rollouts.of(Multinomial(4000)), world.batch).view(4, -1)
+    wanted = (log_p.exp() * (log_p - log_q)).sum(1)
+    assert wanted.min() > 0.1
+    error = found.std(1) / 4000**0.5
+    assert ((found.mean(1) - wanted) / error).abs().max() < 4
+    assert (found >= 0).all()  # at each prefix, unlike log p − log q of the drawn token
+
+
+@pytest.mark.parametrize(("baseline", "samples"), [(NoBaseline(), 100), (LeaveOneOut(), 100)])
+def test_its_gradient_is_that_of_the_divergence_of_captions(world, start, baseline, samples):
+    log_p, log_q = world.log_probs(), replace(world, speaker=start).log_probs().detach()
+    truth = -world.gradient((log_p.exp() * (log_p - log_q)).sum(1).mean())
+    assert float(truth.norm()) > 0.1
+    score = ReferenceDivergence(start)
+    found = estimate_gradients(world, ScoreFunction(Multinomial(samples), baseline, "words"), score, rounds=60)
+    assert off(found, truth) < 2.5
+    assert off(found, 1.3 * truth) > 5
+    part = estimate_gradients(world, Pathwise(Multinomial(samples), "words"), score, rounds=60)
+    assert off(part, truth) > 10  # without the probability of the prefixes
+
+
+@pytest.mark.parametrize("method", [luo, mle])
+def test_a_penalised_method_starts_without_a_penalty_and_has_the_other_terms_unchanged(toy, method):
+    objective = Objective(samples=2, baseline="leave_one_out")
+    agents, options = toy.agents(), {"lam": 0.3} if method is luo else {}
+    plain = compose(method, agents, objective, options)
+    penalised = compose(method, agents, replace(objective, kl_weight=0.5), options)
+    before, _ = plain.step(toy.batch(), seed=1)
+    losses, report = penalised.step(toy.batch(), seed=1)
+    assert {name: losses[name] for name in before} == before
+    assert set(losses) - set(before) == {"kl"}
+    assert abs(float(report["kl/score"])) < 1e-5
+    slopes = torch.autograd.grad(losses["kl"], list(agents.speaker.parameters()), allow_unused=True)
+    assert max(float(slope.abs().max()) for slope in slopes if slope is not None) < 1e-5
+    with torch.no_grad():
+        agents.speaker.logit.bias[1] += 2
+    losses, report = penalised.step(toy.batch(), seed=1)
+    assert float(report["kl/score"]) < -0.1
+    torch.testing.assert_close(losses["kl"].detach(), 0.5 * report["kl/loss"])
+    assert "kl" not in penalised.modules()
+
+
+def test_a_penalty_that_does_not_fit_is_one_line(toy):
+    with pytest.raises(UserError, match=r"expected normalise_gradients false.*\n?$"):
+        compose(luo, toy.agents(), Objective(kl_weight=1.0, normalise_gradients=True), {"lam": 0.3})
+
+
+def test_the_frozen_copy_shares_nothing_that_is_trained(toy):
+    speaker = toy.agents().speaker
+    copied = copy_frozen(speaker)
+    assert {id(p) for p in copied.parameters()}.isdisjoint({id(p) for p in speaker.parameters()})
+    assert not any(p.requires_grad for p in copied.parameters())
+    assert all(p.requires_grad for p in speaker.parameters())
+
+
+@pytest.mark.skipif(find_spec("peft") is None, reason="LoRA needs the extra: pip install 'saywhich[hub]'")
+def test_with_lora_the_copy_has_its_own_adapters_alone(tmp_path):
+    from tiny_captioners import write_captioner
+
+    from pipeline.models.hub_captioner import HubDecoder
+
+    write_captioner("blip", tmp_path)
+    lora = {"rank": 2, "alpha": 4, "targets": None}
+    speaker = HubDecoder.pretrained(str(tmp_path), range(5, 20), 6, 0.0, lora)
+    copied = dict(copy_frozen(speaker).named_parameters())
+    own = {name for name, weight in speaker.named_parameters() if copied[name] is not weight}
+    assert own == {name for name in copied if "lora_" in name}
+    assert {name for name, weight in speaker.named_parameters() if weight.requires_grad} == own
+    assert not any(weight.requires_grad for name, weight in copied.items() if name in own)
