@@ -72,7 +72,9 @@ def load_pretrained(kind: str, name: str, **options: Any) -> Any:
     """
     loader, local = getattr(import_transformers(), kind), Path(name).is_dir()
     try:
-        _check_files(name, local)
+        if not local:  # one state of the repository for all files; without a network, that of the hub's cache
+            options = {"revision": _resolve_revision(name), **options}
+        _check_files(name, local, options.get("revision"))
         return loader.from_pretrained(name, local_files_only=local, trust_remote_code=False, **options)
     except UserError:
         raise
@@ -148,12 +150,23 @@ def check_config(config: Any, where: str) -> None:
                 raise UserError(f"{where}: the {part} must be one of {', '.join(sorted(known))}; {REMEDY}")
 
 
-def _check_files(name: str, local: bool) -> None:
+def _resolve_revision(name: str) -> str:
+    """Return the commit of the repository `name`. Raises OSError where neither the hub nor its cache has one."""
+    from huggingface_hub import HfApi
+
+    try:
+        return HfApi().resolve_revision(name)
+    except Exception as error:  # any error of the hub's client or its transport
+        raise OSError(reason(error)) from error
+
+
+def _check_files(name: str, local: bool, revision: str | None) -> None:
     """Check every JSON file that decides what transformers loads."""
     from transformers.utils import cached_file
 
     for file in CONFIGS:
-        path = Path(name, file) if local else cached_file(name, file, _raise_exceptions_for_missing_entries=False)
+        asked = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
+        path = Path(name, file) if local else cached_file(name, file, **asked)
         if path is None or (local and not Path(path).exists()):
             continue
         if file == "adapter_config.json":

@@ -1,0 +1,211 @@
+"""One line for each mistake with pretrained models, and what a preset shows before it downloads."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import torch
+from saywhich_world import paint
+from tiny_pretrained import change, write_pretrained
+
+from pipeline.errors import UserError
+from saywhich.cli import main
+from saywhich.pretrained import memory_limits
+from saywhich.pretrained.memory_limits import check_fit, naming_memory
+from saywhich.pretrained.presets import PRESETS
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A tiny BLIP, GIT and Idefics3; not to be changed."""
+    top = tmp_path_factory.mktemp("whole")
+    for family in ("blip", "git", "idefics3"):
+        write_pretrained(family, top / family)
+    return top
+
+
+@pytest.fixture
+def folder(whole, tmp_path, monkeypatch):
+    """A working folder with a photo and copies of the captioners."""
+    for family in ("blip", "git", "idefics3"):
+        shutil.copytree(whole / family, tmp_path / family)
+    paint(tmp_path / "a.png", 0)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def told(capsys, *arguments):
+    """The line on stderr of a command that fails."""
+    assert main(["caption", "a.png", "--max-tokens", "5", *arguments]) == 2
+    found = capsys.readouterr()
+    assert found.out == ""
+    assert found.err.count("\n") == 1
+    return found.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--listener", "clip"], "--listener clip: goes with --speaker or --preset; give one of them"),
+        (["--speaker", "blip", "--model", "x"], "--model names a trained model, with a listener of its own: leave out"),
+        (["--speaker", "blip", "--dtype", "int8"], "--speaker blip: the precision int8 is none of float32, bfloat16"),
+        (["--speaker", "blip", "--device", "toaster"], "--speaker blip: the device toaster cannot be used ("),
+        (["--speaker", "blip", "--batch", "0"], "--batch 0: give 1 or more"),
+        (["--speaker", "blip", "--samples", "2", "--top-p", "0"], "temperature 1.0, top-p 0.0: give more than 0"),
+        (["--speaker", "git", "--prompt", "a"], "--speaker git: captioners of the kind git take no --prompt"),
+        (["--speaker", "blip", "--max-tokens", "500"], "--speaker blip: it cannot generate (index out of range in"),
+        (["--speaker", "blip", "--among", ".", "--listener", "no"], "--listener no: no such judge; give a folder that"),
+    ],
+)
+def test_options_that_do_not_go_together(folder, capsys, arguments, line):
+    assert told(capsys, *arguments).startswith(line)
+
+
+def test_a_model_that_is_no_captioner(folder, capsys):
+    Path("bert").mkdir()
+    Path("bert/config.json").write_text(json.dumps({"model_type": "bert"}))
+    line = (
+        "--speaker bert: is of the kind bert, which is no captioner that can be used here; give one of the kinds blip"
+    )
+    assert told(capsys, "--speaker", "bert").startswith(line)
+
+
+def test_a_captioner_with_code_of_its_own(folder, capsys):
+    for file in ("config.json", "processor_config.json"):
+        change(Path("idefics3", file), auto_map={"AutoProcessor": "own.Processor"})
+        line = f"--speaker idefics3: idefics3/{file}: has auto_map, by which code or another repository is loaded"
+        assert told(capsys, "--speaker", "idefics3").startswith(line)
+        shutil.rmtree("idefics3")
+        shutil.copytree("blip", "idefics3")
+
+
+def test_a_part_that_timm_would_fetch(folder, capsys):
+    config = json.loads(Path("idefics3/config.json").read_text())
+    part = config["vision_config"] | {"model_type": "timm_wrapper", "architecture": "hf-hub:attacker/repository"}
+    change(Path("idefics3/config.json"), vision_config=part)
+    assert "has model_type, by which code or another repository is loaded" in told(capsys, "--speaker", "idefics3")
+
+
+def test_a_chat_model_without_a_template(folder, capsys):
+    Path("idefics3/chat_template.jinja").unlink()
+    assert told(capsys, "--speaker", "idefics3").startswith("--speaker idefics3: it has no chat template, so it is no")
+
+
+def test_a_processor_of_another_model(folder, capsys):
+    settings = json.loads(Path("blip/processor_config.json").read_text())
+    settings["image_processor"]["size"] = {"height": 24, "width": 24}
+    change(Path("blip/processor_config.json"), **settings)
+    line = told(capsys, "--speaker", "blip")
+    assert line.startswith("--speaker blip: it cannot generate (The size of tensor a (10) must match the size of")
+    assert "its processor's files may not be those of its model" in line
+    tokenizer = json.loads(Path("git/tokenizer.json").read_text())
+    tokenizer["model"]["vocab"] |= {f"more{number}": 100 + number for number in range(50)}
+    change(Path("git/tokenizer.json"), model=tokenizer["model"])
+    assert "tokens and its model 21: the processor's files are not those" in told(capsys, "--speaker", "git")
+
+
+def test_weights_that_are_missing(folder, capsys):
+    Path("blip/model.safetensors").unlink()
+    assert "--speaker blip: no BlipForConditionalGeneration in a folder of this name" in told(
+        capsys, "--speaker", "blip"
+    )
+
+
+def test_too_little_memory(folder, capsys, monkeypatch):
+    monkeypatch.setattr(memory_limits, "available_memory", lambda device: 1000)
+    line = told(capsys, "--speaker", "blip")
+    assert line.startswith("--speaker blip: its weights need 0.0 GB as float32, and cpu has 0.0 GB free; give --dtype")
+    with torch.device("meta"):
+        check_fit(torch.nn.Linear(9, 50, bias=False), torch.bfloat16, torch.device("cpu"))  # 900 bytes
+        with pytest.raises(UserError):
+            check_fit(torch.nn.Linear(9, 50, bias=False), torch.float32, torch.device("cpu"))
+    with (
+        pytest.raises(UserError, match=r"^a batch: too little memory; give less$"),
+        naming_memory("a batch", "give less"),
+    ):
+        torch.empty(2**60)
+    with pytest.raises(RuntimeError, match="another"), naming_memory("a batch", "give less"):
+        raise RuntimeError("another")
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """A hub on loopback that holds one gated repository; yields a function that stops it."""
+    import huggingface_hub
+    from huggingface_hub import constants
+
+    class Hub(BaseHTTPRequestHandler):
+        def do_GET(self):
+            gated = "secret" in self.path
+            self.send_response(401 if gated else 404)
+            self.send_header("X-Error-Code", "GatedRepo" if gated else "RepoNotFound")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_HEAD = do_GET  # noqa: N815
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    for name, value in (
+        ("ENDPOINT", address),
+        ("HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}"),
+        ("HF_HUB_CACHE", str(tmp_path / "hub")),
+    ):
+        monkeypatch.setattr(constants, name, value)
+    assert huggingface_hub
+
+    def stop():
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    yield stop
+    stop()
+
+
+def test_a_model_that_asks_for_a_token(folder, hub, capsys):
+    assert told(capsys, "--speaker", "hub/owner/secret") == (
+        "--speaker hub/owner/secret: its publisher asks who downloads it; accept the terms at "
+        "https://huggingface.co/owner/secret, then run hf auth login, or set HF_TOKEN\n"
+    )
+
+
+def test_a_name_that_is_nowhere_and_no_network(folder, hub, capsys):
+    line = "--speaker hub/owner/nothing: no AutoConfig in a folder of this name, in the hub's cache or on the hub ("
+    assert told(capsys, "--speaker", "hub/owner/nothing").startswith(f"{line}404")
+    hub()
+    began = time.monotonic()
+    assert told(capsys, "--speaker", "hub/owner/nothing").startswith(f"{line}Cannot resolve")
+    assert time.monotonic() - began < 20  # not one wait for each of seven files
+
+
+def test_a_preset_shows_sizes_and_licences_before_it_downloads(folder, hub, capsys):
+    assert main(["caption", "a.png", "--preset", "small"]) == 2
+    asked, refused = capsys.readouterr().err.splitlines()
+    assert asked == "to download: microsoft/git-base-coco (about 0.7 GB, MIT); go on? [y/N] "
+    assert refused == "nothing was downloaded: give --yes to download without a question"
+    assert main(["caption", "a.png", "--preset", "small", "--among", ".", "--yes"]) == 2
+    shown, missing = capsys.readouterr().err.splitlines()
+    clip = "timm/vit_base_patch32_clip_224.openai (about 0.6 GB, MIT)"
+    assert shown == f"to download: microsoft/git-base-coco (about 0.7 GB, MIT), {clip}"
+    assert missing.startswith("--listener open_clip/ViT-B-32.openai: its weights are not on this machine and cannot be")
+
+
+def test_a_preset_in_the_cache_is_not_asked_about(folder, hub, capsys):
+    cached = Path("hub/models--microsoft--git-base-coco/snapshots/0123")
+    cached.mkdir(parents=True)
+    (cached / "model.safetensors").touch()
+    assert PRESETS["small"].speaker.is_cached
+    assert told(capsys, "--preset", "small").startswith("--speaker hub/microsoft/git-base-coco: no AutoConfig in a")
