@@ -140,3 +140,4 @@ def test_a_beam_is_printed_in_half_precision(family, photos, capsys):
     assert main(["caption", "photos/0.png", *how]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("photos/0.png\t")
+    assert PretrainedSpeaker(str(family[1]), dtype="bfloat16").model.dtype == torch.bfloat16

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from saywhich_world import paint
+from tiny_judges import write_judge
 from tiny_pretrained import change, write_pretrained
 
 from pipeline.errors import UserError
@@ -66,6 +67,20 @@ def told(capsys, *arguments):
 )
 def test_options_that_do_not_go_together(folder, capsys, arguments, line):
     assert told(capsys, *arguments).startswith(line)
+
+
+@pytest.mark.parametrize("among", [[], ["--among", ".", "--listener", "clip"]])
+def test_a_photo_that_cannot_be_read_is_left_out(folder, capsys, among):
+    write_judge("clip", folder / "clip")
+    Path("broken.png").write_bytes(b"no photo")
+    assert (
+        main(["caption", "a.png", "broken.png", "--speaker", "blip", "--max-tokens", "5", "--beam", "2", *among]) == 1
+    )
+    found = capsys.readouterr()
+    assert "broken.png: the image cannot be decoded" in found.err
+    assert found.err.count("\n") == found.out.count("\n") == 1
+    assert found.out.startswith("a.png\t")
+    assert found.out.endswith("\t1/1\n") == bool(among)
 
 
 def test_a_model_that_is_no_captioner(folder, capsys):
