@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError, one_line
 from saywhich.commands import chosen_model, model_option
+from saywhich.pretrained.pretrained_options import add_listener, chosen_listener
 
 if TYPE_CHECKING:
-    from saywhich.vector_cache import Looked
+    import numpy as np
+
+    from saywhich.vector_cache import Looked, PhotoGallery
 
 
 def add(parser: ArgumentParser) -> None:
@@ -20,6 +23,7 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("text", metavar="TEXT", help="what the photo shows, in a sentence")
     parser.add_argument("photos", nargs="+", metavar="FOLDER", help="folders of photos, or photos")
     model_option(parser)
+    add_listener(parser)
     parser.add_argument("--top", type=int, default=10, metavar="N", help="how many; default: %(default)s")
     parser.add_argument("--html", metavar="OUT", help="write a page with the photos, too")
 
@@ -31,16 +35,46 @@ def run(options: Namespace) -> int:
     """
     import numpy as np
 
-    from saywhich.model_files import locate_model
     from saywhich.photos import photo_files, unlike_note
-    from saywhich.text_encoder import TextEncoder
-    from saywhich.vector_cache import gallery_vectors
 
     if options.top < 1:
         raise UserError(f"--top {options.top}: give 1 or more")
-    places, place = photo_files(options.photos), locate_model(chosen_model(options))
-    ear, broken = TextEncoder.of(place), 0
-    if unknown := ear.unknown(options.text):
+    places = photo_files(options.photos)
+    if name := chosen_listener(options):
+        seen, scores, broken = _search_pretrained(name, options.text, places)
+    else:
+        seen, scores, broken = _search_trained(chosen_model(options), options.text, places)
+    found = [(seen.files[i], float(scores[i])) for i in np.argsort(-scores, kind="stable")[: options.top]]
+    for file, score in found:
+        print(f"{score:.3f}\t{one_line(str(file))}")
+    if unlike := unlike_note(seen.contents, seen.files):
+        print(unlike, file=sys.stderr)
+    if options.html:
+        from saywhich.search_page import write_page
+
+        write_page(Path(options.html), options.text, found)
+    return int(broken)
+
+
+def _search_pretrained(name: str, text: str, places: list[Path]) -> tuple[PhotoGallery, np.ndarray, bool]:
+    """Return the readable photos, a pretrained listener's scores of them, and whether another could not be read."""
+    from saywhich.judging.photo_vectors import encode_gallery
+    from saywhich.pretrained.pretrained_captioner import open_listener
+
+    listener = open_listener(name)
+    seen = encode_gallery(listener, places)
+    return seen, seen.vectors @ listener.encode_texts([text])[0].numpy(), len(seen.files) < len(places)
+
+
+def _search_trained(folder: Path, text: str, places: list[Path]) -> tuple[PhotoGallery, np.ndarray, bool]:
+    """Return the readable photos, a trained listener's scores of them, and whether another could not be read."""
+    from saywhich.model_files import locate_model
+    from saywhich.text_encoder import TextEncoder
+    from saywhich.vector_cache import gallery_vectors
+
+    place = locate_model(folder)
+    ear, broken = TextEncoder.of(place), False
+    if unknown := ear.unknown(text):
         note = f"note: words that are not in the vocabulary of {place.folder}: {', '.join(unknown)}"
         print(one_line(note), file=sys.stderr)
 
@@ -51,17 +85,7 @@ def run(options: Namespace) -> int:
 
         photos = PhotoStream(load_model(place.folder))
         yield from photos.embed(paths)
-        broken = photos.broken
+        broken = photos.broken > 0
 
     seen = gallery_vectors(places, place.digest, ear.size, look)
-    scores = seen.vectors @ ear(options.text)
-    found = [(seen.files[i], float(scores[i])) for i in np.argsort(-scores, kind="stable")[: options.top]]
-    for file, score in found:
-        print(f"{score:.3f}\t{one_line(str(file))}")
-    if unlike := unlike_note(seen.contents, seen.files):
-        print(unlike, file=sys.stderr)
-    if options.html:
-        from saywhich.search_page import write_page
-
-        write_page(Path(options.html), options.text, found)
-    return int(broken > 0)
+    return seen, seen.vectors @ ear(text), broken

@@ -5,7 +5,7 @@ This module must not import PyTorch, which takes a second.
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, Namespace, _ArgumentGroup
 from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from saywhich.pretrained.pretrained_captioner import PretrainedCaptioner
 
 LISTENER = "open_clip/ViT-B-32.openai"
-SAMPLES = 20  # default number of ranked samples
 FORMS = "a name of saywhich judge --judge: open_clip/NAME.TAG, hub/OWNER/NAME or a folder (CLIP, SigLIP)"
 
 
@@ -28,9 +27,7 @@ def add_pretrained(parser: ArgumentParser) -> None:
         help="a captioner of transformers, hub/OWNER/NAME or a folder: BLIP, BLIP-2, GIT, VisionEncoderDecoder, "
         "Florence-2, or a chat model that sees images",
     )
-    group.add_argument("--listener", metavar="NAME", help=f"ranks with --among: {FORMS}; default: {LISTENER}")
-    group.add_argument("--preset", choices=PRESETS, help="a speaker and a listener of this size, from the hub")
-    group.add_argument("--yes", action="store_true", help="download a preset's models without a question")
+    _add_listener(group, f"ranks with --among: {FORMS}; default: {LISTENER}")
     group.add_argument(
         "--prompt",
         metavar="TEXT",
@@ -44,6 +41,30 @@ def add_pretrained(parser: ArgumentParser) -> None:
     group.add_argument(
         "--top-p", type=float, default=0.9, metavar="P", help="share of the likeliest words; default: %(default)s"
     )
+
+
+def add_listener(parser: ArgumentParser) -> None:
+    """Add the options of a pretrained listener to the parser of `find`."""
+    _add_listener(parser.add_argument_group("pretrained models, without any training"), FORMS)
+
+
+def _add_listener(group: _ArgumentGroup, about: str) -> None:
+    group.add_argument("--listener", metavar="NAME", help=about)
+    group.add_argument("--preset", choices=PRESETS, help="a speaker and a listener of this size, from the hub")
+    group.add_argument("--yes", action="store_true", help="download a preset's models without a question")
+
+
+def chosen_listener(options: Namespace) -> str | None:
+    """Return the listener's name by `--listener` or `--preset`, or None; raises UserError as `confirm_downloads`."""
+    if options.listener is None and options.preset is None:
+        return None
+    if options.model is not None:
+        raise UserError("--model names a trained model, with a listener of its own: leave out --listener and --preset")
+    if options.listener is not None:
+        return str(options.listener)
+    listener = PRESETS[options.preset].listener
+    confirm_downloads([listener], options.yes)
+    return listener.name
 
 
 def open_captioner(options: Namespace, ranked: bool, samples: int | None) -> PretrainedCaptioner:

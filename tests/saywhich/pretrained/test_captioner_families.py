@@ -141,3 +141,18 @@ def test_a_beam_is_printed_in_half_precision(family, photos, capsys):
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("photos/0.png\t")
     assert PretrainedSpeaker(str(family[1]), dtype="bfloat16").model.dtype == torch.bfloat16
+
+
+def test_a_pretrained_listener_finds_photos(photos, listener, capsys):
+    Path("photos/broken.png").write_bytes(b"no photo")
+    for _ in range(2):  # computed, and from the cache
+        assert main(["find", "a red dog", "photos", "--listener", listener, "--top", "2"]) == 1
+        found = capsys.readouterr()
+        assert "broken.png: the image cannot be decoded" in found.err
+        judge = open_judge(listener)
+        seen = torch.from_numpy(judge.encode_photos([judge.prepare(path) for path in photos]))
+        scores = seen @ judge.encode_texts(["a red dog"])[0]
+        best = scores.argsort(descending=True)[:2].tolist()
+        assert found.out == "".join(f"{scores[row]:.3f}\t{photos[row]}\n" for row in best)
+    assert main(["find", "a red dog", "photos", "--listener", listener, "--model", "x"]) == 2
+    assert capsys.readouterr().err.startswith("--model names a trained model, with a listener of its own: leave out")
