@@ -67,7 +67,8 @@ def test_every_method_is_in_a_comparison_on_scenes():
     assert more == {"pretrain", "retriever", "methods", "sweep", "evaluate"}
     for one in (beyond, rewarded):
         assert set(one["methods"]) == set(one["sweep"]["grid"])
-    compared = paper["methods"] | beyond["methods"] | rewarded["methods"]
+    tuned = profile("folder_blip")["methods"]  # a pretrained captioner's, which also stand beside rewarded ones
+    compared = paper["methods"] | beyond["methods"] | rewarded["methods"] | tuned
     assert {block.get("method", name) for name, block in compared.items()} == set(METHODS)
 
 
@@ -162,6 +163,7 @@ def test_scenes_is_the_default_profile():
         "flickr8k_wide",
         "flickr8k_wtf",
         "folder",
+        "folder_blip",
         "scenes",
         "scenes_beyond",
         "scenes_lstm",

@@ -1,0 +1,199 @@
+"""Fine-tuning of pretrained captioners by a fixed CLIP, with small random models in folders."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from test_own_photos import draw_photos
+from tiny_captioners import KINDS, write_captioner
+from whole_profiles import profile
+
+from pipeline.config.load import load, method_settings
+from pipeline.data.feature_store import FeatureStore
+from pipeline.runtime.torchvision_cpu import declare_operators
+from pipeline.training.loop import Training
+from pipeline.workflow import stage as door
+from pipeline.workflow.training import build_training, load_training_data
+from stages import adapt, evaluate, features, prepare, pretrain, retriever, train
+
+pytestmark = pytest.mark.skipif(
+    find_spec("transformers") is None or find_spec("peft") is None,
+    reason="captioners need the extra: pip install 'saywhich[hub]'",
+)
+ROOT = Path(__file__).parents[1]
+CLIP = {
+    "vision_cfg": {"image_size": 64, "layers": 1, "width": 64, "patch_size": 32},
+    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1},
+}
+TUNED = ("mle", "psst_multinomial", "wtf_rl", "rloo", "grpo", "discritune")
+
+
+def small_params() -> dict[str, Any]:
+    """The profile with models in folders in place of those of the hub, and one epoch of everything."""
+    params = profile("folder_blip")
+    assert tuple(params["methods"]) == TUNED
+    params["prepare"]["shares"]["seed"] = 4  # six of these photos to train on, two for val, two for test
+    params["prepare"] |= {"tokenizer": "captioner", "max_words": 8}
+    clip = {"network": "open_clip/ViT-S-32-alt", "weights": "clip.safetensors", "options": CLIP}
+    params["features"]["main"] |= {"network": "hub/captioner", "batch": 4}
+    params["features"]["clip"] |= clip | {"image_size": 64, "batch": 4}
+    params["pretrain"]["clip"] |= clip
+    params["pretrain"]["speaker"] |= {"model": "captioner", "lora": {"rank": 2, "alpha": 4}}
+    once = {"epochs": 1, "validate_every": 1, "min_steps": 0, "batch": 2}
+    for role in ("listener", "judge"):
+        params["pretrain"][role] |= {"word_dim": 8, "hidden_dim": 8}
+        params["pretrain"][role]["optimisation"] |= once
+    for section in ("train", "adapt"):
+        params[section]["optimisation"] |= once
+    params["train"]["optimisation"] |= {"group_size": 2, "learning_rate": 0.01}
+    params["retriever"] |= {
+        "hidden_dims": [8],
+        "beam": 2,
+        "optimisation": {"epochs": 1, "batch": 2, "learning_rate": 0.01},
+    }
+    params["evaluate"]["metrics"] = ["CIDEr"]
+    return params
+
+
+def make(kind: str, folder: Path) -> Path:
+    """Run all stages before joint training on ten drawn photos in `folder`."""
+    declare_operators()
+    import open_clip
+
+    (folder / "params.yaml").write_text(json.dumps(small_params()))  # YAML without anchors
+    shutil.copy(ROOT / "dvc.yaml", folder)
+    draw_photos(folder / "data/external/photos")
+    write_captioner(kind, folder / "captioner")
+    torch.manual_seed(0)
+    save_file(open_clip.create_model("ViT-S-32-alt", **CLIP).state_dict(), folder / "clip.safetensors")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("SAYWHICH_TRACKING", "off")
+        for name, run, *arguments in (
+            ("prepare", prepare.run),
+            *(("features", features.run, "--features", name) for name in ("main", "clip")),
+            *(("pretrain", pretrain.run, "--role", role) for role in ("listener", "speaker", "judge", "clip")),
+            ("retriever", retriever.run),
+        ):
+            assert door.main(name, run, arguments) == 0, (name, arguments)
+    shutil.rmtree(folder / "captioner")  # the trained speaker holds all that it needs
+    return folder
+
+
+@pytest.fixture(scope="module")
+def blip(tmp_path_factory) -> Path:
+    return make("blip", tmp_path_factory.mktemp("blip"))
+
+
+@pytest.fixture
+def folder(blip, tmp_path, monkeypatch) -> Path:
+    """A copy to be changed, and the working folder."""
+    copy = tmp_path / "world"
+    shutil.copytree(blip, copy)
+    monkeypatch.chdir(copy)
+    monkeypatch.setenv("SAYWHICH_TRACKING", "off")
+    return copy
+
+
+def trained(*arguments: str) -> int:
+    return door.main("train", train.run, list(arguments))
+
+
+def started(name: str) -> Training:
+    """The run of a method before its first step."""
+    settings = method_settings(load(Path("params.yaml")), name)
+    prepared, store = load_training_data(Path("data"))
+    method, cider = train.build_method(settings, Path("data"), prepared, torch.device("cpu"))
+    return build_training(method, cider, settings.optimisation, prepared, store, 1, torch.device("cpu"))
+
+
+def assert_only_adapters_move(weights: Path) -> None:
+    before, after = load_file("data/pretrained/speaker/weights.safetensors"), load_file(weights)
+    speaker = [name for name in before if name.startswith("speaker.")]
+    moved = {name for name in speaker if not torch.equal(before[name], after[name])}
+    assert moved
+    assert all("lora_" in name for name in moved)
+
+
+@pytest.mark.parametrize("name", TUNED)
+def test_every_method_trains_the_adapters_alone(folder, name):
+    assert trained("--method", name, "--out", "out") == 0
+    assert_only_adapters_move(Path("out/weights.safetensors"))
+    logged = json.loads(Path("out/metrics.json").read_text())
+    assert all(value == value for value in logged.values())  # no NaN
+    assert ("kl/score" in logged) == (name in ("rloo", "grpo"))
+    if name in ("rloo", "grpo", "discritune", "wtf_rl"):
+        assert {"val/rewarded_recall@1", "val/judged_recall@1"} <= logged.keys()
+
+
+@pytest.mark.parametrize("name", ["rloo", "discritune"])
+def test_a_killed_run_goes_on_to_the_same_bits(folder, name, monkeypatch):
+    monkeypatch.setenv("SAYWHICH_CHECKPOINT_SECONDS", "0")
+    assert trained("--method", name, "--out", "whole") == 0
+    learn, steps = Training._learn, []
+
+    def dies(self, batch) -> None:
+        if len(steps) == 2:
+            raise KeyboardInterrupt
+        steps.append(self.step)
+        learn(self, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, "_learn", dies)
+        assert trained("--method", name, "--out", "resumed") == 130
+    assert list(Path("data/checkpoints").glob("*/step-*"))
+    assert trained("--method", name, "--out", "resumed") == 0
+    whole, resumed = (Path(out, "weights.safetensors").read_bytes() for out in ("whole", "resumed"))
+    assert whole == resumed
+
+
+def test_the_listener_hears_captions_beside_clip_s_vectors_up_to_evaluation(folder):
+    prepared, store = load_training_data(Path("data"))
+    clip, tower = (FeatureStore(Path("data/features") / name) for name in ("clip", "main"))
+    rows = prepared.rows("train")
+    assert store.pooled(rows).tolist() == clip.pooled(rows).tolist()
+    assert store.regions_shape == tower.regions_shape
+    assert trained("--method", "psst_multinomial") == 0
+    before, after = (load_file(f"data/{name}") for name in (
+        "pretrained/listener/weights.safetensors", "models/psst_multinomial/weights.safetensors"))  # fmt: skip
+    assert before["listener.image.weight"].shape[1] == clip.pooled_size != tower.pooled_size
+    assert not torch.equal(before["listener.image.weight"], after["listener.image.weight"])
+    for name, run in (("adapt", adapt.run), ("evaluate", evaluate.run)):
+        assert door.main(name, run, ["--method", "psst_multinomial"]) == 0
+    judges = json.loads(Path("data/evaluation/psst_multinomial/metrics.json").read_text())["test"]["judges"]
+    assert list(judges) == ["own", "adapted", "pretrained", "clip", "judge"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "blip"])
+def test_other_families_are_tuned_by_the_same_code(kind, tmp_path, monkeypatch):
+    make(kind, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SAYWHICH_TRACKING", "off")
+    training = started("rloo")
+    _, report = training.method.step(next(iter(training.batches.epoch(0))), seed=1)
+    assert abs(float(report["kl/score"])) < 1e-4
+    for name in ("rloo", "psst_multinomial"):
+        assert trained("--method", name, "--out", name) == 0
+        assert_only_adapters_move(Path(name, "weights.safetensors"))
+
+
+def test_the_divergence_begins_at_0_and_grows(folder):
+    training = started("rloo")
+    batch = next(iter(training.batches.epoch(0)))
+    training.method.speaker.train()
+    losses, report = training.method.step(batch, seed=1)
+    assert abs(float(report["kl/score"])) < 1e-4
+    learned = [weight for weight in training.method.speaker.parameters() if weight.requires_grad]
+    slopes = torch.autograd.grad(losses["kl"], learned, allow_unused=True)
+    assert max(float(slope.abs().max()) for slope in slopes if slope is not None) < 1e-4
+    training.run()
+    _, report = training.method.step(batch, seed=1)
+    assert float(report["kl/score"]) < -1e-3
