@@ -10,6 +10,7 @@ import numpy as np
 
 from pipeline.dialog.drawn.dialog_words import (
     ATMOSPHERES,
+    DEPTHS,
     GUESSES,
     HEDGES,
     KINDS,
@@ -18,6 +19,7 @@ from pipeline.dialog.drawn.dialog_words import (
     NUMBERS,
     SIZED,
     be,
+    depth,
     doing,
     garment,
     is_worn,
@@ -63,7 +65,7 @@ class AnswererStyle:
     @classmethod
     def draw(cls, rng: np.random.Generator) -> AnswererStyle:
         return cls(
-            style=pick(rng, (0, 1, 2), (0.45, 0.30, 0.25)),
+            style=pick(rng, (0, 1, 2), (0.60, 0.25, 0.15)),
             yes=pick(rng, YES, (0.75, 0.15, 0.10)),
             no=pick(rng, NO, (0.85, 0.15)),
             digits=rng.random() < 0.5,
@@ -78,6 +80,10 @@ class TrueAnswers(NamedTuple):
     short: str  # yes and no stand for every style's word
     longer: tuple[str, ...]
     whole: tuple[str, ...]
+
+
+NOTHING = TrueAnswers("nothing", ("nothing really", "just the ground"), ("there is nothing", "nothing that i can see"))
+NOTHING_ELSE = TrueAnswers("nothing", ("nothing else", "that's it"), ("that's all", "there is nothing else"))
 
 
 def give_answer(rng: np.random.Generator, scene: Scene, question: SceneQuestion, person: AnswererStyle) -> str:
@@ -135,7 +141,7 @@ def true_answers(scene: Scene, question: SceneQuestion, digits: bool = False, gr
     if kind == "exist_kind":
         return _existing(of_kind(scene, asked), asked, digits, grey)
     if kind == "else":
-        return _existing([scene.things[i] for i in question.unmentioned], "", digits, grey)
+        return _listed([scene.things[i] for i in question.unmentioned], NOTHING_ELSE, digits, grey)
     if kind == "total":
         number = sum(thing.count for thing in of_kind(scene, asked))
         n = NUMBERS[not digits][number] if number else "none"
@@ -213,29 +219,37 @@ def _of_thing(scene: Scene, thing: Thing, kind: str, asked: str, digits: bool, g
             thing.facing, (f"to the {thing.facing}", f"looking {thing.facing}"), (f"{it} {is_} facing {thing.facing}",)
         )
     if kind == "side":
-        here = side(thing)
-        at = "in the middle" if here == "middle" else f"on the {here}"
-        return TrueAnswers(here, (at, f"more {at}"), (f"{it} {is_} {at}", f"{at} of the picture"))
-    if kind == "near":
-        others = [o for o in scene.things if o is not thing and relation_holds("near", thing, o)]
-        if not others:
-            return TrueAnswers(
-                "nothing", ("nothing really", "just the ground"), ("there is nothing", "nothing that i can see")
-            )
-        names = [_phrase(o, digits, grey, coloured) for o in others for coloured in (False, True)]
-        return TrueAnswers(names[0], tuple(names[1:]), tuple(f"i see {name}" for name in names))
+        here, far = side(thing), depth(thing)
+        at = f"{'in the middle' if here == 'middle' else f'on the {here}'} {DEPTHS[far]}"
+        return TrueAnswers(f"{far} {here}", (at, f"{here} {DEPTHS[far]}"), (f"{it} {is_} {at}", f"{at} of the picture"))
+    if kind == "look":
+        verb = doing(thing.category, thing.pose)
+        moves = len(CATEGORIES[thing.category].poses) > 1
+        first = verb if moves else SIZED[thing.size][0]
+        short = f"{first} in {colour}" if is_worn(thing) else f"{colour} and {first}"
+        return TrueAnswers(short, (f"{short} i think",), (f"{it} {is_} {short}", f"looks {short}"))
+    if kind in ("near", "relation"):
+        relation = asked or kind
+        others = [o for o in scene.things if o is not thing and relation_holds(relation, o, thing)]
+        return _listed(others, NOTHING, digits, grey)
     if kind == "which":
         plain, coloured = _phrase(thing, digits, grey, False), _phrase(thing, digits, grey, True)
         return TrueAnswers(noun(thing), (plain, coloured), (f"i see {plain}", f"{it} {is_} {plain}"))
     raise ValueError(kind)
 
 
-def _existing(things: list[Thing], name: str, digits: bool, grey: bool) -> TrueAnswers:
-    """Return the answers to whether any of `things` exist; `name`: the requested category, "": anything else."""
+def _listed(things: list[Thing], nothing: TrueAnswers, digits: bool, grey: bool) -> TrueAnswers:
+    """Return the answers that name one of `things`, or `nothing` if there are none."""
     if not things:
-        if name:
-            return TrueAnswers("no", ("i don't see any", "there aren't any"), ("not that i can see", f"no {name}"))
-        return TrueAnswers("no", ("that's it", "nothing else"), ("that's all", "nothing else"))
+        return nothing
+    names = [_phrase(thing, digits, grey, coloured) for thing in things for coloured in (True, False)]
+    return TrueAnswers(names[0], tuple(names[1:]), tuple(f"i see {name}" for name in names))
+
+
+def _existing(things: list[Thing], name: str, digits: bool, grey: bool) -> TrueAnswers:
+    """Return the answers to whether any of `things` exist; `name` is the requested category."""
+    if not things:
+        return TrueAnswers("no", ("i don't see any", "there aren't any"), ("not that i can see", f"no {name}"))
     names = [_phrase(thing, digits, grey, coloured) for thing in things for coloured in (False, True)]
     verbs = [be(thing) for thing in things for _ in range(2)]
     whole = [f"there {verb} {text}" for verb, text in zip(verbs, names, strict=True)]

@@ -1,13 +1,14 @@
 """A hundred candidate answers to each question, as in VisDial: the true, plausible, popular and random ones.
 
-They come from other dialogs, about scenes that are in no data set. The candidates of an image thus depend on the seed
-and the image alone, and a training split does not depend on a test split.
+The first plausible ones are rivals: false answers of the true one's type, such as other colours. The others come from
+other dialogs, about scenes that are in no data set. The candidates of an image thus depend on the seed and the image
+alone, and a training split does not depend on a test split.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from pipeline.dialog.drawn.questioner import DialogRound
 
 OPTIONS, SIMILAR, POPULAR = 100, 50, 30
+SYNONYMS = 4  # other candidates that say the same as the truth
 OTHERS = 600  # dialogs from which candidates come
 BEGINNING = 3  # first words of a question that are compared by position
 
@@ -41,15 +43,33 @@ class CandidatePool:
         self._texts, self._vectors, self._norms = texts, vectors, (vectors**2).sum(1)
         self.plausible = cache(self._plausible)
 
-    def candidates(self, question: str, truth: str, rng: np.random.Generator) -> tuple[list[str], int]:
-        """Return OPTIONS distinct answers in random order, and the index of `truth`."""
-        chosen = {truth: None}  # an ordered set
+    def candidates(
+        self,
+        question: str,
+        truth: str,
+        rng: np.random.Generator,
+        rivals: Sequence[str] = (),
+        true: Collection[str] = (),
+    ) -> tuple[list[str], int]:
+        """Return OPTIONS distinct answers in random order, and the index of `truth`.
+
+        The `rivals` are among them. Of the `true` answers, at most SYNONYMS are beside the truth.
+        """
+        chosen = dict.fromkeys((truth, *rivals))  # an ordered set
+        synonyms = 0
+
+        def choose(texts: Iterable[str]) -> None:
+            nonlocal synonyms
+            for text in texts:
+                if text not in chosen and (text not in true or synonyms < SYNONYMS):
+                    synonyms += text in true
+                    chosen[text] = None
+
         plausible = self.plausible(question)
-        for i in rng.permutation(len(plausible))[:SIMILAR]:
-            chosen[plausible[i]] = None
-        chosen |= dict.fromkeys(self._popular)
+        choose(plausible[i] for i in rng.permutation(len(plausible))[: SIMILAR - len(rivals)])
+        choose(self._popular)
         while len(chosen) < OPTIONS:
-            chosen[self._all[int(rng.random() * len(self._all))]] = None
+            choose([self._all[int(rng.random() * len(self._all))]])
         options = [list(chosen)[i] for i in rng.permutation(OPTIONS)]
         return options, options.index(truth)
 

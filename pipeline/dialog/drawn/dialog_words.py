@@ -19,6 +19,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "vehicles": ("vehicle",),
 }
 SIDES = ("left", "middle", "right")
+DEPTHS = {"top": "at the top", "back": "in the back", "front": "in the front"}
 MARKS = {"striped": "stripes", "spotted": "spots"}
 HEDGES = ("i can't tell", "i can't tell", "can't tell", "can't tell", "not sure", "hard to tell", "i don't know")
 
@@ -40,8 +41,10 @@ OF_THINGS: dict[str, tuple[str, ...]] = {  # ":worn": about people's clothes; ":
     "pattern": ("{be} {s} {asked}", "{do} {s} have {marks}", "do you see {marks} on {o}"),
     "pattern:worn": ("are {p} clothes {asked}", "{do} {p} {garment} have {marks}"),
     "facing": ("which way {be} {s} facing", "{be} {s} facing left or right", "which direction {be} {s} looking"),
-    "side": ("where {be} {s}", "where in the picture {be} {s}", "{be} {s} on the left or the right"),
-    "near": ("what is next to {o}", "is anything near {o}", "what is near {o}"),
+    "look": ("what {do} {s} look like", "can you describe {o}"),
+    "side": ("where {be} {s}", "where in the picture {be} {s}", "where do you see {o}"),
+    "near": ("what is next to {o}", "what is near {o}", "what do you see next to {o}"),
+    "relation": ("what is {asked} {o}", "what do you see {asked} {o}"),
     "age": ("how old {be} {s}", "about how old {be} {s}", "how old {do} {s} look"),
     "happy": ("{do} {s} look happy", "{be} {s} happy"),
     "collar": ("{do} {s} have a collar", "{be} {s} wearing a collar"),
@@ -55,7 +58,7 @@ OF_SCENE: dict[str, tuple[str, ...]] = {
     "exist": ("is there {a_asked}", "do you see {a_asked}", "are there any {plural}", "can you see any {plural}"),
     "exist_kind": ("are there any {asked}", "do you see any {asked}", "any {asked} in the picture"),
     "total": ("how many {asked} are there", "how many {asked} do you see", "how many {asked} in total"),
-    "else": ("is there anything else", "anything else in the picture", "what else do you see", "is that all there is"),
+    "else": ("what else is there", "what else is in the picture", "what else do you see"),
     "weather": ("how is the weather", "what is the weather like", "what does the sky look like"),
     "is_weather": ("is it {asked}", "does it look {asked}"),
     "light": ("is it day or night", "what time of day is it", "is it daytime or night"),
@@ -65,6 +68,12 @@ OF_SCENE: dict[str, tuple[str, ...]] = {
     "outdoors": ("is it outside", "is this inside or outside"),
     "time": ("what time is it", "can you tell what time it is"),
     "good": ("is it a good picture", "is this a professional photo"),
+}
+RELATIONS = {  # of other things to the thing in question
+    "behind": "behind",
+    "in_front_of": "in front of",
+    "left_of": "to the left of",
+    "right_of": "to the right of",
 }
 SCENERY = {name: name for name in ("trees", "buildings", "mountains")} | {"cactus": "cactuses", "fence": "fences"}
 ATMOSPHERES = {
@@ -148,3 +157,8 @@ def side(thing: Thing) -> str:
     """Return the third of the image that holds the thing's middle."""
     x = (thing.box[0] + thing.box[2]) / 2
     return SIDES[(x >= 0.38) + (x > 0.62)]
+
+
+def depth(thing: Thing) -> str:
+    """Return whether the thing is at the top (in the air), in the back or in the front of the picture."""
+    return "top" if thing.place == "air" else "front" if thing.box[3] > 0.78 else "back"

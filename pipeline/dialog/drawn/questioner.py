@@ -14,9 +14,11 @@ from pipeline.dialog.drawn.dialog_words import (
     BLIND,
     MARKS,
     MOVING,
+    NUMBERS,
     OF_SCENE,
     OF_THINGS,
     OTHER,
+    RELATIONS,
     SCENERY,
     WHICH,
     be,
@@ -30,12 +32,12 @@ from pipeline.dialog.drawn.dialog_words import (
 )
 from pipeline.worlds.scenes import scene_words as w
 from pipeline.worlds.scenes.scene_captions import SceneCaption
-from pipeline.worlds.scenes.scene_facts import Scene, atmosphere, pick, stream
+from pipeline.worlds.scenes.scene_facts import CONVERSE, Scene, atmosphere, pick, stream
 from pipeline.worlds.scenes.scene_world import CATEGORIES, SETTINGS
 
 ROUNDS = 10
 STREAM = 11  # random stream; drawing and captions have their own
-ABOUT_A_THING = 0.68  # share of questions about a thing, once one has been named
+ABOUT_A_THING = 0.85  # share of questions about a thing, once one has been named
 ATTRIBUTE_OF = {
     "colour": "colour",
     "is_colour": "colour",
@@ -45,16 +47,26 @@ ATTRIBUTE_OF = {
     "size": "size",
     "pattern": "pattern",
 }
-OF_A_THING = {
-    **{"colour": 2.2, "is_colour": 1.6, "count": 1.0, "pose": 1.2, "is_pose": 1.0, "size": 0.8},
-    **{"pattern": 0.8, "facing": 0.8, "side": 1.2, "near": 0.9, "blind": 0.7},
+OF_A_THING = {  # most ask for what only the picture shows; answers of yes or no would be easy to guess
+    **{"colour": 4.0, "is_colour": 0.2, "count": 1.6, "pose": 1.6, "is_pose": 0.2, "size": 0.1, "look": 1.6},
+    **{"pattern": 0.1, "facing": 0.05, "side": 1.6, "near": 0.5, "relation": 1.6, "blind": 0.05},
 }
 OF_THE_SCENE = {
-    **{"exist": 1.8, "exist_kind": 1.4, "else": 1.2, "total": 0.7, "weather": 0.8, "is_weather": 0.9, "light": 0.7},
-    **{"setting": 0.5, "is_setting": 0.7, "scenery": 1.0, "outdoors": 0.2, "time": 0.2, "good": 0.2},
+    **{"exist": 2.0, "exist_kind": 0.4, "else": 2.0, "total": 0.2, "weather": 0.3, "is_weather": 0.05, "light": 0.05},
+    **{"setting": 0.5, "is_setting": 0.1, "scenery": 0.1, "outdoors": 0.02, "time": 0.02, "good": 0.02},
 }
-DULL = 0.6  # share of questions about absent things that are skipped
-REPEATED = ("colour", "count", "pose", "size", "facing", "side")  # kinds that "and the dog" repeats for another thing
+CONVERSES = CONVERSE | {converse: relation for relation, converse in CONVERSE.items()}
+DULL = 0.75  # share of questions with the answer no or one that are skipped
+EMPTY = 0.95  # share of questions for things that are nowhere that are skipped
+REPEATED = (
+    "colour",
+    "count",
+    "look",
+    "pose",
+    "size",
+    "facing",
+    "side",
+)  # kinds that "and the dog" repeats
 
 
 class DialogRound(NamedTuple):
@@ -87,6 +99,9 @@ class DialogState:
         self.known = list(dict.fromkeys(named))  # things that have been named
         self.stated = {(claim.what, claim.of) for claim in caption.claims}  # attributes of things
         self.asked: set[tuple[str, int, str]] = set()
+        for claim in caption.claims:
+            if claim.what == "relation":
+                self.stated |= {(claim.value, claim.to), (CONVERSES.get(claim.value, claim.value), claim.of)}
         if any(claim.what in ("weather", "light") for claim in caption.claims):
             self.asked |= {("weather", -1, ""), ("light", -1, "")}
         if any(claim.what == "setting" for claim in caption.claims):
@@ -105,10 +120,12 @@ class DialogState:
         raise RuntimeError("nothing left to ask")
 
     def _dull(self, question: SceneQuestion) -> bool:
-        """Return whether to skip the question because its answer is no; otherwise most answers would be no."""
-        if question.kind not in ("exist", "exist_kind", "scenery", "total", "near", "else"):
+        """Return whether to skip the question because its answer is no, nothing or one, as most answers would be."""
+        if question.kind not in ("exist", "exist_kind", "scenery", "total", "near", "relation", "else", "count"):
             return False
-        return true_answers(self.scene, question).short in ("no", "none", "nothing") and self.rng.random() < DULL
+        answer = true_answers(self.scene, question).short
+        skipped = {"no": DULL, "none": DULL, NUMBERS[1][1]: DULL, "nothing": EMPTY}
+        return answer in skipped and self.rng.random() < skipped[answer]
 
     def update_knowledge(self, question: SceneQuestion, answer: str) -> None:
         """Update the common knowledge with an answer."""
@@ -116,6 +133,7 @@ class DialogState:
         if question.of >= 0:
             self.focus = question.of
             self.stated.add((ATTRIBUTE_OF.get(question.kind, question.kind), question.of))
+            self.stated |= {("colour", question.of)} if question.kind == "look" else set()
         named = [i for i, thing in enumerate(things) if i not in self.known and noun(thing) in words]
         if question.kind == "exist" and words & {"yes", "yeah", "yep", "there", "see"}:
             named = [i for i, thing in enumerate(things) if thing.category == question.asked]
@@ -174,7 +192,11 @@ class DialogState:
         if (ATTRIBUTE_OF.get(kind, kind), i) in self.stated or not self._fits(i, kind):
             return None
         asked = ""
-        if kind == "blind":
+        if kind == "relation":
+            asked = pick(rng, tuple(RELATIONS))
+            if (asked, i) in self.stated:
+                return None
+        elif kind == "blind":
             if category.kind not in BLIND:
                 return None
             kind = pick(rng, BLIND[category.kind])
@@ -190,7 +212,8 @@ class DialogState:
             texts = OF_THINGS.get(f"{kind}:worn", texts)
         if kind == "count" and by_pronoun:
             texts = OF_THINGS["count:group"]
-        shown = {"asked": doing(thing.category, asked) if kind == "is_pose" else asked, "marks": MARKS.get(asked, "")}
+        asked_text = doing(thing.category, asked) if kind == "is_pose" else RELATIONS.get(asked, asked)
+        shown = {"asked": asked_text, "marks": MARKS.get(asked, "")}
         text = pick(rng, texts).format(**self._names(i, by_pronoun), **shown)
         return SceneQuestion(kind, text, i, asked, "pronoun" if by_pronoun else "name")
 

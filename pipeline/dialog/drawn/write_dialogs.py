@@ -11,6 +11,7 @@ from pipeline.dialog.data.dialog_corpus import DistinctTexts
 from pipeline.dialog.drawn.answerer import relevance
 from pipeline.dialog.drawn.candidate_answers import OTHERS, CandidatePool
 from pipeline.dialog.drawn.questioner import DialogRound, generate_dialog
+from pipeline.dialog.drawn.rival_answers import RivalAnswers
 from pipeline.runtime.files import write_atomically
 from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_captions import SceneCaption, describe_scene
@@ -32,7 +33,9 @@ def write_scene_dialogs(
     pronoun, ellipsis or none. The relevance of each candidate is exact. `answers` has the relevance of every possible
     answer, 0 for other texts.
     """
-    others = CandidatePool(_about(seed, ELSEWHERE + i)[1] for i in range(0, 8 * OTHERS, 8))
+    elsewhere = {i: sample_scene(seed, i) for i in range(ELSEWHERE, ELSEWHERE + 8 * OTHERS, 8)}
+    others = CandidatePool(_about(seed, i, scene)[1] for i, scene in elsewhere.items())
+    rivals = RivalAnswers(seed, list(elsewhere.values()))
     counts, texts = {"dialogs": 0}, (set[str](), set[str]())
     for split in ("train", "val", "test"):
         numbers = [i for i, at in enumerate(splits) if at == split]
@@ -43,7 +46,10 @@ def write_scene_dialogs(
             caption, rounds = _about(seed, i, scene, described)
             rng, written = stream(seed, i, CHOICE), []
             for number, (question, answer) in enumerate(rounds, start=1):
-                options, truth = others.candidates(question.text, answer, rng)
+                right = relevance(scene, question)
+                true = [text for text, value in right.items() if value == 1.0]
+                alike = rivals.draw(rng, scene, question, right)
+                options, truth = others.candidates(question.text, answer, rng, alike, true)
                 written.append(
                     {
                         "question": questions.number(question.text),
@@ -54,7 +60,6 @@ def write_scene_dialogs(
                         "refers": question.refers,
                     }
                 )
-                right = relevance(scene, question)
                 scores = [right.get(text, 0.0) for text in options]
                 relevant.append({"image_id": i, "round_id": number, "gt_relevance": scores, "answers": right})
             dialogs.append({"image_id": i, "caption": caption, "dialog": written})

@@ -22,18 +22,21 @@ from pipeline.dialog.drawn.answerer import (
 from pipeline.dialog.drawn.candidate_answers import OPTIONS, CandidatePool
 from pipeline.dialog.drawn.dialog_words import HEDGES
 from pipeline.dialog.drawn.questioner import ROUNDS, DialogRound, generate_dialog
+from pipeline.dialog.drawn.rival_answers import RIVALS, RivalAnswers
 from pipeline.dialog.drawn.write_dialogs import FILES, write_scene_dialogs
 from pipeline.runtime.checksums import CHECKSUMS
 from pipeline.worlds.scenes.scene_captions import SceneCaption, SceneClaim, describe_scene
 from pipeline.worlds.scenes.scene_facts import Scene, Thing, stream
 from pipeline.worlds.scenes.write_scenes import draw_scenes, sample_scene
 
+COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "pink")
 DOG = Thing(
     "dog", "brown", "spotted", "small", 1, "running", "ground", "left", ((0.1, 0.5, 0.3, 0.7),), (0.1, 0.5, 0.3, 0.7)
 )
 GIRLS = Thing("girl", "gray", "plain", "large", 2, "standing", "ground", "right", (), (0.5, 0.5, 0.9, 0.9))
 SCENE = Scene("park", "sunny", "day", 0.45, 0.45, {"trees": 0.5}, (DOG, GIRLS))
 CAPTION = SceneCaption("A dog in the park.", (SceneClaim("category", "dog", 0), SceneClaim("setting", "park")))
+OTHER_SCENES = [sample_scene(3, i) for i in range(240)]
 CURT, WORDY = AnswererStyle(0, "yep", "nope", True, True, 0.0), AnswererStyle(2, "yes", "no", False, False, 0.0)
 
 
@@ -64,15 +67,27 @@ def pool(talks) -> CandidatePool:
         (SceneQuestion("is_colour", "", 0, "black"), {"no", "nope brown", "it is brown"}, {"yes", "it is black"}),
         (SceneQuestion("count", "", 1), {"2", "two", "i see 2"}, {"3", "one"}),
         (SceneQuestion("pose", "", 0), {"running", "it is just running"}, {"sitting"}),
-        (SceneQuestion("side", "", 0), {"left", "on the left"}, {"right", "middle"}),
+        (
+            SceneQuestion("side", "", 0),
+            {"back left", "on the left in the back", "it is on the left in the back"},
+            {"front left", "back right", "left"},
+        ),
+        (
+            SceneQuestion("look", "", 0),
+            {"brown and running", "looks brown and running"},
+            {"black and running", "brown"},
+        ),
+        (SceneQuestion("look", "", 1), {"standing in gray", "standing in grey"}, {"running in gray"}),
         (SceneQuestion("size", "", 1), {"large", "pretty big"}, {"small", "medium"}),
         (SceneQuestion("pattern", "", 0, "striped"), {"no", "no spots", "just spots"}, {"yes", "i see stripes"}),
         (SceneQuestion("near", "", 0), {"2 girls", "two girls in gray dresses"}, {"nothing", "a girl"}),
         (SceneQuestion("exist", "", -1, "cat"), {"no", "no cats"}, {"yes", "yes a cat"}),
         (SceneQuestion("exist_kind", "", -1, "children"), {"yes", "yes two girls", "there are 2 girls"}, {"no"}),
         (SceneQuestion("total", "", -1, "people"), {"2", "there are two"}, {"none", "1"}),
-        (SceneQuestion("else", "", -1, "", "none", (1,)), {"yes", "yes 2 girls"}, {"no", "yes a dog"}),
-        (SceneQuestion("else", ""), {"no", "that's all"}, {"yes"}),
+        (SceneQuestion("relation", "", 0, "right_of"), {"2 girls", "i see two girls"}, {"nothing", "a dog"}),
+        (SceneQuestion("relation", "", 0, "left_of"), {"nothing", "there is nothing"}, {"2 girls"}),
+        (SceneQuestion("else", "", -1, "", "none", (1,)), {"2 girls", "two girls in gray dresses"}, {"nothing", "yes"}),
+        (SceneQuestion("else", ""), {"nothing", "that's all"}, {"no", "yes"}),
         (SceneQuestion("scenery", "", -1, "trees"), {"yes", "i see some"}, {"no"}),
         (SceneQuestion("is_weather", "", -1, "rainy"), {"no", "it is sunny"}, {"yes"}),
         (SceneQuestion("light", ""), {"day", "daytime"}, {"night"}),
@@ -130,7 +145,7 @@ def test_a_pronoun_means_what_was_asked_about_last(talks):
     checked = 0
     for _, rounds in talks[:60]:
         for (before, _), (question, _) in itertools.pairwise(rounds):
-            if question.refers == "pronoun" and before.of >= 0 and before.kind != "near":  # near names another thing
+            if question.refers == "pronoun" and before.of >= 0 and before.kind not in ("near", "relation"):
                 assert question.of == before.of
                 checked += 1
     assert checked > 50
@@ -245,10 +260,10 @@ def test_the_vector_of_a_question_by_hand():
     np.testing.assert_allclose(vector, wanted, rtol=1e-6)
 
 
-def test_things_nearby_are_named_without_their_colour_first():
+def test_things_nearby_are_named_with_their_colour_first():
     meant = true_answers(SCENE, SceneQuestion("near", "", 0), digits=True, grey=True)
-    assert (meant.short, meant.longer) == ("2 girls", ("2 girls in grey dresses",))
-    assert meant.whole == ("i see 2 girls", "i see 2 girls in grey dresses")
+    assert (meant.short, meant.longer) == ("2 girls in grey dresses", ("2 girls",))
+    assert meant.whole == ("i see 2 girls in grey dresses", "i see 2 girls")
 
 
 def test_nobody_asks_whether_there_is_what_the_caption_names(talks):
@@ -282,7 +297,7 @@ def test_candidates_and_their_order_come_from_the_seed(tmp_path, monkeypatch):
     held = json.loads((tmp_path / "dialogs_test.json").read_text())["data"]
     for said in held["dialogs"][0]["dialog"]:
         options = {held["answers"][i] for i in said["answer_options"]}
-        assert options - {held["answers"][said["answer"]]} <= pool
+        assert len(options - {held["answers"][said["answer"]]} - pool) <= RIVALS
 
 
 @pytest.mark.parametrize(("digits", "number"), [(True, "2"), (False, "two")])
@@ -317,6 +332,60 @@ def test_fifty_candidates_are_plausible():
     options, _ = pool.candidates("how many", "a truth", np.random.default_rng(1))
     assert 50 <= sum(text.startswith("plausible") for text in options) <= 55  # few of the random ones are
     assert sum(text.startswith("popular") for text in options) == 30
+
+
+@pytest.fixture(scope="module")
+def rivals() -> RivalAnswers:
+    return RivalAnswers(3, OTHER_SCENES)
+
+
+def test_rivals_of_a_colour_are_other_colours_that_such_a_thing_can_have(rivals):
+    question = SceneQuestion("colour", "what color is it", 0)
+    relevant = relevance(SCENE, question)
+    found = rivals.draw(np.random.default_rng(1), SCENE, question, relevant)
+    assert len(found) == len(set(found)) > 10
+    assert not set(found) & relevant.keys()
+    named = [set(text.split()) & {"brown", "black", "white", "gray", "grey", *COLOURS} for text in found]
+    assert set().union(*named) <= {"black", "white", "gray", "grey", "brown"}  # "brown with stripes" is false, too
+    assert all(named)
+
+
+def test_rivals_of_a_number_are_other_numbers_and_else_the_thing_in_question_keeps_its_number(rivals):
+    words = {*("1", "2", "3"), *("one", "two", "three")}
+    question = SceneQuestion("count", "how many", 1)
+    found = rivals.draw(np.random.default_rng(1), SCENE, question, relevance(SCENE, question))
+    named = {word for text in found for word in set(text.split()) & words}
+    assert {"1", "one"} <= named <= {"1", "3", "one", "three"}
+    question = SceneQuestion("pose", "what are they doing", 1)
+    found = rivals.draw(np.random.default_rng(1), SCENE, question, relevance(SCENE, question))
+    assert not any(set(text.split()) & {"she", "is"} for text in found)
+
+
+def test_rivals_depend_on_the_question_and_on_no_earlier_one(rivals):
+    questions = [
+        SceneQuestion("weather", ""),
+        SceneQuestion("else", "", unmentioned=(1,)),
+        SceneQuestion("size", "", 0),
+    ]
+    again = RivalAnswers(3, OTHER_SCENES)
+    for question in reversed(questions):
+        first, second = (each.draw(np.random.default_rng(2), SCENE, question, ()) for each in (rivals, again))
+        assert first == second
+        assert first
+
+
+def test_at_most_four_candidates_say_the_same_as_the_truth():
+    pool = pool_of(*((f"question {i}", 30) for i in range(10)))
+    true = [f"question 1 {i}" for i in range(25)]
+    options, at = pool.candidates("question 1", true[0], np.random.default_rng(1), ["a rival"], true)
+    assert len(set(options) & set(true)) == 5
+    assert (len(options), options[at]) == (OPTIONS, true[0])
+    assert "a rival" in options
+
+
+def test_most_questions_cannot_be_answered_by_yes_or_no(talks):
+    answers = [answer.split()[0] for _, rounds in talks[:200] for _, answer in rounds]
+    assert np.mean([word in {"yes", "yeah", "yep", "no", "nope"} for word in answers]) < 0.2
 
 
 def test_what_an_answer_names_is_asked_about_later(talks):
