@@ -39,6 +39,18 @@ def ndcg(scores: Tensor, relevance: Tensor) -> Tensor:
     return torch.where(known & (best > 0), gained / best, torch.nan)
 
 
+def truth_correlation(scores: Tensor, relevance: Tensor) -> Tensor:
+    """Return Pearson's correlation (N,) of `scores` (N, O) with truth: relevance 1 against less.
+
+    NaN where relevance is unknown, or where all candidates have one score or one truth.
+    """
+    known = ~relevance.isnan().any(1)
+    pair = torch.stack([scores.double(), (relevance == 1).double()])
+    pair = pair - pair.mean(2, keepdim=True)
+    found = pair.prod(0).sum(1) / pair.square().sum(2).prod(0).sqrt()
+    return torch.where(known & found.isfinite(), found, torch.nan)
+
+
 def ranking_summary(ranks: Tensor, gains: Tensor | None = None) -> dict[str, float]:
     """Return MRR, R@1, @5, @10 (in %) and mean rank of the ranks `ranks` (N,), and NDCG of `gains` (N,) if known."""
     numbers = {"MRR": float((1 / ranks.double()).mean())}

@@ -19,7 +19,7 @@ from pipeline.dialog.data.dialog_batches import all_rounds
 from pipeline.dialog.data.dialog_questions import questions_of
 from pipeline.dialog.data.prepared_dialogs import PreparedDialogs
 from pipeline.dialog.evaluation.answer_ranking import candidate_likelihoods, discriminator_scores
-from pipeline.dialog.evaluation.candidate_ranking import candidate_ranks, ndcg, ranking_summary
+from pipeline.dialog.evaluation.candidate_ranking import candidate_ranks, ndcg, ranking_summary, truth_correlation
 from pipeline.dialog.evaluation.priors import prior_scores
 from pipeline.dialog.models.dialog_decoder import DialogDecoder
 from pipeline.dialog.models.discriminator import Discriminator
@@ -80,7 +80,13 @@ class DialogEvaluation:
             columns[name] = places.tolist()
             if name == "rank" and gained is not None:
                 columns["ndcg"] = gained.tolist()
-            return {"ranking": ranking_summary(places, gained), **self._by(dialogs, rows, places)}
+            truthful = torch.tensor([]) if relevance is None else truth_correlation(scores[name], relevance)
+            known = truthful[~truthful.isnan()]
+            return {
+                "ranking": ranking_summary(places, gained),
+                **({"truth_correlation": float(known.mean())} if len(known) else {}),
+                **self._by(dialogs, rows, places),
+            }
 
         results: dict[str, Any] = {"images": len(rows), **ranked("rank")}
         results["ranking_per_word"] = ranking_summary(candidate_ranks(scores["words"], truth))

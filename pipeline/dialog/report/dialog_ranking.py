@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -32,10 +32,17 @@ class Ranker:
         """Return the `reciprocal_ranks` of each seed."""
         return [reciprocal_ranks(*each) for each in zip(self.point.runs, self.columns, strict=True)]
 
+    def true_shares(self) -> list[np.ndarray | None]:
+        """Return each seed's share of true answers in each test dialog, (D,); of generators about drawn scenes."""
+        return [dialog_means(run, "relevance_answer", lambda relevance: relevance == 1) for run in self.point.runs]
+
 
 @dataclass(frozen=True)
 class MrrDifference:
-    """Difference in MRR, averaged over seeds; `low` and `high` bound the central 95 % over resampled dialogs."""
+    """Difference in MRR or in the share of true answers, averaged over seeds.
+
+    `low` and `high` bound the central 95 % over resampled dialogs.
+    """
 
     value: float
     low: float
@@ -95,21 +102,26 @@ def _ranking(run: Run, place: Keys, name: str) -> Run:
 
 def reciprocal_ranks(run: Run, column: str = "rank") -> np.ndarray | None:
     """Return the mean of 1 / rank over the rounds of each test dialog, (D,); None if the file lacks the column."""
+    return dialog_means(run, column, np.reciprocal)
+
+
+def dialog_means(run: Run, column: str, of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray | None:
+    """Return the mean of `of(column)` over the rounds of each test dialog, (D,); None if the file lacks the column."""
     wanted = [("split", "==", "test")]
     if run.cell is not None:
         wanted += [("method", "==", run.speaker), ("cell", "==", run.cell)]
     table = read_rows(run.captions, ["image", "round", column], wanted)
     if not {"image", "round", column} <= set(table.column_names):
         return None
-    images, rounds, ranks = (np.array(table[name].to_pylist(), float) for name in ("image", "round", column))
-    if not np.isfinite(ranks).all():
+    images, rounds, values = (np.array(table[name].to_pylist(), float) for name in ("image", "round", column))
+    if not np.isfinite(values).all():
         return None
     order = np.lexsort((rounds, images))
-    return (1 / ranks[order]).reshape(-1, int(rounds.max())).mean(1)
+    return of(values[order]).reshape(-1, int(rounds.max())).mean(1)
 
 
 def mrr_difference(mine: Sequence[np.ndarray | None], theirs: Sequence[np.ndarray | None]) -> MrrDifference | None:
-    """Return the MRR difference of dialogs (D,) over several seeds; a single seed is paired with all of the other's.
+    """Return the mean difference of dialogs (D,) over several seeds; a single seed is paired with all of the other's.
 
     None if values are missing, or if the numbers of dialogs or seeds differ.
     """

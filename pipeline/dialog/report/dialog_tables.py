@@ -13,6 +13,7 @@ from pipeline.dialog.report.dialog_ranking import (
     discriminators,
     generators,
     known_difference,
+    mrr_difference,
 )
 from pipeline.report.tables import (
     Table,
@@ -64,6 +65,8 @@ CLAIMS = (  # the claim, the method expected to be better, the other
     ("HCIAE ranks better than HRE (D-MLE)", "d_mle", "d_hre"),
     ("Question and history rank better than the question alone (D-MLE)", "d_blind", "d_question"),
     ("With the image D-MLE ranks better than without", "d_mle", "d_blind"),
+    ("Question and history rank better than the question alone (G-MLE)", "g_mle_blind", "g_mle_question"),
+    ("With the image G-MLE ranks better than without", "g_mle", "g_mle_blind"),
     ("Attention over the history ranks better than an LSTM over rounds (D-MLE, no image)", "d_blind", "d_blind_hre"),
     ("D-MLE ranks better than the prior given the question's text", "d_mle", "question_prior"),
     ("G-MLE ranks better than the prior given the question's text", "g_mle", "question_prior"),
@@ -78,7 +81,7 @@ def dialog_tables(results: Results, choices: Sequence[Choice], control: str) -> 
         _discriminators(listeners),
         _claims(speakers | listeners),
         _kinds(choices, listeners),
-        _answers(choices),
+        _answers(choices, speakers, control),
     ]
     return [table for table in tables if table.rows]
 
@@ -87,17 +90,25 @@ def _generators(results: Results, choices: Sequence[Choice], known: Mapping[str,
     names = list(dict.fromkeys(key for point in results.points for key in point.settings))
     columns = [setting_column(name, "Chosen") for name in names]
     columns += [_seeds(), *_ranking("Candidates by likelihood")]
+    further = [
+        metric_column(_label(name), ("ranking_per_word", name), digits, "Candidates by likelihood per word")
+        for name, digits in RANKING
+        if name in ("MRR", "R@1", "mean_rank")
+    ]
     if control in known:
-        gain = TableColumn(
-            "MRR", f"less {control}", lambda point: _shown(known_difference(known, point.method, control))
+        further.append(
+            TableColumn("MRR", f"less {control}", lambda point: _shown(known_difference(known, point.method, control)))
         )
-        columns.insert(-len(REPORTED["g_mle"]), gain)
+    further.append(_truth_correlation("likelihood"))
+    at = len(columns) - len(REPORTED["g_mle"])
+    columns[at:at] = further
     caption = f"Generators: rank of the human answer among the candidates, {_count(results)} test dialogs"
     return fill_table("generators", caption, chosen_rows(choices), columns, [NOTE])
 
 
 def _discriminators(known: Mapping[str, Ranker]) -> Table:
     columns = [_seeds(), *_ranking("Candidates by score")]
+    columns.insert(len(columns) - len(REPORTED["g_mle"]), _truth_correlation("score"))
     caption = "Discriminators: rank of the human answer among the candidates"
     return fill_table("discriminators", caption, _rows(known), columns, [NOTE], head="Discriminator")
 
@@ -116,16 +127,27 @@ def _ranking(group: str) -> list[TableColumn]:
     return columns + [_reported(n, digits) for n, (_, digits) in enumerate(RANKING[: len(REPORTED["g_mle"])])]
 
 
-def _answers(choices: Sequence[Choice]) -> Table:
+def _truth_correlation(what: str) -> TableColumn:
+    return metric_column("truth", ("truth_correlation",), 3, f"Correlation of {what} with")
+
+
+def _answers(choices: Sequence[Choice], known: Mapping[str, Ranker], control: str) -> Table:
+    def gain(point: Point) -> str:
+        if not {point.method, control} <= known.keys():
+            return MISSING
+        return _shown(mrr_difference(known[point.method].true_shares(), known[control].true_shares()))
+
     columns = [
         metric_column("true", ("answers", "true"), 3, "Answers of the beam"),
+        TableColumn("true", f"less {control}", gain),
         metric_column("relevance", ("answers", "relevance"), 3, "Answers of the beam"),
         metric_column("words", ("answers", "words_per_caption"), 2, "Answers of the beam"),
         metric_column("distinct", ("answers", "distinct_captions"), 3, "Answers of the beam"),
         metric_column("true", ("human_answers", "true"), 3, "Human answers"),
         metric_column("relevance", ("human_answers", "relevance"), 3, "Human answers"),
+        metric_column("words", ("human_answers", "words_per_caption"), 2, "Human answers"),
+        metric_column("distinct", ("human_answers", "distinct_captions"), 3, "Human answers"),
         metric_column("accuracy, %", ("judges", "adapted", "human_preferred"), 1, "Retrained discriminator"),
-        metric_column("MRR", ("ranking_per_word", "MRR"), 4, "Likelihood per word"),
     ]
     return fill_table("answers", "Truth, relevance and diversity of answers", chosen_rows(choices), columns)
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from pipeline.dialog.evaluation.candidate_ranking import candidate_ranks, ndcg, ranking_summary
+from pipeline.dialog.evaluation.candidate_ranking import candidate_ranks, ndcg, ranking_summary, truth_correlation
 
 
 def test_ties_count_against():
@@ -54,3 +54,12 @@ def test_ndcg_of_nothing_relevant_or_nothing_known_is_no_number():
     found = ndcg(torch.tensor([[1.0, 2.0]] * 3), relevance)
     assert found.isnan().tolist() == [True, True, False]
     assert ranking_summary(torch.tensor([1, 1, 1]), found)["NDCG"] == pytest.approx(1.0)
+
+
+def test_the_correlation_with_truth_by_hand():
+    """Hedges, of relevance 0.2, are not true; unknown rounds and rounds without a false candidate have none."""
+    scores = torch.tensor([[3.0, 1.0, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]])
+    relevance = torch.tensor([[1.0, 0.2, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0], [torch.nan, 0, 0, 1]])
+    found = truth_correlation(scores, relevance)
+    assert found[:2].tolist() == pytest.approx([1.0, -2 / math.sqrt(5)])
+    assert found[2:].isnan().all()

@@ -11,7 +11,14 @@ import pytest
 
 from pipeline.analysis.results import Point, Results, Run
 from pipeline.analysis.selection import Choice, SelectionBasis, choose_best
-from pipeline.dialog.report.dialog_ranking import MRR, adversary, discriminators, generators, known_difference
+from pipeline.dialog.report.dialog_ranking import (
+    MRR,
+    adversary,
+    discriminators,
+    generators,
+    known_difference,
+    mrr_difference,
+)
 
 DIALOGS, ROUNDS = 40, 3
 RANKS = {"rank": 4, "rank_own": 8, "rank_d_mle": 2, "rank_d_mle_2": 4, "rank_d_np": 2, "rank_chance": 50}
@@ -30,6 +37,9 @@ def results(tmp_path: Path) -> Results:
             "round": np.tile(np.arange(1, ROUNDS + 1), DIALOGS),
         }
         first = columns["round"] == 1
+        columns["relevance_answer"] = np.where(first, 1.0, 0.2 * times)  # hedges and guesses are not true
+        if method == "gan2":
+            columns["relevance_answer"][columns["round"] == 2] = 1.0
         parts.append(pa.table(columns | {name: np.where(first, 1, times * rank) for name, rank in RANKS.items()}))
     pq.write_table(pa.concat_tables(parts), tmp_path / "captions.parquet")
     shared = {("test", "ranking", "MRR"): 0.5, ("test", "judges", "own", "ranking", "MRR"): 0.4}
@@ -75,6 +85,13 @@ def test_differences_are_paired_and_one_seed_stands_for_all(known):
     assert known_difference(known, "chance", "d_mle").verdict == "fails"
     assert known_difference(known, "g_mle", "chance").verdict == "open"  # one seed
     assert known_difference(known, "d_mle", "nobody") is None
+
+
+def test_shares_of_true_answers_are_those_of_the_beam(known):
+    first, second = known["g_mle"].true_shares(), known["gan2"].true_shares()
+    assert [np.unique(each).tolist() for each in (*first, *second)] == [pytest.approx([1 / 3]), pytest.approx([2 / 3])]
+    found = mrr_difference(second, first)
+    assert (found.value, found.low, found.high) == pytest.approx((1 / 3, 1 / 3, 1 / 3))
 
 
 def test_in_dialogs_the_setting_with_the_highest_validation_mrr_is_chosen():
