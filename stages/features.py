@@ -39,6 +39,7 @@ def run(stage: Stage) -> None:
     from pipeline.features.imported import import_features
     from pipeline.features.network_weights import HUB
     from pipeline.worlds.annotated_objects import annotated_objects
+    from pipeline.worlds.scenes.fact_features import write_fact_features
 
     assert stage.instance is not None
     section = stage.settings.features[stage.instance]
@@ -47,8 +48,8 @@ def run(stage: Stage) -> None:
         check_checksums(corpus, "run the draw stage again")
     prepared = Prepared.load(stage.root / "prepared")
     read, imported = inputs(stage), section.imported
-    if imported is not None and stage.shard is not None:
-        raise UserError("--shard: imported features are not extracted; run the stage without it")
+    if stage.shard is not None and section.network in ("imported", "facts"):
+        raise UserError(f"--shard: {section.network} features are not extracted; run the stage without it")
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(read)) as record:
         if imported is not None:
             import_features(
@@ -60,6 +61,8 @@ def run(stage: Stage) -> None:
                 max_regions=imported.max_regions,
                 pooled=imported.pooled,
             )
+        elif section.network == "facts":
+            write_fact_features(prepared, stage.out)
         else:
             assert images is not None  # only imported features do without them
             assert section.batch is not None

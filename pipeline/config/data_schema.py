@@ -205,8 +205,8 @@ class FeatureSettings(Section):
     """The network that extracts features, and its settings.
 
     Networks: word_detector, object_detector (of drawn scenes), fasterrcnn_resnet50_fpn_v2, torchvision/… (its
-    classifiers), open_clip/….… (network and weights), hub/… (a captioner's), any of timm, or imported: features from
-    elsewhere.
+    classifiers), open_clip/….… (network and weights), hub/… (a captioner's), any of timm, facts (of drawn scenes, as a
+    network without errors would extract them), or imported: features from elsewhere.
 
     With `frames`, images are films. That many frames are spread evenly, or, with `frames_per_second`, at most that
     many. `batch` counts frames. The film's vector is the mean of its frames' vectors. With `vector: times` they are
@@ -234,10 +234,10 @@ class FeatureSettings(Section):
         own, detects = self.network in ("word_detector", "object_detector"), self.network.startswith("fasterrcnn_")
         if (self.network == "imported") != (self.imported is not None):
             raise ValueError("an imported: block goes with network imported, and with no other")
-        if self.imported is not None:
+        if self.imported is not None or self.network == "facts":
             for name in type(self).model_fields:
                 if name not in ("network", "imported") and getattr(self, name):
-                    raise ValueError(f"network imported takes no {name}: the features are there already")
+                    raise ValueError(f"network {self.network} takes no {name}: the features are there already")
             return
         if self.batch is None or (self.image_size is None and not self.network.startswith("hub/")):
             raise ValueError(f"network {self.network} needs image_size and batch")

@@ -1,0 +1,61 @@
+"""Features of drawn scenes that are their facts, as a network without errors would extract them.
+
+They tell which part of a model's errors its image features cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.data.feature_store import FeatureWriter
+from pipeline.data.prepared import Prepared
+from pipeline.worlds.scenes.known_scenes import known_scenes, require_facts
+from pipeline.worlds.scenes.sample_scenes import THINGS
+from pipeline.worlds.scenes.scene_facts import Scene, atmosphere
+from pipeline.worlds.scenes.scene_words import LANDMARKS
+from pipeline.worlds.scenes.scene_world import CATEGORIES, PALETTE, PATTERNS, SETTINGS, SIZES
+
+VALUES: dict[str, Sequence[Any]] = {
+    "category": tuple(CATEGORIES),
+    "colour": tuple(PALETTE),
+    "pattern": PATTERNS,
+    "size": tuple(SIZES),
+    "count": (1, 2, 3),
+    "pose": sorted({pose for category in CATEGORIES.values() for pose in category.poses}),
+    "place": ("ground", "water", "air"),
+    "facing": ("left", "right"),
+    "setting": tuple(SETTINGS),
+    "atmosphere": ("sunny", "cloudy", "rainy", "sunset", "night"),
+    "scenery": LANDMARKS,
+}
+PLACES = {fact: n for n, fact in enumerate((name, value) for name, values in VALUES.items() for value in values)}
+OF_THINGS = ("category", "colour", "pattern", "size", "count", "pose", "place", "facing")
+REGIONS, SIZE = 1 + max(THINGS), len(PLACES) + 4
+
+
+def write_fact_features(prepared: Prepared, out: Path) -> None:
+    """Write a region for each scene and one for each of its things; the vector is their sum.
+
+    Raises UserError for images that are no drawn scenes.
+    """
+    scenes = require_facts(prepared, known_scenes(prepared), np.arange(len(prepared)))
+    regions = np.stack([fact_vectors(scene) for scene in scenes])
+    with FeatureWriter(out, len(scenes), SIZE, (REGIONS, SIZE)) as store:
+        store.write(np.arange(len(scenes)), regions.sum(1), regions, np.array([1 + len(s.things) for s in scenes]))
+        store.manifest.update(network="facts")
+
+
+def fact_vectors(scene: Scene) -> np.ndarray:
+    """Return (REGIONS, SIZE) float32: indicators of the scene's facts, then of each thing's, whose box follows them."""
+    vectors = np.zeros((REGIONS, SIZE), np.float32)
+    facts = [("setting", scene.setting), ("atmosphere", atmosphere(scene))]
+    facts += [("scenery", name) for name in scene.scenery]
+    vectors[0, [PLACES[fact] for fact in facts]] = 1
+    for vector, thing in zip(vectors[1:], scene.things, strict=False):
+        vector[[PLACES[name, getattr(thing, name)] for name in OF_THINGS]] = 1
+        vector[-4:] = thing.box
+    return vectors
