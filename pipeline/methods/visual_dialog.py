@@ -23,6 +23,8 @@ CARDS = {
     "g_mle": MethodCard("G-MLE", 0, "Lu et al., NIPS 2017"),
     "g_mle_lf": MethodCard("G-MLE, LF", 0, "Lu et al., NIPS 2017"),
     "g_mle_hre": MethodCard("G-MLE, HRE", 0, "Lu et al., NIPS 2017"),
+    "g_mle_blind": MethodCard("G-MLE, no image", 0, "Lu et al., NIPS 2017"),
+    "g_mle_question": MethodCard("G-MLE, question only", 0, "Lu et al., NIPS 2017"),
     "g_more": MethodCard("G-MLE, as many steps", 5, "Lu et al., NIPS 2017"),
     "g_dis": MethodCard("G-DIS", 1, "Lu et al., NIPS 2017"),
     "g_dis_end": MethodCard("G-DIS, soft ending", 1, "Lu et al., NIPS 2017"),
