@@ -22,6 +22,7 @@ COMMANDS = {
     "judge": "say how distinctive captions are, by judges that did not write them",
     "compare": "say whether some captions are better than others, or open",
     "bags": "find groups of look-alike photos, on which captions are tested",
+    "bench": "draw a benchmark that nobody was trained on, and score captions of it",
     "hacked": "say how much of a reward's gain independent judges see",
     "calibrate": "compare judges and metrics with people's ratings of captions",
     "export": "write a trained model into a folder that works anywhere",

@@ -12,6 +12,7 @@ from pipeline.evaluation.baseline_captions import BaselineCaptioner, BaselineKin
 from pipeline.worlds.scenes.known_scenes import known_scenes, require_facts
 from pipeline.worlds.scenes.parser import parse_scene_caption
 from pipeline.worlds.scenes.scene_captions import describe_scene
+from pipeline.worlds.scenes.scene_facts import Scene
 from pipeline.worlds.scenes.scene_words import PLACES, WEATHER
 
 RIDGE = 100.0  # ridge penalty of the linear probe, for features of variance 1
@@ -66,13 +67,16 @@ def oracle_captions(prepared: Prepared, store: FeatureStore | None = None) -> Ba
     facts = known_scenes(prepared)
 
     def captions(rows: np.ndarray, speaker_captions: Sequence[str]) -> list[str]:
-        written = (
-            describe_scene(scene, ANNOTATOR, row, SENTENCES)
-            for scene, row in zip(require_facts(prepared, facts, rows), rows.tolist(), strict=True)
-        )
-        return [" ".join(max(some, key=lambda caption: len(caption.claims)).tokens) for some in written]
+        scenes = require_facts(prepared, facts, rows)
+        return [oracle_caption(scene, row) for scene, row in zip(scenes, rows.tolist(), strict=True)]
 
     return captions
+
+
+def oracle_caption(scene: Scene, row: int) -> str:
+    """Return, of sampled true sentences about the scene, which is image `row`, the one with the most claims."""
+    written = describe_scene(scene, ANNOTATOR, row, SENTENCES)
+    return " ".join(max(written, key=lambda caption: len(caption.claims)).tokens)
 
 
 TEMPLATE = BaselineKind("template", template_captions, needs_facts=True)

@@ -1,0 +1,148 @@
+"""The benchmark on disk: a folder of pictures for the captioner, and a key file outside it with the facts.
+
+The folder has images/NNNN.png and images.parquet: the file, gallery and SHA-256 of each picture. The key has the seed,
+the facts of every picture, and the SHA-256 of images.parquet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import UserError
+from pipeline.runtime.files import sha256, write_checked
+from pipeline.runtime.records import parse_json, read_bytes
+from pipeline.worlds.scenes.dataset_files import draw_all
+from pipeline.worlds.scenes.drawing.draw_scene import draw_scene
+from pipeline.worlds.scenes.sample_scenes import sample_scene
+from pipeline.worlds.scenes.scene_facts import Scene, stream
+from pipeline.worlds.scenes.scene_world import NEIGHBOURS
+from saywhich.drawn_benchmark.benchmark_galleries import DIFFICULTIES, sample_galleries
+
+FORMAT = "saywhich drawn benchmark 1"
+INDEX, IMAGES = "images.parquet", "images"
+FEWEST, MOST = 16, 8000  # pictures
+SIZE = 256  # pixels
+LARGEST_KEY = 2**28  # bytes
+ORDER = 3  # purpose of the random numbers (`stream`) that shuffle the pictures
+SEEDS = 2**63
+
+
+@dataclass(frozen=True)
+class DrawnBenchmark:
+    """Pictures of a benchmark with what their key says: M files, their galleries (numbers) and scenes."""
+
+    difficulty: int
+    files: Sequence[str]
+    galleries: Sequence[int]
+    scenes: Sequence[Scene]
+
+
+def make_benchmark(
+    folder: Path, key: Path, seed: int, images: int = 800, difficulty: int = 3, workers: int | None = None
+) -> None:
+    """Draw a benchmark into `folder`, and write its `key`; both depend on the numbers alone.
+
+    Raises UserError for numbers out of range, and where `folder` or `key` exists or the key would lie in the folder.
+    """
+    if difficulty not in DIFFICULTIES:
+        raise UserError(f"--difficulty {difficulty}: give 1, 2, 3 or 4")
+    if images % NEIGHBOURS or not FEWEST <= images <= MOST:
+        raise UserError(f"--images {images}: give a multiple of {NEIGHBOURS} from {FEWEST} to {MOST}")
+    if not 0 <= seed < SEEDS:
+        raise UserError("--secret: give a whole number from 0 to 2^63 − 1")
+    for path in (folder, key):
+        if path.exists():
+            raise UserError(f"{path}: exists; move it away, or give another name")
+    if folder.resolve() in key.resolve().parents:
+        raise UserError(f"{key}: the key would lie in the folder that the captioner gets; give another --key")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    part = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.part")
+    try:
+        (part / IMAGES).mkdir(parents=True)
+        numbers = [scene for gallery in sample_galleries(seed, images // NEIGHBOURS, difficulty, workers)
+                   for scene in gallery]  # fmt: skip
+        places = stream(seed, 0, ORDER).permutation(images).tolist()
+        files = [f"{IMAGES}/{place:04d}.png" for place in places]
+        work = partial(_draw, part, seed, dict(enumerate(zip(numbers, files, strict=True))))
+        scenes = draw_all(work, images, workers)
+        order = sorted(range(images), key=lambda row: places[row])
+        _write_index(part, [files[row] for row in order], [row // NEIGHBOURS for row in order])
+        record = {
+            "format": FORMAT,
+            "seed": seed,
+            "difficulty": difficulty,
+            "index": sha256(part / INDEX),
+            "scenes": [
+                {"file": files[row], "gallery": row // NEIGHBOURS, **scenes[row].record(), "neighbourhood": -1}
+                for row in order
+            ],
+        }
+        write_checked(key, json.dumps(record).encode())
+        os.rename(part, folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def read_benchmark(folder: Path, key: Path) -> DrawnBenchmark:
+    """Read a benchmark and check it against its key.
+
+    Raises UserError where the key is missing, damaged or of another benchmark, and where a picture has changed.
+    """
+    content = read_bytes(key, "give the key that `saywhich bench make` wrote, by --key", LARGEST_KEY)
+    digest, _, body = content.partition(b"\n")
+    if hashlib.sha256(body).hexdigest().encode() != digest:
+        raise UserError(f"{key}: its bytes are not those that `saywhich bench make` wrote; make the benchmark again")
+    record = parse_json(body, str(key), "make the benchmark again")
+    if not isinstance(record, Mapping) or record.get("format") != FORMAT:
+        raise UserError(f"{key}: is no key of this version's benchmarks; make the benchmark again")
+    index = folder / INDEX
+    if not index.is_file() or sha256(index) != record["index"]:
+        raise UserError(f"{index}: is not the one that {key} belongs to; give the benchmark's own folder")
+    rows = _read_index(index)
+    for row in rows:
+        path = folder / row["file"]
+        if not path.is_file() or sha256(path) != row["sha256"]:
+            raise UserError(f"{path}: is missing, or not the picture that was drawn; copy the benchmark's folder again")
+    scenes = record["scenes"]
+    return DrawnBenchmark(
+        record["difficulty"],
+        [scene["file"] for scene in scenes],
+        [scene["gallery"] for scene in scenes],
+        [Scene.of(scene) for scene in scenes],
+    )
+
+
+def _draw(folder: Path, seed: int, wanted: Mapping[int, tuple[int, str]], row: int) -> Scene:
+    """Draw the picture of one row, its scene's number and its file; return the scene."""
+    number, file = wanted[row]
+    scene = sample_scene(seed, number)
+    draw_scene(scene, seed, number, SIZE).save(folder / file, "PNG")
+    return scene
+
+
+def _write_index(folder: Path, files: Sequence[str], galleries: Sequence[int]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns: dict[str, Any] = {
+        "file": files,
+        "gallery": galleries,
+        "sha256": [sha256(folder / file) for file in files],
+    }
+    pq.write_table(pa.table(columns), folder / INDEX)
+
+
+def _read_index(path: Path) -> list[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    return rows

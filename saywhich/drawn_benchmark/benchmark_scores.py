@@ -1,0 +1,150 @@
+"""Scores of answers to a drawn benchmark by the facts of its scenes, with 95 % intervals over images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pipeline.errors import UserError
+from pipeline.evaluation.hard_gallery import HARD_GALLERY, galleries_by_key
+from pipeline.evaluation.judges import JudgedCaptions, rank_embeddings
+from pipeline.worlds.scene_baselines import oracle_caption
+from pipeline.worlds.scenes.faithfulness import KINDS, faithfulness
+from pipeline.worlds.scenes.scene_claims import SceneClaims
+from pipeline.worlds.scenes.scene_facts import Scene
+from pipeline.worlds.symbolic_judge import SymbolicJudge
+from saywhich.drawn_benchmark.benchmark_folder import DrawnBenchmark
+from saywhich.judging.caption_files import Source, read_caption_set
+from saywhich.judging.caption_scores import ScoreKey, ScoreValues, mean_over, ratio, resample_scores, score_interval
+from saywhich.judging.notes import Notes
+from saywhich.judging.photo_index import PhotoIndex
+from saywhich.judging.retrieval_scores import flatten
+
+RECALL, TRUE_CAPTIONS = "R@1 (hard), %", "without a false claim, %"
+CLAIMS, UNKNOWN = "claims per caption", "words not understood, %"
+TRUE, TOLD = "claims that are true, %", "facts that are told, %"
+KINDS_OF = {title: [f"{title[:-3]}: {kind}" for kind in KINDS] for title in (TRUE, TOLD)}
+NAMES = (RECALL, TRUE_CAPTIONS, CLAIMS, UNKNOWN, *(name for title in KINDS_OF for name in (title, *KINDS_OF[title])))
+EXACT, OTHERS = "exact captions", "captions of other images"
+WIDTH, CELL = 35, 25  # columns of a score's name, and of a number with its interval
+
+
+@dataclass(frozen=True)
+class ScoredAnswers:
+    """One row of scores: M images' captions, each score with its 95 % interval over images."""
+
+    name: str
+    scores: dict[str, ScoreValues]
+    drawn: dict[ScoreKey, np.ndarray]
+
+    def interval(self, score: str) -> tuple[float, float] | None:
+        """Return the 95 % interval of a score; None where no image has the fact or claim."""
+        return score_interval(self.drawn.get(ScoreKey("", score)))
+
+
+@dataclass(frozen=True)
+class BenchmarkScores:
+    """Scores of answers, and beside them those of exact captions and of other images' captions."""
+
+    images: int
+    difficulty: int
+    rows: Sequence[ScoredAnswers]
+    notes: Sequence[str]
+
+    def record(self) -> dict[str, Any]:
+        """Return all scores as values of JSON."""
+        return {
+            "images": self.images,
+            "difficulty": self.difficulty,
+            "notes": list(self.notes),
+            "captions": {
+                row.name: {name: {"value": each.value, "interval": row.interval(name)}
+                           for name, each in row.scores.items()}
+                for row in self.rows
+            },
+        }  # fmt: skip
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of a table for a terminal."""
+        yield f"{self.images:,} drawn scenes, difficulty {self.difficulty}; 95 % intervals over images, in brackets"
+        yield f"{RECALL}: among eight look-alike scenes, by the facts; a caption that fits two equally well is missed"
+        yield ""
+        yield " " * WIDTH + "".join(row.name[: CELL - 2].rjust(CELL) for row in self.rows)
+        known = {name for row in self.rows for name in row.scores}
+        for name in filter(known.__contains__, NAMES):
+            yield name.ljust(WIDTH) + "".join(_cell(row, name).rjust(CELL) for row in self.rows)
+
+
+def score_answers(benchmark: DrawnBenchmark, folder: Path, answers: Source) -> BenchmarkScores:
+    """Score a caption file of any form that `saywhich judge` reads.
+
+    An image may have several captions, and one without any has the empty caption, which tells nothing. Raises UserError
+    where no caption is of an image of the benchmark.
+    """
+    notes = Notes()
+    given = read_caption_set(answers, notes)
+    index, place = PhotoIndex(folder), {folder / file: row for row, file in enumerate(benchmark.files)}
+    captions: list[list[str]] = [[] for _ in benchmark.files]
+    for image, texts in given.captions.items():
+        path = index.find(image)
+        if path is None or path not in place:
+            notes.add(f"images of {given.name} that the benchmark does not have", image)
+        else:
+            captions[place[path]] += [text.lower() for text in texts]
+    if not any(captions):
+        raise UserError(f"{given.name}: none of its images is one of {folder}; name the files of images.parquet")
+    for each, file in zip(captions, benchmark.files, strict=True):
+        if not each:
+            notes.add("images without a caption, which count as missed", file)
+            each.append("")
+    exact = [[oracle_caption(scene, row)] for row, scene in enumerate(benchmark.scenes)]
+    half = len(captions) // 2
+    rows = {given.name: captions, EXACT: exact, OTHERS: [*captions[half:], *captions[:half]]}
+    judge = SymbolicJudge(SceneClaims(benchmark.scenes), np.arange(len(captions)))
+    galleries = galleries_by_key(benchmark.galleries)
+    scores = [_scores(judge, each, benchmark.scenes, galleries) for each in rows.values()]
+    drawn = resample_scores(
+        [{ScoreKey("", name): value for name, value in each.items()} for each in scores], len(captions)
+    )
+    scored = [ScoredAnswers(name, each, again) for name, each, again in zip(rows, scores, drawn, strict=True)]
+    return BenchmarkScores(len(captions), benchmark.difficulty, scored, list(notes.lines()))
+
+
+def _scores(
+    judge: SymbolicJudge, captions: Sequence[Sequence[str]], scenes: Sequence[Scene], galleries: torch.Tensor
+) -> dict[str, ScoreValues]:
+    """Return the scores of the captions of M images, by name; a kind of fact that nobody claims has none."""
+    texts, owners = flatten(captions)
+    images = len(captions)
+    told, facts = judge.embed(JudgedCaptions(torch.empty(0), texts), torch.arange(images))
+    found = rank_embeddings(told, facts, torch.from_numpy(owners), {HARD_GALLERY: galleries})
+    truth = faithfulness(texts, [scenes[owner] for owner in owners])
+
+    def share(part: np.ndarray, whole: np.ndarray, factor: float = 100.0) -> ScoreValues:
+        return ratio(factor * np.bincount(owners, part, images), np.bincount(owners, whole, images).astype(np.float64))
+
+    ones = np.ones(len(texts))
+    scores = {
+        RECALL: mean_over(owners, 100.0 * (found.among[HARD_GALLERY].numpy() == 1), images),
+        TRUE_CAPTIONS: share((truth.claims.sum(1) == truth.true.sum(1)) & (truth.claims.sum(1) > 0), ones),
+        CLAIMS: share(truth.claims.sum(1), ones, 1.0),
+        UNKNOWN: share(truth.unknown, truth.words),
+    }
+    for title, part, whole in ((TRUE, truth.true, truth.claims), (TOLD, truth.told, truth.facts)):
+        scores[title] = share(part.sum(1), whole.sum(1))
+        for number, name in enumerate(KINDS_OF[title]):
+            scores[name] = share(part[:, number], whole[:, number])
+    return {name: each for name, each in scores.items() if each.counts is not None and each.counts.any()}
+
+
+def _cell(row: ScoredAnswers, name: str) -> str:
+    if name not in row.scores:
+        return "–"
+    ends = row.interval(name)
+    inside = f" [{ends[0]:.1f}, {ends[1]:.1f}]" if ends and np.isfinite(ends).all() else ""
+    return f"{row.scores[name].value:.1f}{inside}"

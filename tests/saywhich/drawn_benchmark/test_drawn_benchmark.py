@@ -1,0 +1,162 @@
+"""A drawn benchmark: what its difficulties mean, what its folder hides, and its scores by hand."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from itertools import combinations
+
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.errors import UserError
+from pipeline.runtime.files import read_checked, sha256
+from pipeline.worlds.scenes.sample_scenes import sample_scene
+from pipeline.worlds.scenes.scene_facts import atmosphere
+from saywhich.cli import main
+from saywhich.drawn_benchmark.benchmark_folder import make_benchmark, read_benchmark
+from saywhich.drawn_benchmark.benchmark_galleries import differs_subtly, sample_galleries
+from saywhich.drawn_benchmark.benchmark_scores import (
+    CLAIMS,
+    EXACT,
+    KINDS_OF,
+    OTHERS,
+    RECALL,
+    TOLD,
+    TRUE,
+    TRUE_CAPTIONS,
+    UNKNOWN,
+    score_answers,
+)
+
+SEED = 5
+
+
+def facts(scene):
+    """The facts of a scene as a set: attributes of its things, place, and weather or light."""
+    kinds = ("count", "colour", "pattern", "size", "pose")
+    things = {(thing.category, kind, getattr(thing, kind)) for thing in scene.things for kind in kinds}
+    return things | {("setting", scene.setting), ("weather", atmosphere(scene))}
+
+
+@pytest.fixture(scope="module")
+def benchmark(tmp_path_factory):
+    """A folder with 16 pictures, and its key."""
+    folder = tmp_path_factory.mktemp("drawn") / "bench"
+    make_benchmark(folder, folder.with_suffix(".key"), SEED, images=16, workers=1)
+    return folder, folder.with_suffix(".key")
+
+
+def test_a_higher_difficulty_has_fewer_or_less_conspicuous_facts_between_scenes():
+    apart, alike = {}, {}
+    for difficulty in (1, 2, 3, 4):
+        numbers = sample_galleries(SEED, 2, difficulty, workers=1)
+        assert [len({*each}) for each in numbers] == [8, 8]
+        assert not {*numbers[0]} & {*numbers[1]}
+        galleries = [[sample_scene(SEED, n) for n in each] for each in numbers]
+        pairs = [(a, b) for scenes in galleries for a, b in combinations(scenes, 2)]
+        apart[difficulty] = sum(len(facts(a) - facts(b)) for a, b in pairs) / len(pairs)
+        alike[difficulty] = [differs_subtly(scenes) for scenes in galleries]
+    assert apart[1] > apart[2] > apart[3] + 1
+    assert max(apart[3], apart[4]) < 3
+    assert all(alike[4])
+    assert not any(alike[1] + alike[2])
+
+
+def test_the_folder_has_pictures_and_their_galleries_and_no_fact(benchmark):
+    folder, key = benchmark
+    assert sorted(path.name for path in folder.iterdir()) == ["images", "images.parquet"]
+    table = pq.read_table(folder / "images.parquet").to_pydict()
+    assert list(table) == ["file", "gallery", "sha256"]
+    assert sorted(table["gallery"]) == [0] * 8 + [1] * 8
+    assert table["gallery"] != sorted(table["gallery"])  # names do not tell the gallery
+    every = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    record = json.loads(read_checked(key))
+    for word in {thing["category"] for scene in record["scenes"] for thing in scene["objects"]} | {"sunny", "seed"}:
+        assert word.encode() not in every or len(word) < 4
+
+
+def test_the_same_number_draws_the_same_benchmark_with_any_number_of_workers(benchmark, tmp_path):
+    folder, key = benchmark
+    make_benchmark(tmp_path / "again", tmp_path / "key", SEED, images=16, workers=2)
+    assert sha256(tmp_path / "again/images.parquet") == sha256(folder / "images.parquet")
+    assert (tmp_path / "key").read_bytes() == key.read_bytes()
+    make_benchmark(tmp_path / "other", tmp_path / "other.key", SEED + 1, images=16, workers=1)
+    assert sha256(tmp_path / "other/images.parquet") != sha256(folder / "images.parquet")
+
+
+def test_exact_captions_have_no_false_claim_and_those_of_other_images_are_not_found(benchmark, tmp_path):
+    folder, key = benchmark
+    drawn = read_benchmark(folder, key)
+    found = score_answers(drawn, folder, {drawn.files[0]: "a dog"})
+    exact = next(row for row in found.rows if row.name == EXACT)
+    assert (exact.scores[TRUE].value, exact.scores[TRUE_CAPTIONS].value) == (100, 100)
+    assert exact.scores[RECALL].value > 50
+    assert exact.interval(RECALL)[0] < exact.scores[RECALL].value <= exact.interval(RECALL)[1]
+    other = next(row for row in found.rows if row.name == OTHERS)
+    assert other.scores[RECALL].value == 0
+
+
+def test_scores_of_three_captions_by_hand(benchmark, tmp_path):
+    """Of 16 images, three have a caption: one true claim of two, no claim understood, and all true."""
+    folder, key = benchmark
+    drawn = read_benchmark(folder, key)
+    thing = drawn.scenes[0].things[0]
+    wrong = "purple" if thing.colour != "purple" else "red"
+    last = drawn.scenes[2].things[0]
+    answers = tmp_path / "answers.json"
+    answers.write_text(
+        json.dumps(
+            {
+                drawn.files[0]: f"a {wrong} {thing.category}",  # claims: category, count and colour
+                drawn.files[1]: "blorp",
+                drawn.files[2]: f"a {last.colour} {last.category}",
+            }
+        )
+    )
+    found = score_answers(drawn, folder, answers)
+    row = found.rows[0]
+    right = [True, thing.count == 1, False, True, last.count == 1, True]
+    assert row.scores[CLAIMS].value == pytest.approx(6 / 16)
+    assert row.scores[TRUE].value == pytest.approx(100 * sum(right) / 6)
+    assert row.scores[KINDS_OF[TRUE][2]].value == 50  # colours
+    assert row.scores[TRUE_CAPTIONS].value == pytest.approx(100 * (last.count == 1) / 16)
+    assert row.scores[UNKNOWN].value == pytest.approx(100 / 7)
+    categories = sum(len(scene.things) for scene in drawn.scenes)
+    assert row.scores[KINDS_OF[TOLD][0]].value == pytest.approx(100 * 2 / categories)
+    assert found.notes[0].startswith("images without a caption, which count as missed: 13")
+
+
+def test_the_commands_make_and_score_and_name_what_is_wrong(benchmark, tmp_path, capsys):
+    folder, _ = benchmark
+    assert main(["bench", "make", str(tmp_path / "b"), "--images", "16", "--difficulty", "1"]) == 0
+    table = pq.read_table(tmp_path / "b/images.parquet").to_pydict()
+    (tmp_path / "a.csv").write_text("file,caption\n" + "".join(f"{file},two dogs\n" for file in table["file"]))
+    out = tmp_path / "scores.json"
+    assert main(["bench", "score", str(tmp_path / "b"), str(tmp_path / "a.csv"), "--json", str(out)]) == 0
+    assert "R@1 (hard), %" in capsys.readouterr().out
+    assert json.loads(out.read_text())["captions"]["a.csv"][CLAIMS]["value"] == 2
+    for command, words in (
+        (["make", str(tmp_path / "b")], "exists"),
+        (["make", str(tmp_path / "c"), "--images", "12"], "multiple of 8"),
+        (["make", str(tmp_path / "c"), "--difficulty", "5"], "--difficulty 5"),
+        (["make", str(tmp_path / "c"), "--key", str(tmp_path / "c/key")], "would lie in the folder"),
+        (["score", str(folder), str(tmp_path / "a.csv"), "--key", str(tmp_path / "none")], "missing"),
+        (["score", str(folder), str(tmp_path / "a.csv"), "--key", str(tmp_path / "b.key")], "is not the one"),
+    ):
+        assert main(["bench", *command]) == 2
+        assert words in (line := capsys.readouterr().err)
+        assert line.count("\n") == 1
+
+
+def test_a_damaged_key_and_a_changed_picture_are_refused(benchmark, tmp_path):
+    folder, key = benchmark
+    copied = shutil.copytree(folder, tmp_path / "bench")
+    content = bytearray(key.read_bytes())
+    content[-40] ^= 1
+    (tmp_path / "key").write_bytes(content)
+    with pytest.raises(UserError, match="not those that"):
+        read_benchmark(copied, tmp_path / "key")
+    (picture := copied / "images/0003.png").write_bytes(picture.read_bytes() + b"0")
+    with pytest.raises(UserError, match=r"0003\.png: is missing, or not the picture"):
+        read_benchmark(copied, key)
