@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from pipeline.runtime.extras import naming_extras
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from saywhich.judging.judgement import Judgement
     from saywhich.judging.photo_vectors import CaptionJudge
     from saywhich.model import Caption, Model, SearchHit
+    from saywhich.pretrained.pretrained_model import PretrainedModel
     from saywhich.reward_hacking.gain_shares import RewardHacking
     from saywhich.rewarding.caption_reward import CaptionReward
 
@@ -33,8 +34,15 @@ Captions = str | Path | Mapping[str, "str | Sequence[str]"]
 """A caption file of any form that `saywhich judge` reads, or captions by file."""
 
 
-def load(folder: str | Path) -> Model:
+@overload
+def load(folder: str | Path) -> Model: ...
+@overload
+def load(folder: str | Path, listener: str) -> PretrainedModel: ...
+def load(folder: str | Path, listener: str | None = None) -> Model | PretrainedModel:
     """Load the trained speaker and listener in `folder`, with the feature extractor of their images.
+
+    With `listener`, load a pretrained speaker (hub/OWNER/NAME or a folder) and that pretrained listener (a name of
+    `saywhich judge --judge`).
 
     `folder` is `data/models/<method>` of a repository, a cell of its grid, or a folder that `saywhich export` wrote.
     Nothing in it is executed. Raises UserError (a ValueError) in one line where a file is missing, its digest does not
@@ -43,7 +51,13 @@ def load(folder: str | Path) -> Model:
     from saywhich.loading import load_model as opened  # here: PyTorch takes a second to import
 
     with naming_extras():
-        return opened(Path(folder))
+        if listener is None:
+            return opened(Path(folder))
+        from saywhich.pretrained.pretrained_captioner import open_listener
+        from saywhich.pretrained.pretrained_model import PretrainedModel
+        from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
+
+        return PretrainedModel(PretrainedSpeaker(str(folder)), open_listener(listener), GenerationSettings())
 
 
 def judge(

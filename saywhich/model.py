@@ -83,6 +83,13 @@ class PhotoFeatures:
         """Return for each photo whether it is unlike the training images."""
         return tuple(content.endswith(UNLIKE) for content in self.contents)
 
+    def split(self, size: int) -> Iterator[PhotoFeatures]:
+        """Split the features into parts of at most `size` photos."""
+        for first in range(0, len(self), size):
+            some = slice(first, first + size)
+            tensors = {name: getattr(self, name)[some] for name in ("pooled", "regions", "mask", "vectors", "contents")}
+            yield PhotoFeatures(**tensors, boxes=None if self.boxes is None else self.boxes[some])
+
 
 @dataclass(frozen=True)
 class Distractors:
@@ -158,7 +165,7 @@ class Model:
     def extract_features(self, images: Sequence[Photo] | Photo) -> PhotoFeatures:
         """Extract the features of M images; raises UserError for the first that cannot be read."""
         parts = []
-        for part in load_in_threads(_listed(images), self.prepare, AT_ONCE):
+        for part in load_in_threads(listed(images), self.prepare, AT_ONCE):
             for _, tensor in part:
                 if isinstance(tensor, UserError):
                     raise tensor
@@ -223,7 +230,7 @@ class Model:
         if samples is not None:
             channel = Multinomial(samples, requires_grad=False)
         # one image at a time, so that samples depend on no other image
-        parts = split_features(sight, AT_ONCE if samples is None else 1)
+        parts = sight.split(AT_ONCE if samples is None else 1)
         tokens = torch.cat([self._spoken(part, channel, seed) for part in parts])
         texts = [[self.vocabulary.decode(row) for row in rows] for rows in tokens.tolist()]
         if among is None:
@@ -274,7 +281,7 @@ def ranked_captions(
     return captions
 
 
-def _listed(images: Sequence[Photo] | Photo) -> Sequence[Photo]:
+def listed(images: Sequence[Photo] | Photo) -> Sequence[Photo]:
     """Return images as a sequence, one image as a sequence of one; an array (M, H, W, 3) holds M images."""
     if isinstance(images, np.ndarray):
         return list(images) if images.ndim == 4 else [images]
@@ -300,11 +307,3 @@ def best_matches(heard: Tensor, vectors: Tensor, top: int | None) -> list[Search
     scores = vectors @ heard
     order = scores.argsort(descending=True, stable=True)[:top]
     return [SearchHit(int(index), float(scores[index])) for index in order]
-
-
-def split_features(sight: PhotoFeatures, size: int) -> Iterator[PhotoFeatures]:
-    """Split features into parts of at most `size` photos."""
-    for first in range(0, len(sight), size):
-        some = slice(first, first + size)
-        tensors = {name: getattr(sight, name)[some] for name in ("pooled", "regions", "mask", "vectors", "contents")}
-        yield PhotoFeatures(**tensors, boxes=None if sight.boxes is None else sight.boxes[some])

@@ -22,8 +22,9 @@ from pipeline.errors import UserError
 from pipeline.features.animated_thumbnail import first_frame
 from pipeline.runtime.memory import return_freed
 from saywhich.attention import caption_attention
-from saywhich.model import Distractors, Model, PhotoFeatures, batch_of, best_matches, split_features
+from saywhich.model import Distractors, Model, PhotoFeatures, batch_of, best_matches
 from saywhich.photos import load_in_threads
+from saywhich.pretrained.pretrained_model import PretrainedFeatures, PretrainedModel
 from saywhich.uploads import BODY, LONGEST, Upload, UploadLimits, Uploads, check_photos
 
 PAGES = Path(__file__).with_name("pages")
@@ -34,6 +35,8 @@ VALUES = 4000  # limit of commas, colons and brackets in a request: small values
 TOGETHER = 8  # photos captioned between two checks that the client still waits
 SAMPLE_SIDE, SMALL = 1280, 400_000  # pixels of a sample photo's longer side, and pixels up to which it is sent as PNG
 Result = TypeVar("Result")
+ServedModel = Model | PretrainedModel
+Features = PhotoFeatures | PretrainedFeatures
 Check = Callable[[], object]  # raises where the client no longer waits
 Photos = Annotated[
     list[Base64Bytes], Field(min_length=1, max_length=1000, fail_fast=True, description="photos, each a file in base64")
@@ -111,7 +114,7 @@ class FindResponse(BaseModel):
 
 
 def make_app(
-    models: Mapping[str, Model],
+    models: Mapping[str, ServedModel],
     samples: Sequence[Path] = (),
     limits: UploadLimits | None = None,
     hosts: Sequence[str] = (),
@@ -161,12 +164,12 @@ def make_app(
             for each in (result, turn, gone):
                 each.cancel()
 
-    def chosen(name: str | None) -> Model:
+    def chosen(name: str | None) -> ServedModel:
         if name is not None and name not in models:
             raise _refused(f"no model {name[:50]}; there are {', '.join(models)}")
         return models[name or next(iter(models))]
 
-    def seen(model: Model, photos: Sequence[bytes], check: Check) -> PhotoFeatures:
+    def seen(model: ServedModel, photos: Sequence[bytes], check: Check) -> Features:
         return model.extract_features(
             [Upload(number, content, limit, check) for number, content in enumerate(photos, 1)]
         )
@@ -204,8 +207,8 @@ def make_app(
             check_photos(asked.photos, limit)
             sight = seen(model, asked.photos, check)
             found = best_matches(model.encode_text([asked.text])[0], sight.vectors, None)
-            known = model.vocabulary
-            unknown = [] if known.reads_text else [word for word in tokenise(asked.text) if word not in known.ids]
+            known = model.vocabulary if isinstance(model, Model) and not model.vocabulary.reads_text else None
+            unknown = [] if known is None else [word for word in tokenise(asked.text) if word not in known.ids]
             hits = [PhotoHit(photo=each.index, score=each.score) for each in found]
             return FindResponse(found=hits, unknown=unknown, unlike=[n for n, odd in enumerate(sight.unlike) if odd])
 
@@ -284,34 +287,26 @@ async def _disconnected(request: Request) -> None:
 
 
 def _said(
-    name: str, model: Model, sight: PhotoFeatures, asked: CaptionRequest, check: Check = object
+    name: str, model: ServedModel, sight: Features, asked: CaptionRequest, check: Check = object
 ) -> list[ModelCaption]:
     """Return one model's caption of each photo."""
     result: list[ModelCaption] = []
-    for part in split_features(sight, 1 if asked.among else TOGETHER):
+    for part in sight.split(1 if asked.among else TOGETHER):
         check()
         result += _said_of(name, model, part, sight, asked, first=len(result))
     return result
 
 
 def _said_of(
-    name: str, model: Model, part: PhotoFeatures, sight: PhotoFeatures, asked: CaptionRequest, first: int
+    name: str, model: ServedModel, part: Features, sight: Features, asked: CaptionRequest, first: int
 ) -> list[ModelCaption]:
     """Return one model's captions of `part` of the photos in `sight`, which begins at index `first`."""
     among = Distractors(sight.vectors, sight.contents) if asked.among else None
     how: dict[str, Any] = {"samples": asked.samples} if asked.among else {"beam": asked.beam}
-    texts = [caption.text for caption in model.caption_features(part, among=among, **how)]
+    captions = model.caption_features(part, among=among, **how)  # type: ignore[arg-type]  # features of this model
+    texts = [caption.text for caption in captions]
     words = [text.split() for text in texts]
-    tokens = torch.zeros(len(texts), model.speaker.max_words, dtype=torch.int64)
-    shares = None
-    if not model.vocabulary.reads_text:
-        for row, said in zip(tokens, words, strict=True):
-            row[: len(said)] = torch.tensor(model.vocabulary.encode(said))
-        shares = caption_attention(model.speaker.cpu(), batch_of(part, tokens))
-        if (
-            shares is not None and model.feature_extractor.frames is not None and part.boxes is None
-        ):  # sum over frames: a photo is a film of one frame
-            shares = shares.unflatten(2, (model.feature_extractor.frames, -1)).sum(2)
+    shares = _attention(model, part, words) if isinstance(model, Model) and isinstance(part, PhotoFeatures) else None
     scores = model.encode_text(texts) @ sight.vectors.T
     result = []
     for i, (text, said) in enumerate(zip(texts, words, strict=True)):
@@ -332,3 +327,16 @@ def _said_of(
             )
         )
     return result
+
+
+def _attention(model: Model, part: PhotoFeatures, words: Sequence[Sequence[str]]) -> torch.Tensor | None:
+    """Return the speaker's attention (M, T, R) for each word of its captions, or None where it has none."""
+    if model.vocabulary.reads_text:
+        return None
+    tokens = torch.zeros(len(words), model.speaker.max_words, dtype=torch.int64)
+    for row, said in zip(tokens, words, strict=True):
+        row[: len(said)] = torch.tensor(model.vocabulary.encode(said))
+    shares = caption_attention(model.speaker.cpu(), batch_of(part, tokens))
+    if shares is not None and model.feature_extractor.frames is not None and part.boxes is None:
+        return shares.unflatten(2, (model.feature_extractor.frames, -1)).sum(2)  # a photo is a film of one frame
+    return shares

@@ -53,6 +53,7 @@ def add(parser: ArgumentParser) -> None:
         "--coco", metavar="OUT", help="write COCO's results form there instead; names of files end in the image's id"
     )
     add_pretrained(parser)
+    parser.add_argument("--batch", type=int, metavar="N", help="captions generated at once by --speaker; default: 32")
 
 
 def run(options: Namespace) -> int:

@@ -16,9 +16,11 @@ import saywhich
 from pipeline.errors import UserError, one_line, reason
 from saywhich.default_model import MODELS, ranked_models
 from saywhich.model_files import OtherDataError
+from saywhich.pretrained.pretrained_options import add_pretrained, open_pretrained
 
 if TYPE_CHECKING:
     from saywhich.model import Model
+    from saywhich.server import ServedModel
 
 SAMPLES, TOGETHER = 60, 10  # photos to try the page with, and those of them that lie side by side in their folder
 
@@ -31,6 +33,7 @@ def add(parser: ArgumentParser) -> None:
         metavar="DIR",
         help=f"a model; as often as need be; default: all in {MODELS}, the best first",
     )
+    add_pretrained(parser)
     parser.add_argument("--photos", metavar="FOLDER", help=f"{SAMPLES} of these photos are there to try the page with")
     parser.add_argument("--host", default="127.0.0.1", help="default: %(default)s, which only this machine reaches")
     parser.add_argument("--port", type=int, default=8000, help="default: %(default)s; 0: any that is free")
@@ -43,12 +46,21 @@ def run(options: Namespace) -> int:
     from saywhich.photos import photo_files
     from saywhich.server import make_app
 
+    pretrained = options.speaker is not None or options.preset is not None
     folders = [Path(model) for model in options.model or []]
-    folders = folders or ranked_models()
-    if not folders:
-        raise UserError(f"{MODELS}: no trained model; train one (make repro), or name one with --model")
+    folders = folders or ([] if pretrained else ranked_models())
+    if not folders and not pretrained:
+        raise UserError(
+            f"{MODELS}: no trained model; train one (make repro), name one with --model, or a pretrained one with "
+            "--speaker or --preset"
+        )
     bound = bind(options.host, options.port)
-    models = load_models(folders, strict=bool(options.model))
+    models: dict[str, ServedModel] = {}
+    if folders:
+        models.update(load_models(folders, strict=bool(options.model)))
+    if pretrained:
+        opened = open_pretrained(options)
+        models[opened.speaker.source.rstrip("/").rpartition("/")[2]] = opened
     for model in models.values():  # numba compiles at first use, which the first request must not wait for
         model.caption([Image.new("RGB", (64, 64))], samples=2)
         model.caption([Image.new("RGB", (64, 64))])

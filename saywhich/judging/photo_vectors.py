@@ -68,7 +68,7 @@ def encode_gallery(encoder: PhotoEncoder, files: Sequence[Path]) -> PhotoGallery
                     tqdm.write(str(error), file=sys.stderr)
             if there:
                 inputs = [prepared for _, prepared in there]
-                yield [str(path) for path, _ in there], [*map(_digest, inputs)], encoder.encode_photos(inputs)
+                yield [str(path) for path, _ in there], [*map(prepared_digest, inputs)], encoder.encode_photos(inputs)
 
     return gallery_vectors(files, encoder.digest, encoder.size, look)
 
@@ -85,7 +85,8 @@ def encode_captions(judge: CaptionJudge, texts: Sequence[str]) -> Tensor:
     return torch.cat(parts)[[place[text] for text in texts]]
 
 
-def _digest(prepared: PreparedPhoto) -> str:
+def prepared_digest(prepared: PreparedPhoto) -> str:
+    """Return the SHA-256 of a network's inputs; the network cannot distinguish photos with equal digests."""
     found = hashlib.sha256()
     for name in sorted(prepared):
         found.update(prepared[name].contiguous().numpy().tobytes())

@@ -6,20 +6,24 @@ This module must not import PyTorch, which takes a second.
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace, _ArgumentGroup
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError
 from saywhich.pretrained.presets import PRESETS, confirm_downloads
 
 if TYPE_CHECKING:
+    from saywhich.judging.photo_vectors import CaptionJudge
     from saywhich.pretrained.pretrained_captioner import PretrainedCaptioner
+    from saywhich.pretrained.pretrained_model import PretrainedModel
+    from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
 
 LISTENER = "open_clip/ViT-B-32.openai"
 FORMS = "a name of saywhich judge --judge: open_clip/NAME.TAG, hub/OWNER/NAME or a folder (CLIP, SigLIP)"
 
 
 def add_pretrained(parser: ArgumentParser) -> None:
-    """Add the options of pretrained speakers and listeners to the parser of `caption`."""
+    """Add the options of pretrained speakers and listeners to the parser of `caption` or `serve`."""
     group = parser.add_argument_group("pretrained models, without any training")
     group.add_argument(
         "--speaker",
@@ -27,7 +31,7 @@ def add_pretrained(parser: ArgumentParser) -> None:
         help="a captioner of transformers, hub/OWNER/NAME or a folder: BLIP, BLIP-2, GIT, VisionEncoderDecoder, "
         "Florence-2, or a chat model that sees images",
     )
-    _add_listener(group, f"ranks with --among: {FORMS}; default: {LISTENER}")
+    _add_listener(group, f"ranks captions among photos: {FORMS}; default: {LISTENER}")
     group.add_argument(
         "--prompt",
         metavar="TEXT",
@@ -35,7 +39,6 @@ def add_pretrained(parser: ArgumentParser) -> None:
     )
     group.add_argument("--dtype", default="float32", help="precision: float32, bfloat16, float16; default: %(default)s")
     group.add_argument("--device", metavar="NAME", help="cpu, cuda or cuda:1; default: a GPU where there is one")
-    group.add_argument("--batch", type=int, metavar="N", help="captions generated at once; default: 32")
     group.add_argument("--max-tokens", type=int, default=40, metavar="N", help="longest caption; default: %(default)s")
     group.add_argument("--temperature", type=float, default=1.0, metavar="T", help="of samples; default: %(default)s")
     group.add_argument(
@@ -68,30 +71,58 @@ def chosen_listener(options: Namespace) -> str | None:
 
 
 def open_captioner(options: Namespace, ranked: bool, samples: int | None) -> PretrainedCaptioner:
-    """Open the speaker, and the listener where candidates are `ranked`, of parsed options.
+    """Open the speaker, and the listener where candidates are `ranked`, of the parsed options of `caption`.
 
     Raises UserError in one line for options that do not go together, and for models that cannot be opened.
     """
-    from saywhich.pretrained.pretrained_captioner import AT_ONCE, PretrainedCaptioner, open_listener
-    from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
+    from saywhich.pretrained.pretrained_captioner import AT_ONCE, PretrainedCaptioner
 
     if options.model is not None:
         raise UserError("--model names a trained model, with a listener of its own: leave out --speaker and --preset")
-    settings = GenerationSettings(
-        *(5 if options.beam is None else options.beam, samples, ranked, options.max_tokens),
-        *(options.temperature, options.top_p, options.seed),
-    )
+    beam = 5 if options.beam is None else options.beam
+    settings = replace(_settings(options), beam=beam, samples=samples, whole_beam=ranked, seed=options.seed)
     at_once = AT_ONCE if options.batch is None else options.batch
     if at_once < 1:
         raise UserError(f"--batch {at_once}: give 1 or more")
+    speaker, listener = _names(options, ranked)
+    opened = _open_listener(listener) if ranked else None
+    return PretrainedCaptioner(_open_speaker(speaker, options), opened, settings, at_once)
+
+
+def open_pretrained(options: Namespace) -> PretrainedModel:
+    """Open the speaker and the listener of the parsed options of `serve`; raises UserError as `open_captioner` does."""
+    from saywhich.pretrained.pretrained_model import PretrainedModel
+
+    settings = _settings(options)
+    speaker, listener = _names(options, ranked=True)
+    return PretrainedModel(_open_speaker(speaker, options), _open_listener(listener), settings)
+
+
+def _names(options: Namespace, ranked: bool) -> tuple[str, str]:
+    """Return the names of speaker and listener; a preset asks before it downloads those that are used."""
     speaker, listener = options.speaker, options.listener or LISTENER
     if options.preset is not None:
         preset = PRESETS[options.preset]
         speaker, listener = speaker or preset.speaker.name, options.listener or preset.listener.name
         used = {speaker, listener if ranked else None}
         confirm_downloads([model for model in (preset.speaker, preset.listener) if model.name in used], options.yes)
-    opened = open_listener(listener) if ranked else None
-    return PretrainedCaptioner(
-        PretrainedSpeaker(speaker, prompt=options.prompt, dtype=options.dtype, device=options.device),
-        opened, settings, at_once,
-    )  # fmt: skip
+    return speaker, listener
+
+
+def _settings(options: Namespace) -> GenerationSettings:
+    from saywhich.pretrained.pretrained_speaker import GenerationSettings
+
+    given = {"max_tokens": options.max_tokens, "temperature": options.temperature, "top_p": options.top_p}
+    return GenerationSettings(**given)
+
+
+def _open_speaker(name: str, options: Namespace) -> PretrainedSpeaker:
+    from saywhich.pretrained.pretrained_speaker import PretrainedSpeaker
+
+    return PretrainedSpeaker(name, prompt=options.prompt, dtype=options.dtype, device=options.device)
+
+
+def _open_listener(name: str) -> CaptionJudge:
+    from saywhich.pretrained.pretrained_captioner import open_listener
+
+    return open_listener(name)

@@ -1,0 +1,82 @@
+"""A pretrained speaker and listener in memory, and on the page of `saywhich serve`."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+from fastapi.testclient import TestClient
+from saywhich_world import paint
+from tiny_judges import write_judge
+from tiny_pretrained import write_pretrained
+
+import saywhich
+from pipeline.errors import UserError
+from saywhich.judging.judge_sources import open_judge
+from saywhich.pretrained.pretrained_model import PretrainedModel
+from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
+from saywhich.server import make_app
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    top = tmp_path_factory.mktemp("pretrained")
+    write_judge("clip", top / "clip")
+    speaker = PretrainedSpeaker(str(write_pretrained("blip", top / "blip")))
+    return PretrainedModel(speaker, open_judge(str(top / "clip")), GenerationSettings(max_tokens=6))
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("photos")
+    return [str(paint(folder / f"{seed}.png", seed)) for seed in range(3)]
+
+
+def test_a_caption_is_the_candidate_with_the_largest_margin(model, photos):
+    found = model.caption(photos, samples=4, among=photos)
+    for row, caption in enumerate(found):
+        scores = torch.from_numpy(model.score(caption.candidates, photos))
+        margins = scores[:, row] - torch.cat([scores[:, :row], scores[:, row + 1 :]], 1).amax(1)
+        assert margins[0] == pytest.approx(caption.margin, abs=1e-5)
+        assert margins[0] >= margins.max() - 1e-6
+        assert caption.of == 3
+    alone = model.caption(photos[2], samples=4)[0]
+    assert sorted(alone.candidates) == sorted(found[2].candidates)
+    assert model.caption(photos[2], beam=2)[0].candidates == model.caption(photos, beam=2)[2].candidates
+    assert [hit.index for hit in model.find(str(found[0]), photos, top=1)] == [0] or found[0].rank > 1
+    with pytest.raises(UserError, match="no such photo"):
+        model.caption("nowhere.png")
+
+
+def test_the_page_has_pretrained_models(model, photos):
+    content = [base64.b64encode(Path(photo).read_bytes()).decode() for photo in photos]
+    with TestClient(make_app({"blip": model}), base_url="http://127.0.0.1") as client:
+        answer = client.post("/caption", json={"photos": content, "among": True, "samples": 4}).json()
+        expected = model.caption(photos, samples=4, among=photos)
+        for row, (said,) in enumerate(answer["photos"]):
+            assert said["caption"] == expected[row].text
+            assert said["rank"] == expected[row].rank
+            assert (said["retrieved"][0] == row) == (said["rank"] == 1)
+            assert said["attention"] is said["boxes"] is None
+            assert said["unlike"] is False
+        plain = client.post("/caption", json={"photos": content, "beam": 2}).json()
+        assert [each[0]["caption"] for each in plain["photos"]] == [str(each) for each in model.caption(photos, beam=2)]
+        hits = client.post("/find", json={"photos": content, "text": "a red ball"}).json()
+    scores = model.score(["a red ball"], photos)[0]
+    assert [hit["photo"] for hit in hits["found"]] == (-scores).argsort(kind="stable").tolist()
+    assert hits["unknown"] == hits["unlike"] == []
+
+
+def test_a_pretrained_model_is_loaded_by_its_names(model, photos):
+    speaker = Path(model.speaker.name)
+    loaded = saywhich.load(speaker, listener=str(speaker.with_name("clip")))
+    short = dataclasses.replace(loaded, settings=model.settings)
+    assert short.caption(photos, samples=2, among=photos) == model.caption(photos, samples=2, among=photos)
+
+
+def test_settings_are_the_models_own(model, photos):
+    short = dataclasses.replace(model, settings=GenerationSettings(max_tokens=1))
+    assert all(len(str(caption).split()) <= 1 for caption in short.caption(photos, samples=3))
