@@ -48,8 +48,10 @@ def toy_params() -> dict:
 def run(folder: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """A command in `folder`, with this environment's programs first."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    # mlflow, where a test has used it in this process, leaves its tracking address in the environment
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "SAYWHICH_"))}
+    # mlflow, where a test has used it in this process, leaves its tracking address in the environment; the many
+    # processes of a repository compile its modules once
+    left = ("MLFLOW_", "SAYWHICH_", "PYTHONDONTWRITEBYTECODE")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(left)}
     settings = inherited | {"PATH": path, "OMP_NUM_THREADS": "1", "SAYWHICH_CORES": "2"} | environment
     return subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, check=False, timeout=3600)
 
