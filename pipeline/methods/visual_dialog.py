@@ -1,6 +1,8 @@
 """Visual dialog (Lu et al. 2017): a generator trained by a discriminator that ranks candidate answers.
 
 `alpha` is the weight of the additional likelihood term. The paper uses `reduction: mean` in the objective.
+With `encoder: discriminator`, training starts from the discriminator's encoder and word embeddings in place of the
+generator's own.
 """
 
 from __future__ import annotations
@@ -13,7 +15,12 @@ from pipeline.composition.method_card import MethodCard
 from pipeline.composition.objective import Objective
 from pipeline.composition.pretraining import teacher_forcing
 from pipeline.dialog.composition.answer_preference import NPairScore, PairwiseScore
-from pipeline.dialog.composition.dialog_agents import DialogAgents, discriminator_guided
+from pipeline.dialog.composition.dialog_agents import (
+    DialogAgents,
+    InitialEncoder,
+    discriminator_guided,
+    initialise_encoder,
+)
 from pipeline.estimators.baselines import LeaveOneOut
 from pipeline.estimators.surrogate import Detached, Pathwise, ScoreFunction
 from pipeline.protocols import Channel
@@ -31,13 +38,16 @@ CARDS = {
     "g_psst": MethodCard("G-DIS with PSST", 1, "Lu et al., NIPS 2017; Vered et al., ICCV 2019"),
     "g_reinmax": MethodCard("G-DIS with ReinMax", 9, "Lu et al., NIPS 2017; Liu, Dong et al., NeurIPS 2023"),
     "g_rloo": MethodCard("G-DIS with RLOO", 4, "Lu et al., NIPS 2017; Kool et al., 2019"),
+    "g_more_d": MethodCard("G-MLE from D's encoder", 5, "Lu et al., NIPS 2017"),
+    "g_dis_d": MethodCard("G-DIS from D's encoder", 1, "Lu et al., NIPS 2017"),
     "gan1": MethodCard("GAN1", 2, "Lu et al., NIPS 2017"),
     "gan2": MethodCard("GAN2", 3, "Lu et al., NIPS 2017"),
 }
 
 
-def g_more(agents: DialogAgents, objective: Objective) -> Method:
+def g_more(agents: DialogAgents, objective: Objective, encoder: InitialEncoder = "own") -> Method:
     """Build further likelihood training: the control for the effect of more steps."""
+    initialise_encoder(agents, encoder)
     return teacher_forcing(agents.roles)
 
 
@@ -47,8 +57,10 @@ def g_dis(
     alpha: NonNegative = 0.5,
     temperature: Positive = 0.5,
     norms: NonNegative = 0.0,
+    encoder: InitialEncoder = "own",
 ) -> Method:
     """Build G-DIS: straight-through Gumbel tokens, scored by the frozen pretrained discriminator (Eq. 5)."""
+    initialise_encoder(agents, encoder)
     return discriminator_guided(
         agents, objective, alpha, _through(objective, _gumbel(objective, temperature)), norms=norms
     )

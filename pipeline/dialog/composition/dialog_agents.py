@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import nn
 
@@ -12,9 +13,12 @@ from pipeline.composition.objective import Objective
 from pipeline.dialog.composition.answer_preference import PairwiseScore
 from pipeline.dialog.models.dialog_decoder import DialogDecoder
 from pipeline.dialog.models.discriminator import Discriminator
+from pipeline.errors import UserError
 from pipeline.estimators.surrogate import ScoreFunction
 from pipeline.protocols import Estimator, Score
 from pipeline.scores.naturalness import HumanCaption
+
+InitialEncoder = Literal["own", "discriminator"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,27 @@ class DialogAgents:
     def roles(self) -> dict[str, nn.Module]:
         """The networks by role, as `Method` expects them."""
         return {"speaker": self.speaker, "listener": self.listener}
+
+
+def initialise_encoder(agents: DialogAgents, encoder: InitialEncoder) -> None:
+    """Copy the discriminator's encoder and word embeddings into the speaker if `encoder` is discriminator.
+
+    Raises UserError where the two encoders differ in type or size.
+    """
+    if encoder == "own":
+        return
+    speaker, listener = agents.speaker, agents.listener
+    for name, mine, other in (
+        ("encoder", speaker.encoder, listener.encoder),
+        ("word embeddings", speaker.word, listener.word),
+    ):
+        try:
+            mine.load_state_dict(other.state_dict())
+        except RuntimeError:
+            raise UserError(
+                f"encoder: discriminator: the speaker's {name} and the listener's differ in type or size; give both "
+                "blocks of pretrain the same encoder, layer_norm, region_positions, word_dim and hidden_dim"
+            ) from None
 
 
 def discriminator_guided(

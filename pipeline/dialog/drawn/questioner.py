@@ -52,7 +52,7 @@ OF_A_THING = {  # most ask for what only the picture shows; answers of yes or no
     **{"pattern": 0.1, "facing": 0.05, "side": 1.6, "near": 0.5, "relation": 1.6, "blind": 0.05},
 }
 OF_THE_SCENE = {
-    **{"exist": 2.0, "exist_kind": 0.4, "else": 2.0, "total": 0.2, "weather": 0.3, "is_weather": 0.05, "light": 0.05},
+    **{"exist": 1.0, "exist_kind": 0.4, "else": 2.0, "total": 0.2, "weather": 0.3, "is_weather": 0.05, "light": 0.05},
     **{"setting": 0.5, "is_setting": 0.1, "scenery": 0.1, "outdoors": 0.02, "time": 0.02, "good": 0.02},
 }
 CONVERSES = CONVERSE | {converse: relation for relation, converse in CONVERSE.items()}

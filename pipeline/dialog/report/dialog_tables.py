@@ -55,6 +55,8 @@ TITLES = {  # titles of the baselines and ablations that rank candidates
 CLAIMS = (  # the claim, the method expected to be better, the other
     ("G-DIS ranks better than likelihood for as many steps", "g_dis", "g_more"),
     ("G-DIS ranks better than G-MLE", "g_dis", "g_mle"),
+    ("From D's encoder G-DIS ranks better than likelihood", "g_dis_d", "g_more_d"),
+    ("From D's encoder likelihood ranks better than G-MLE", "g_more_d", "g_mle"),
     ("G-DIS through PSST ranks better than through Gumbel straight-through", "g_psst", "g_dis"),
     ("GAN2's generator ranks better than G-DIS", "gan2", "g_dis"),
     ("GAN2's discriminator ranks better than its initial one", adversary("gan2"), "d_np_att"),

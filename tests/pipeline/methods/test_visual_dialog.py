@@ -14,6 +14,7 @@ from pipeline.channels.straight_through import Gumbel, ReinMax, StraightThrough
 from pipeline.channels.teacher_forcing import Forced
 from pipeline.composition.objective import Objective
 from pipeline.dialog.composition.dialog_agents import DialogAgents
+from pipeline.errors import UserError
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.methods.visual_dialog import g_dis, g_more, g_psst, g_reinmax, g_rloo, gan1, gan2
 
@@ -65,6 +66,20 @@ def test_the_generator_learns_the_preference_through_its_words_and_likelihood(
     assert_same_gradients(losses["discriminability"], wanted, agents.speaker)
     assert_same_gradients(losses["likelihood"], alpha * cross_entropy(agents, spoken), agents.speaker)
     assert not any(p.requires_grad for p in agents.listener.parameters())
+
+
+@pytest.mark.parametrize("make", [g_more, g_dis])
+def test_a_generator_may_start_from_the_discriminator_s_encoder(agents, make):
+    given, own = batch(), {name: value.clone() for name, value in agents.speaker.inner.state_dict().items()}
+    speaker, listener = agents.speaker.eval(), agents.listener.eval()
+    make(agents, Objective(), encoder="own")
+    assert not torch.allclose(speaker.encoder(given, speaker.word)[:, 0], listener.encode_question(given))
+    make(agents, Objective(), encoder="discriminator")
+    torch.testing.assert_close(speaker.encoder(given, speaker.word)[:, 0], listener.encode_question(given))
+    changed = {name for name, value in speaker.inner.state_dict().items() if not torch.equal(value, own[name])}
+    assert changed == {"word.weight"}  # the decoder stays
+    with pytest.raises(UserError, match="the speaker's encoder and the listener's differ in type or size"):
+        make(DialogAgents(generator("lf"), listener), Objective(), encoder="discriminator")
 
 
 @pytest.mark.parametrize("make", [g_dis, g_psst, g_reinmax, gan1, gan2])
