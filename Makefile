@@ -10,6 +10,7 @@
 # make test-all [WORKERS=2]       all tests, slow ones included: kills, browsers, whole reruns, a sample of make mutants
 # make test-cluster               the grid on a real Slurm, MLflow's server, an S3 store; skipped where they are not installed
 # make estimate [MACHINES=4 CORES=16 MEMORY=64 OVERHEAD=10]  how long the grid takes on so many machines
+# make estimate [GPU_MEMORY=8 TERAFLOPS=5 BANDWIDTH=200]  memory and time of a step of a pretrained captioner, by calculation
 # make costs                      seconds and peak memory of every stage, from MLflow's records
 # make bench                      the benchmarks, each figure beside its peer's; BENCHMARKS=decoding: that one
 # make bench-cluster              on a Slurm of this machine: what a job takes besides its work, and how workers add up
@@ -51,7 +52,8 @@ repro results: $(INSTALLED) profile
 
 estimate: $(INSTALLED)
 	@python -m pipeline.workflow.estimate $(if $(MACHINES),--machines $(MACHINES)) $(if $(CORES),--cores $(CORES)) \
-		$(if $(MEMORY),--memory $(MEMORY)) $(if $(OVERHEAD),--overhead $(OVERHEAD))
+		$(if $(MEMORY),--memory $(MEMORY)) $(if $(OVERHEAD),--overhead $(OVERHEAD)) $(if $(GPU_MEMORY),--gpu-memory $(GPU_MEMORY)) \
+		$(if $(TERAFLOPS),--teraflops $(TERAFLOPS)) $(if $(BANDWIDTH),--bandwidth $(BANDWIDTH))
 
 costs: $(INSTALLED)
 	@mkdir -p data/costs; python -m pipeline.tracking costs | tee data/costs/costs.md

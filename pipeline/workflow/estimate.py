@@ -1,6 +1,8 @@
 """Time estimate of params.yaml's grid on several machines, from measured times of jobs here.
 
 python -m pipeline.workflow.estimate --machines 4 --cores 16 --memory 64
+
+Where a method trains a captioner of the hub, it also calculates the memory and time of a step on a GPU.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from pipeline.runtime.command import run_command
 from pipeline.workflow.grid_cells import GridCell, cells
 
 STAGES = ("train", "adapt", "evaluate")
+PARAMS = Path("params.yaml")
 
 
 @dataclass(frozen=True)
@@ -132,10 +135,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="of one machine; of GPUs: jobs at once")
     parser.add_argument("--memory", type=float, help="of one machine, in gigabytes")
     parser.add_argument("--overhead", type=float, default=0.0, help="seconds a job takes besides (BENCHMARKS.md)")
+    parser.add_argument("--gpu-memory", type=float, default=8.0, help="gigabytes, for captioners of the hub")
+    parser.add_argument("--teraflops", type=float, default=5.0, help="that the GPU reaches in float32, per second")
+    parser.add_argument("--bandwidth", type=float, default=200.0, help="of the GPU's memory, in gigabytes per second")
     options = parser.parse_args(arguments)
 
     def work() -> None:
         params = read_checked_names()
+        if any(isinstance(block, dict) and block.get("model") for block in params["pretrain"].values()):
+            from pipeline.config.load import load  # both import torch
+            from pipeline.workflow.captioner_costs import describe_costs
+
+            print(*describe_costs(load(PARAMS), options.gpu_memory, options.teraflops, options.bandwidth), sep="\n")
+            if not cells(params):
+                return
         if min(options.machines, options.cores) < 1:
             raise UserError("--machines and --cores: whole numbers, 1 or more")
         seconds = (params.get("sweep") or {}).get("seconds_per_cell")

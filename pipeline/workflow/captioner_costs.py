@@ -1,0 +1,162 @@
+"""Memory and time of a training step of a pretrained captioner on a GPU, calculated from its config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from pipeline.config.load import MethodSettings, method_settings
+from pipeline.errors import UserError
+
+if TYPE_CHECKING:
+    from pipeline.config.schema import Params
+
+FLOAT = 4  # bytes
+OVERHEAD = 0.6  # gigabytes that a process takes on a GPU for CUDA's context and its libraries
+SAMPLED_ALONE = ("discritune", "luo", "rl_sampled", "sll")  # methods that differentiate sampled captions alone
+
+
+@dataclass(frozen=True)
+class CaptionerSize:
+    """Sizes of a captioner's text side that determine what a step costs."""
+
+    weights: int
+    trained: int  # of these weights: the adapters, or all
+    products: int  # weights that each token is multiplied with
+    kept: int  # numbers per token that a backward pass needs, without attention
+    layers: int
+    heads: int
+    hidden: int
+    vocabulary: int
+    regions: int
+    words: int
+
+    @property
+    def region_cache(self) -> int:
+        """Return the number of keys and values of one image's regions, of which each caption has a copy."""
+        return 2 * self.layers * self.regions * self.hidden
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """Cost of one training step: gigabytes of memory by part, and seconds by what limits them."""
+
+    gigabytes: Mapping[str, float]
+    computing: float
+    reading: float
+
+    @property
+    def memory(self) -> float:
+        return sum(self.gigabytes.values())
+
+    @property
+    def seconds(self) -> float:
+        """Return the larger of both times: a lower bound, without launches of kernels, validation and data."""
+        return max(self.computing, self.reading)
+
+
+def read_size(model: str, max_words: int, lora: dict[str, Any] | None) -> CaptionerSize:
+    """Return the sizes of the captioner `model`, from its config alone. Raises UserError where it cannot be read."""
+    import torch
+    from torch import nn
+
+    from pipeline.models.hub_captioner import HubDecoder, plain_config
+    from pipeline.runtime.hub_loading import load_pretrained
+
+    config = plain_config(SimpleNamespace(config=load_pretrained("AutoConfig", model)))
+    tower = config["encoder"] if "encoder" in config else config["vision_config"]
+    side, patch = tower.get("image_size"), tower.get("patch_size")
+    if not isinstance(side, int) or not isinstance(patch, int):
+        raise UserError(f"{model}: expected image_size and patch_size in its config, to count regions; got none")
+    with torch.device("meta"):
+        text_config = config.get("text_config") or config.get("decoder") or config
+        speaker = HubDecoder(text_config["vocab_size"] - 2, config, max_words, 0.0, lora)
+    speaker.requires_grad_(True)
+    text = speaker.text.config
+    # a module and its wrapper with adapters share a weight, which counts once
+    found = {id(m.weight): m.weight for m in speaker.text.modules() if _is_product(m, nn.Embedding)}
+    tables = list(found.values())
+    counts = [(weight.numel(), weight.requires_grad) for weight in speaker.parameters()]
+    return CaptionerSize(
+        weights=sum(count for count, _ in counts),
+        trained=sum(count for count, trained in counts if trained),
+        products=sum(weight.numel() for weight in tables) + speaker.logit.weight.numel(),
+        kept=sum(sum(weight.shape) for weight in tables),
+        layers=text.num_hidden_layers,
+        heads=text.num_attention_heads,
+        hidden=text.hidden_size,
+        vocabulary=speaker.vocabulary + 1,
+        regions=(side // patch) ** 2 + 1,
+        words=max_words,
+    )
+
+
+def step_cost(
+    size: CaptionerSize, images: int, captions: int, penalised: bool, teraflops: float, bandwidth: float
+) -> StepCost:
+    """Return the cost of a step on `images` images with `captions` captions in float32.
+
+    `penalised`: with a KL penalty. `teraflops` and `bandwidth` (GB/s) are those that the card reaches.
+
+    Keys and values of the regions are counted twice, for their gradient; vocabulary-sized tables twice, or four times
+    with the reference's. Each token reads all weights and its caption's keys and values, forward once and backward
+    twice. The backward pass computes as much as the forward pass, and as much again where all weights are trained.
+    """
+    tokens, giga = captions * size.words, FLOAT / 1e9
+    attention = 2 * size.layers * size.heads * (size.regions + size.words)
+    gigabytes = {
+        "weights": size.weights * giga,
+        "gradients and Adam": size.trained * 3 * giga,
+        "keys and values of regions": 2 * captions * size.region_cache * giga,
+        "kept for the backward pass": tokens * (size.kept + attention) * giga,
+        "logits": tokens * size.vocabulary * (4 if penalised else 2) * giga,
+        "CUDA": OVERHEAD,
+    }
+    passes = (2 if size.trained < size.weights else 3) + penalised
+    per_token = 2 * size.products + 4 * size.layers * size.regions * size.hidden
+    projected = 2 * images * size.region_cache * size.hidden
+    computing = passes * (tokens * per_token + projected) / (teraflops * 1e12)
+    read = size.words * (size.products + captions * size.region_cache) * 3 * giga
+    return StepCost(gigabytes, computing, read / bandwidth)
+
+
+def captions_per_image(settings: MethodSettings) -> int:
+    """Return the number of captions per image that a step differentiates; one is human, relaxed or searched."""
+    name, objective = settings.composition.__name__, settings.objective
+    if name == "mle":
+        return 1 + (objective.samples if objective.kl_weight else 0)
+    return objective.samples + (name not in SAMPLED_ALONE)
+
+
+def describe_costs(params: Params, memory: float, teraflops: float, bandwidth: float) -> list[str]:
+    """Return a line for each method that trains a captioner of the hub; no line where there is none."""
+    lines = []
+    for name, block in params.methods.items():
+        speaker: Any = params.pretrain[block["speaker"]]
+        if not getattr(speaker, "model", None):
+            continue
+        lora = None if speaker.lora is None else speaker.lora.model_dump()
+        size = read_size(speaker.model, params.prepare.max_words, lora)
+        settings = method_settings(params, name)
+        batch = settings.optimisation.batch
+        captions = batch * captions_per_image(settings)
+        cost = step_cost(size, batch, captions, bool(settings.objective.kl_weight), teraflops, bandwidth)
+        fits = "fits" if cost.memory <= memory else "does not fit"
+        largest = sorted(cost.gigabytes.items(), key=lambda part: -part[1])[:3]
+        parts = ", ".join(f"{part} {gigabytes:.1f}" for part, gigabytes in largest)
+        lines.append(
+            f"{name}: {captions} captions a step; {cost.memory:.1f} GB ({parts}), which {fits} in {memory:g} GB; "
+            f"at least {cost.seconds:.2f} s a step, at most {3600 / cost.seconds:,.0f} steps an hour"
+        )
+    if lines:
+        head = f"by calculation in float32, for {teraflops:g} TFLOP/s and {bandwidth:g} GB/s; nothing was measured:"
+        lines.insert(0, head)
+    return lines
+
+
+def _is_product(module: Any, table: type) -> bool:
+    """Return whether a module multiplies its input with a matrix."""
+    weight = getattr(module, "weight", None)
+    return weight is not None and weight.dim() == 2 and not isinstance(module, table)

@@ -1,0 +1,90 @@
+"""Calculated costs of fine-tuning against the loaded captioner's own tensors, and against sums by hand."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+import torch
+from tiny_captioners import KINDS, REGIONS, write_captioner
+from whole_profiles import profile_text
+
+from pipeline.config.load import load
+from pipeline.models.decoder import RolloutDropout
+from pipeline.models.hub_captioner import HubDecoder, plain_config
+from pipeline.random import BatchRandom
+from pipeline.runtime.hub_loading import load_captioner
+from pipeline.types import Batch
+from pipeline.workflow import estimate
+from pipeline.workflow.captioner_costs import OVERHEAD, CaptionerSize, read_size, step_cost
+
+pytestmark = pytest.mark.skipif(
+    find_spec("transformers") is None or find_spec("peft") is None,
+    reason="captioners need the extra: pip install 'saywhich[hub]'",
+)
+LORA = {"rank": 2, "alpha": 4, "targets": None}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sizes_are_those_of_the_loaded_captioner(kind, tmp_path):
+    write_captioner(kind, tmp_path)
+    size = read_size(str(tmp_path), 6, LORA)
+    speaker = HubDecoder(size.vocabulary - 1, plain_config(load_captioner(str(tmp_path))), 6, 0.0, LORA)
+    speaker.requires_grad_(True)
+    counts = [(p.numel(), p.requires_grad) for p in speaker.parameters()]
+    assert size.weights == sum(count for count, _ in counts)
+    assert size.trained == sum(count for count, trained in counts if trained)
+    assert size.regions == REGIONS
+    regions = torch.randn(1, REGIONS, speaker.region_size)
+    batch = Batch(
+        torch.arange(1), regions.mean(1), regions, torch.ones(1, REGIONS, dtype=torch.bool), torch.ones(1, 6).long()
+    )
+    encoded = speaker.encode_image(batch)
+    state = speaker.begin(batch, encoded, RolloutDropout(0.0, BatchRandom(batch, None)), 1)
+    cache = state.token_cache if kind == "git" else state.region_cache
+    assert size.region_cache == sum(keys.numel() + values.numel() for keys, values in cache)
+
+
+def test_a_step_costs_the_sum_of_its_parts():
+    size = CaptionerSize(
+        weights=10**8, trained=10**6, products=9 * 10**7, kept=10**5, layers=10, heads=10, hidden=1000,
+        vocabulary=10**4, regions=90, words=10,
+    )  # fmt: skip
+    cost = step_cost(size, images=4, captions=20, penalised=False, teraflops=1.0, bandwidth=100.0)
+    assert cost.gigabytes == pytest.approx({
+        "weights": 0.4,
+        "gradients and Adam": 0.012,
+        "keys and values of regions": 2 * 20 * 2 * 10 * 90 * 1000 * 4e-9,
+        "kept for the backward pass": 200 * (10**5 + 2 * 10 * 10 * 100) * 4e-9,
+        "logits": 200 * 10**4 * 2 * 4e-9,
+        "CUDA": OVERHEAD,
+    })  # fmt: skip
+    assert cost.memory == pytest.approx(sum(cost.gigabytes.values()))
+    forward = 200 * (1.8e8 + 4 * 10 * 90 * 1000) + 2 * 4 * 1.8e6 * 1000
+    assert cost.computing == pytest.approx(2 * forward / 1e12)
+    assert cost.reading == pytest.approx(10 * (9e7 + 20 * 1.8e6) * 3 * 4e-9 / 100)
+    assert cost.seconds == max(cost.computing, cost.reading)
+    penalised = step_cost(size, 4, 20, True, 1.0, 100.0)
+    assert penalised.gigabytes["logits"] == 2 * cost.gigabytes["logits"]
+    assert penalised.computing == pytest.approx(1.5 * cost.computing)
+
+
+def test_the_command_says_what_each_method_takes(tmp_path, monkeypatch, capsys):
+    write_captioner("blip", tmp_path / "captioner")
+    text = profile_text("folder_blip").replace("Salesforce/blip-image-captioning-base", "captioner")
+    (tmp_path / "params.yaml").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert estimate.main(["--gpu-memory", "0.7"]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head == "by calculation in float32, for 5 TFLOP/s and 200 GB/s; nothing was measured:"
+    assert [line.partition(":")[0] for line in lines] == list(load(tmp_path / "params.yaml").methods)
+    captions = {line.partition(":")[0]: line.split()[1] for line in lines}
+    assert captions == {
+        "mle": "12",
+        "psst_multinomial": "24",
+        "wtf_rl": "24",
+        "rloo": "36",
+        "grpo": "36",
+        "discritune": "12",
+    }
+    assert all("which fits in 0.7 GB" in line for line in lines)
