@@ -34,11 +34,6 @@ def load_model(folder: Path) -> Model:
     listener = load_agent(place.weights, "listener", LISTENERS)
     assert isinstance(speaker, Decoder)
     assert isinstance(listener, Listener)
-    if listener.features != MAIN:
-        raise UserError(
-            f"{place.weights}: its listener encodes the features {listener.features!r}, and photos are encoded as "
-            f"{MAIN!r} alone; train it with pretrain.listener.features: {MAIN}"
-        )
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     eyes = FeatureExtractor.open(place.feature_extractor, _named_weights(place), device, exported=place.root is None)
     vocabulary = load_vocabulary(place.words)
@@ -52,11 +47,13 @@ def _check_sizes(
     """Raise UserError where the sizes of speaker, listener, feature extractor and vocabulary do not match."""
     decoder = speaker.inner if isinstance(speaker, GuidedDecoder) else speaker
     attended = decoder.region_size if isinstance(decoder, HubDecoder) else decoder.region.in_features
+    # a listener of other features sees no photo here (`Model.require_listener`)
+    pooled_size = eyes.network.pooled_size if listener.features == MAIN else listener.image.in_features
     for what, found, wanted in (
         ("the speaker's vocabulary has so many words", speaker.vocabulary, len(vocabulary)),
         ("the listener's vocabulary has so many words", listener.vocabulary, len(vocabulary)),
         ("the speaker's regions have so many numbers", attended, eyes.regions_size),
-        ("the listener's images have so many numbers", listener.image.in_features, eyes.network.pooled_size),
+        ("the listener's images have so many numbers", listener.image.in_features, pooled_size),
     ):
         if found != wanted:
             raise UserError(

@@ -29,7 +29,7 @@ from pipeline.protocols import Channel
 from pipeline.types import Batch
 from pipeline.vocabulary import Vocabulary
 from saywhich.feature_extractor import FeatureExtractor
-from saywhich.model_files import ModelFiles
+from saywhich.model_files import MAIN, ModelFiles
 from saywhich.photos import UNLIKE, Photo, UndecodedPhoto, content_digest, load_in_threads, open_photo
 
 AT_ONCE = 32  # photos in one batch of the network
@@ -72,7 +72,7 @@ class PhotoFeatures:
     regions: Tensor  # (M, R, D), the regions that the speaker attends to
     mask: Tensor  # (M, R) bool: True for regions that exist
     boxes: Tensor | None  # (M, R, 4) as shares of width and height, for detected regions
-    vectors: Tensor  # (M, H) of length 1: the listener's image embeddings
+    vectors: Tensor  # (M, H) of length 1: the listener's image embeddings; zeros if it encodes other features
     contents: tuple[str, ...]  # digests of the prepared images
 
     def __len__(self) -> int:
@@ -188,7 +188,8 @@ class Model:
             raise UserError(f"{photo}: no such photo") from None
 
     def distractors(self, images: Sequence[Photo] | Photo) -> Distractors:
-        """Encode N images as distractors."""
+        """Encode N images as distractors. Raises UserError as `require_listener` does."""
+        self.require_listener()
         seen = self.extract_features(images)
         return Distractors(seen.vectors, seen.contents)
 
@@ -198,12 +199,23 @@ class Model:
         mirrored = self.feature_extractor(prepared, mirrored=True) if self.feature_extractor.mirrored else None
         judge = self._judge(seen, mirrored)
         mask = torch.arange(seen.regions.shape[1]) < seen.region_count.unsqueeze(1)
-        vectors = judge.encode_image(torch.arange(len(prepared))).cpu()
+        vectors = torch.zeros(len(prepared), self.listener.image.out_features)
+        if self.listener.features == MAIN:
+            vectors = judge.encode_image(torch.arange(len(prepared))).cpu()
         contents = tuple(content_digest(tensor, self.feature_extractor.is_unlike(tensor)) for tensor in prepared)
         return PhotoFeatures(seen.pooled, seen.regions, mask, seen.boxes, vectors, contents)
 
+    def require_listener(self) -> None:
+        """Raise UserError where the listener encodes features that are not extracted from photos here."""
+        if self.listener.features != MAIN:
+            raise UserError(
+                f"{self.place.weights}: its listener encodes the features {self.listener.features!r}, and photos are "
+                f"encoded as {MAIN!r} alone: caption without among, or train with pretrain.listener.features: {MAIN}"
+            )
+
     def encode_text(self, captions: Sequence[str]) -> Tensor:
         """Return the listener's embeddings (N, H) of N captions, each of length 1; one text counts as a list of one."""
+        self.require_listener()
         vocabulary, captions = self.vocabulary, [captions] if isinstance(captions, str) else captions
         texts = [text if vocabulary.reads_text else " ".join(tokenise(text)) for text in captions]
         return self._judge().encode_text(judged_captions(texts, vocabulary, self.speaker.max_words)).cpu()

@@ -38,6 +38,7 @@ class PhotoStream:
 
     def embed(self, paths: Sequence[str]) -> Iterator[Looked]:
         """Yield the listener's embeddings of readable photos, as `saywhich.vector_cache.gallery_vectors` needs them."""
+        self.model.require_listener()
         for there, sight in self.features([Path(path) for path in paths]):
             yield [str(path) for path in there], sight.contents, sight.vectors.numpy()
 

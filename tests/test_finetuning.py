@@ -15,8 +15,10 @@ from test_own_photos import draw_photos
 from tiny_captioners import KINDS, write_captioner
 from whole_profiles import profile
 
+import saywhich
 from pipeline.config.load import load, method_settings
 from pipeline.data.feature_store import FeatureStore
+from pipeline.errors import UserError
 from pipeline.runtime.torchvision_cpu import declare_operators
 from pipeline.training.loop import Training
 from pipeline.workflow import stage as door
@@ -169,6 +171,12 @@ def test_the_listener_hears_captions_beside_clip_s_vectors_up_to_evaluation(fold
         assert door.main(name, run, ["--method", "psst_multinomial"]) == 0
     judges = json.loads(Path("data/evaluation/psst_multinomial/metrics.json").read_text())["test"]["judges"]
     assert list(judges) == ["own", "adapted", "pretrained", "clip", "judge"]
+    write_captioner("blip", Path("captioner"))  # its tower sees new photos
+    model, photo = saywhich.load("data/models/psst_multinomial"), "data/external/photos/0.jpg"
+    assert isinstance(model.caption(photo)[0].text, str)
+    for listens in (lambda: model.find("a ball", [photo]), lambda: model.caption(photo, among=[photo])):
+        with pytest.raises(UserError, match=r"encodes the features 'clip', and photos are encoded as 'main' alone"):
+            listens()
 
 
 @pytest.mark.slow
