@@ -1,4 +1,4 @@
-"""saywhich export MODEL DIR: write a trained model into a folder that works alone on another machine."""
+"""saywhich export MODEL DIR: write a model into a folder that works alone on another machine."""
 
 from __future__ import annotations
 
@@ -12,18 +12,39 @@ from pipeline.errors import one_line, reason
 
 def add(parser: ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("model", metavar="MODEL", help="a trained model, such as data/models/psst_multinomial")
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        help="a trained model, such as data/models/psst_multinomial, or a pretrained captioner, hub/OWNER/NAME",
+    )
     parser.add_argument("out", metavar="DIR", help="the folder to write")
+    parser.add_argument(
+        "--push", metavar="NAME", help="upload the folder to this repository of the Hugging Face hub, too"
+    )
 
 
 def run(options: Namespace) -> int:
     """Export the model, and log it to the repository's MLflow; an unreachable server is a line on stderr. Return 0."""
+    from saywhich.pretrained.pretrained_export import export_pretrained, is_pretrained
+
+    out = Path(options.out)
+    if is_pretrained(options.model):
+        export_pretrained(options.model, out)
+        _print_size(out, "--speaker")
+    else:
+        _export_trained(Path(options.model), out)
+    if options.push is not None:
+        from saywhich.publishing import push_folder
+
+        print(one_line(push_folder(out, options.push)))
+    return 0
+
+
+def _export_trained(place: Path, out: Path) -> None:
     from saywhich.exporting import export_model
 
-    place, out = Path(options.model), Path(options.out)
     model = export_model(place, out)
-    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-    print(one_line(f"{out}: {size / 1e6:.1f} MB; saywhich caption --model {out} PHOTO"))
+    _print_size(out, "--model")
     if os.environ.get("SAYWHICH_TRACKING") != "off" and _in_repository(place):
         from saywhich.mlflow_logging import log_to_mlflow
 
@@ -31,7 +52,11 @@ def run(options: Namespace) -> int:
             print(one_line(f"MLflow: {log_to_mlflow(out, str(model.place.description['name']))}"))
         except Exception as error:  # any error of the server, the database or the transport
             print(one_line(f"not logged to MLflow ({reason(error)}); the folder is complete"), file=sys.stderr)
-    return 0
+
+
+def _print_size(out: Path, option: str) -> None:
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    print(one_line(f"{out}: {size / 1e6:.1f} MB; saywhich caption {option} {out} PHOTO"))
 
 
 def _in_repository(model: Path) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from pipeline.errors import UserError, reason
 from pipeline.features.hub_tower import PREFIX
+from pipeline.runtime.checksums import check_checksums
 from pipeline.runtime.hub_loading import import_transformers, load_pretrained
 from saywhich.photos import Photo, open_photo
 from saywhich.pretrained.captioner_families import CaptionerFamily, family_of
@@ -89,6 +91,8 @@ class PretrainedSpeaker:
             raise UserError(f"the precision {dtype} is none of {', '.join(DTYPES)}")
         hub = import_transformers()
         hub.utils.logging.set_verbosity_error()
+        if Path(self.source).is_dir():
+            check_checksums(Path(self.source), "copy the whole folder, or export it again")
         config = load_pretrained("AutoConfig", self.source)
         self.family: CaptionerFamily = family_of(config.model_type)
         if prompt is not None and not self.family.takes_prompt:
@@ -116,6 +120,12 @@ class PretrainedSpeaker:
     def tokenizer(self) -> Any:
         """Return the processor's tokenizer."""
         return self.processor.tokenizer
+
+    def save_processor(self, folder: Path) -> None:
+        """Write the processor, or its parts, into `folder`."""
+        whole = self.family.whole_processor
+        for part in [self.processor] if whole else [self.processor.image_processor, self.processor.tokenizer]:
+            part.save_pretrained(folder)
 
     def prepare(self, photo: Photo) -> DecodedPhoto:
         """Decode a photo; called in threads. Raises UserError where it cannot be read."""

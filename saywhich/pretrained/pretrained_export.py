@@ -1,0 +1,61 @@
+"""Export of a pretrained captioner whole: weights with the vision tower, processor, card and digests."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+
+from pipeline.errors import UserError, one_line, reason
+from pipeline.features.hub_tower import PREFIX
+from pipeline.runtime.checksums import CHECKSUMS, write_checksums
+from pipeline.runtime.files import write_atomically
+from pipeline.runtime.folders import atomic_folder
+from pipeline.runtime.hub_loading import load_pretrained
+from saywhich.pretrained.pretrained_speaker import DTYPES, PretrainedSpeaker
+
+CARD = """---
+library_name: transformers
+pipeline_tag: image-text-to-text{base}
+---
+
+# {name}
+
+The captioner `{source}` with its processor, as saywhich {version} exported it in {dtype}. Weights are safetensors, and
+`{checksums}` has the SHA-256 of every file. The licence is that of `{source}`.
+
+```sh
+saywhich caption PHOTOS --speaker FOLDER
+```
+"""
+
+
+def is_pretrained(name: str) -> bool:
+    """Return whether `name` names a pretrained model: hub/OWNER/NAME, or a folder of transformers."""
+    return name.startswith(PREFIX) or (Path(name) / "config.json").is_file()
+
+
+def export_pretrained(name: str, out: Path) -> PretrainedSpeaker:
+    """Write the captioner `name` into the folder `out` in its own precision, and load it from there.
+
+    The new folder is written beside `out` and renamed when it is complete. Raises UserError where `out` holds something
+    else, and as `PretrainedSpeaker` does.
+    """
+    if out.exists() and not (out.is_dir() and (not any(out.iterdir()) or (out / CHECKSUMS).is_file())):
+        raise UserError(f"{out}: holds something else; give another folder, or remove it")
+    source = name.removeprefix(PREFIX)
+    stored = str(load_pretrained("AutoConfig", source).dtype).removeprefix("torch.")
+    dtype = stored if stored in DTYPES else DTYPES[0]
+    speaker = PretrainedSpeaker(name, dtype=dtype, device="cpu")
+    shown = Path(source).resolve().name if Path(source).is_dir() else source
+    base = "" if Path(source).is_dir() else f"\nbase_model: {one_line(source)}"
+    with atomic_folder(out) as new:
+        try:
+            speaker.model.save_pretrained(new)
+            speaker.save_processor(new)
+        except (OSError, ValueError, TypeError) as error:
+            raise UserError(f"{name}: transformers cannot save it ({reason(error)})") from None
+        about = {"name": one_line(out.resolve().name), "source": one_line(shown), "base": base}
+        card = CARD.format(**about, version=version("saywhich"), dtype=dtype, checksums=CHECKSUMS)
+        write_atomically(new / "README.md", card)
+        write_checksums(new)
+    return PretrainedSpeaker(str(out), dtype=dtype, device="cpu")

@@ -1,0 +1,28 @@
+"""Upload of an exported folder to the Hugging Face hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline.errors import UserError, reason
+
+
+def push_folder(folder: Path, name: str) -> str:
+    """Upload a folder to the repository `name`, which is made private if it does not exist; return its address.
+
+    The token is that of `hf auth login` or of HF_TOKEN. Raises UserError where the hub does not take the folder.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.utils import disable_progress_bars
+
+    disable_progress_bars()
+    try:
+        api = HfApi()
+        made = api.create_repo(name, private=True, exist_ok=True)
+        api.upload_folder(repo_id=name, folder_path=folder, commit_message="Upload an export of saywhich")
+    except Exception as error:  # any error of the hub's client or its transport
+        raise UserError(
+            f"--push {name}: not uploaded ({reason(error)}); run hf auth login, or set HF_TOKEN to a token that may "
+            f"write; {folder} is complete"
+        ) from None
+    return str(made)

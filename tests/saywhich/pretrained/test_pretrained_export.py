@@ -1,0 +1,136 @@
+"""Export of pretrained captioners whole, and its upload to a hub on loopback."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from saywhich_world import paint
+from tiny_pretrained import FAMILIES, write_pretrained
+
+from saywhich.cli import main
+from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
+
+SETTINGS = GenerationSettings(samples=2, max_tokens=5)
+
+
+@pytest.fixture(params=FAMILIES)
+def folder(request, tmp_path, monkeypatch):
+    """A working folder with a captioner and a photo."""
+    write_pretrained(request.param, tmp_path / "model")
+    paint(tmp_path / "a.png", 0)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_an_export_is_whole_and_checked(folder, capsys, monkeypatch):
+    before = PretrainedSpeaker("model")
+    expected = before.candidates([before.prepare("a.png")], SETTINGS)
+    assert main(["export", "model", "out"]) == 0
+    assert capsys.readouterr().out.endswith("MB; saywhich caption --speaker out PHOTO\n")
+    (folder / "model").rename(folder / "moved")
+
+    def connected(*_):
+        raise AssertionError("it connected")
+
+    monkeypatch.setattr(socket.socket, "connect", connected)
+    after = PretrainedSpeaker("out")
+    assert after.candidates([after.prepare("a.png")], SETTINGS) == expected
+    names = {path.name for path in Path("out").iterdir()}
+    assert {"model.safetensors", "config.json", "README.md", "sha256.json"} < names
+    assert not any(name.endswith((".bin", ".py", ".pkl")) for name in names)
+    weights = Path("out/model.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    assert main(["caption", "a.png", "--speaker", "out"]) == 2
+    line = (
+        "--speaker out: out/model.safetensors: is missing, or its bytes are not those that were written; copy the whole"
+    )
+    assert capsys.readouterr().err.startswith(line)
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """A hub on loopback: its address, and the files that it was sent."""
+    from huggingface_hub import constants
+
+    sent = {}
+
+    class Hub(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            if self.headers.get("Authorization") != "Bearer hf_right":
+                self.answer(401, {"error": "Invalid credentials"})
+            elif self.path == "/api/repos/create":
+                sent["repository"] = json.loads(body)
+                self.answer(200, {"url": f"{address}/owner/tiny", "name": "owner/tiny"})
+            elif "/preupload/" in self.path:
+                files = [
+                    {"path": file["path"], "uploadMode": "regular", "shouldIgnore": False}
+                    for file in json.loads(body)["files"]
+                ]
+                self.answer(200, {"files": files})
+            elif "/commit/" in self.path:
+                for line in map(json.loads, body.splitlines()):
+                    if line["key"] == "file":
+                        sent[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
+                self.answer(
+                    200,
+                    {
+                        "success": True,
+                        "commitOid": 40 * "0",
+                        "commitUrl": f"{address}/owner/tiny/commit/0",
+                        "hookOutput": "",
+                    },
+                )
+            else:
+                self.answer(200, {"errors": [], "warnings": []})
+
+        def do_GET(self):
+            self.answer(200, {"id": "owner/tiny", "sha": 40 * "0", "siblings": []})
+
+        def answer(self, code, content):
+            data = json.dumps(content).encode()
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setattr(constants, "ENDPOINT", address)
+    yield address, sent
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.mark.parametrize("folder", ["git"], indirect=True)
+def test_an_export_is_uploaded_whole(folder, hub, capsys, monkeypatch):
+    address, sent = hub
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    assert main(["export", "model", "out", "--push", "owner/tiny"]) == 2
+    told = capsys.readouterr()
+    assert told.err.startswith("--push owner/tiny: not uploaded (")
+    assert told.err.endswith("run hf auth login, or set HF_TOKEN to a token that may write; out is complete\n")
+    assert told.err.count("\n") == 1
+    assert not sent
+    monkeypatch.setenv("HF_TOKEN", "hf_right")
+    assert main(["export", "model", "out", "--push", "owner/tiny"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"{address}/owner/tiny"
+    assert sent.pop("repository")["visibility"] == "private"
+    assert sent == {path.name: path.read_bytes() for path in Path("out").iterdir()}
+    Path("other").mkdir()
+    Path("other/file").touch()
+    assert main(["export", "model", "other"]) == 2
+    assert capsys.readouterr().err == "other: holds something else; give another folder, or remove it\n"
