@@ -45,7 +45,7 @@ BENCHMARKS := joint_step decoding cider language retrieval feature_reading capti
 
 # They differ in the default profile, and results first estimates the time.
 repro results: $(INSTALLED) profile
-	@$(if $(filter results,$@),python -m pipeline.workflow.grid_cells estimate)
+	@$(if $(filter results,$@),python -m pipeline.workflow.estimate)
 	@python -m pipeline.workflow.repro
 	@echo
 	@python -m pipeline.workflow.show_results

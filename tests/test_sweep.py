@@ -17,7 +17,7 @@ import pytest
 import yaml
 from dummy_stages import LUO, PARAMS, PSST, ROOT, SMALL, STAGES, all_of, ran, write_params, written
 
-from pipeline.workflow import grid_cells
+from pipeline.workflow import estimate, grid_cells
 
 
 def snakemake(folder: Path, *options: str, cores: int = 2) -> subprocess.CompletedProcess:
@@ -263,25 +263,6 @@ def test_the_report_is_written_offline(folder):
     assert "independent judge" in page
 
 
-def test_the_time_of_a_grid_is_estimated(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    grid = grid_cells.cells(PARAMS)
-    assert grid_cells.estimate_time(grid, 2, 60.0) == "0 of 3 cells have no results"
-    shutil.rmtree(folder / "data/cells/luo")
-    for cell in grid[:2]:
-        for stage, seconds in (("train", 100), ("adapt", 40), ("evaluate", 40)):
-            (cell.folder / f"{stage}.tsv").write_text(f"s\th:m:s\n{seconds}.0\t0:01:40\n")
-    expected = "1 of 3 cells have no results: about 3 minutes on 1 cores, at 180 s per cell (measured on 2 cells here)"
-    assert grid_cells.estimate_time(grid, 1, 60.0) == expected
-    (grid[0].folder / "train.tsv").write_text("s\th:m:s\n")  # it was killed while it wrote
-    assert "measured on 1 cells here" in grid_cells.estimate_time(grid, 1, 60.0)
-    shutil.rmtree(folder / "data/cells")
-    assert grid_cells.estimate_time(grid, 1, 7200.0).endswith(
-        "about 6.0 hours on 1 cores, at 7200 s per cell (as params.yaml says)"
-    )
-    assert grid_cells.estimate_time(grid, 1, None) == "3 of 3 cells have no results"
-
-
 def test_the_conda_environment_is_what_the_workflow_depends_on():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     environment = yaml.safe_load((ROOT / "profiles/environment.yaml").read_text())
@@ -293,10 +274,10 @@ def test_the_conda_environment_is_what_the_workflow_depends_on():
 def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_params(tmp_path, sweep={"seeds": [1], "grid": {"lou": {}}})
-    assert grid_cells.main(["estimate"]) == 2
+    assert grid_cells.main(["gather", "out"]) == 2
     assert "sweep.grid.lou: no such method" in capsys.readouterr().err
     write_params(tmp_path)
     monkeypatch.setenv("SAYWHICH_CORES", "two")
-    assert grid_cells.main(["estimate"]) == 2
+    assert estimate.main([]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert grid_cells.main(["tell"]) == 2

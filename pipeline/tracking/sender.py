@@ -72,11 +72,9 @@ class SendResult:
 
     damaged: list[str]
     ended: bool = True  # whether its records have an end
-    checked: bool = True  # whether its records have checksums
 
     def __str__(self) -> str:
-        how = "sent" if self.ended else "sent as KILLED: its records have no end"
-        return how if self.checked else f"{how}; its records have no checksums, an older version wrote them"
+        return "sent" if self.ended else "sent as KILLED: its records have no end"
 
 
 def send(folder: Path) -> SendResult | None:
@@ -90,7 +88,7 @@ def send(folder: Path) -> SendResult | None:
             if not first.endswith(b"\n") and not _is_cut(folder, file):
                 return None  # the run is only starting
             try:
-                head, key = head_of(first.removesuffix(b"\n"))
+                head = head_of(first.removesuffix(b"\n"))
             except ValueError:
                 return SendResult([_set_aside(folder, folder, "its first record is damaged: nothing of it is sent")])
             if not folder.name.endswith(head["key"][:8]):
@@ -99,7 +97,7 @@ def send(folder: Path) -> SendResult | None:
                 )
             tracker = _patiently(connect, folder)
             run_id = _patiently(lambda: _open_run(tracker, head, folder.parent), folder)
-            sent = _follow(tracker, run_id, file, folder, key)
+            sent = _follow(tracker, run_id, file, folder, str(head["key"]))
             shutil.rmtree(folder)
     except BlockingIOError:
         return None
@@ -170,7 +168,7 @@ def _begin(spool: Path, ours: str, threads: dict[Path, Thread]) -> bool:
             if folder in threads or (folder / NOT_SENT).exists():
                 continue
             with open(records, "rb") as file:
-                head, _ = head_of(file.readline().removesuffix(b"\n"))
+                head = head_of(file.readline().removesuffix(b"\n"))
             if head["sender"] == ours:
                 new.append(folder)
     for folder in new:
@@ -276,12 +274,12 @@ def _parent(tracker: Tracker, key: str, spool: Path) -> str:
     return run_id or key
 
 
-def _follow(tracker: Tracker, run_id: str, file: BinaryIO, folder: Path, key: str | None) -> SendResult:
+def _follow(tracker: Tracker, run_id: str, file: BinaryIO, folder: Path, key: str) -> SendResult:
     """Send the content of `file`, all later additions while the run lasts, and then its final status."""
     monitor = _monitor(tracker.client, run_id) if is_recording(folder) else None
     end: Mapping[str, Any] | None = None
     damaged: list[str] = []
-    artifacts: dict[str, str | None] = {}  # artifacts that are not sent yet, and their SHA-256
+    artifacts: dict[str, str] = {}  # artifacts that are not sent yet, and their SHA-256
     rest, over = b"", False
     while not over:
         over = not is_recording(folder)  # checked before reading, so that nothing is missed
@@ -294,9 +292,9 @@ def _follow(tracker: Tracker, run_id: str, file: BinaryIO, folder: Path, key: st
                 damaged.append(_keep_line(folder, line, "a record is damaged"))
         if records:
             _patiently(partial(_post, tracker, run_id, records), folder)
-        artifacts |= {record["artifact"]: record.get("sha256") for record in records if "artifact" in record}
+        artifacts |= {record["artifact"]: record["sha256"] for record in records if "artifact" in record}
         for name, content in list(artifacts.items()):
-            if _is_whole(folder / "artifacts" / name, content):
+            if (path := folder / "artifacts" / name).is_file() and sha256(path) == content:
                 _patiently(partial(_post_artifact, tracker, run_id, folder, name), folder)
                 del artifacts[name]
         end = next((record for record in records if "status" in record), end)
@@ -320,12 +318,7 @@ def _follow(tracker: Tracker, run_id: str, file: BinaryIO, folder: Path, key: st
             monitor.mlflow_logger.flush()
     ended = end or {"status": "KILLED", "time": now()}
     _patiently(lambda: tracker.client.set_terminated(run_id, ended["status"], ended["time"]), folder)
-    return SendResult(damaged, end is not None, key is not None)
-
-
-def _is_whole(path: Path, content: str | None) -> bool:
-    """Return whether an artifact is complete; artifacts of older versions have no SHA-256 (None)."""
-    return path.is_file() and content in (None, sha256(path))
+    return SendResult(damaged, end is not None)
 
 
 def _post_artifact(tracker: Tracker, run_id: str, folder: Path, artifact: str) -> None:

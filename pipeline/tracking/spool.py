@@ -1,7 +1,6 @@
 """The spool: the folder mlflow-spool, which holds records of runs until they have been sent.
 
-A record is a line: JSON, a tab, and the first 16 digits of the SHA-256 of the run's key and that JSON. Lines of older
-versions have no digest.
+A record is a line: JSON, a tab, and the first 16 digits of the SHA-256 of the run's key and that JSON.
 """
 
 from __future__ import annotations
@@ -28,29 +27,24 @@ def line_of(record: Mapping[str, Any], key: str) -> str:
     return f"{text}\t{_digest(key, text)}\n"
 
 
-def record_of(line: bytes, key: str | None) -> dict[str, Any]:
-    """Return the record of a line without its end, of the run with this key. None: an older version, unchecked.
+def record_of(line: bytes, key: str) -> dict[str, Any]:
+    """Return the record of a line without its end, of the run with this key.
 
     Raises ValueError where the line has changed.
     """
-    text, tab, digest = line.decode().partition("\t")
+    text, _, digest = line.decode().partition("\t")
     record = json.loads(text)
-    if not isinstance(record, dict) or (key is not None and digest != _digest(key, text)) or (key is None and tab):
+    if not isinstance(record, dict) or digest != _digest(key, text):
         raise ValueError("not the line that was written")
     return record
 
 
-def head_of(line: bytes) -> tuple[dict[str, Any], str | None]:
-    """Return the first record of a run, and the key that checks the others; None for records of an older version.
-
-    Raises ValueError where it is damaged.
-    """
-    text, tab, _ = line.decode().partition("\t")
-    record = json.loads(text)
+def head_of(line: bytes) -> dict[str, Any]:
+    """Return the first record of a run, whose key checks the others. Raises ValueError where it is damaged."""
+    record = json.loads(line.decode().partition("\t")[0])
     if not isinstance(record, dict) or not {"name", "key", "parent", "sender", "time"} <= record.keys():
         raise ValueError("not a first record")
-    key = str(record["key"]) if tab else None
-    return record_of(line, key), key
+    return record_of(line, str(record["key"]))
 
 
 def _digest(key: str, text: str) -> str:

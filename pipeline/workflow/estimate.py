@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import csv
 import heapq
-import os
 import statistics
 import sys
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from pathlib import Path
 from pipeline.config.name_checks import read_checked_names
 from pipeline.errors import UserError
 from pipeline.runtime.command import run_command
-from pipeline.workflow.grid_cells import GridCell, cells
+from pipeline.workflow.grid_cells import GridCell, cells, cores
 
 STAGES = ("train", "adapt", "evaluate")
 PARAMS = Path("params.yaml")
@@ -79,13 +78,14 @@ def estimate_grid(
 ) -> str:
     """Return the text that `make estimate` prints. `seconds`: per cell where none has run; `memory`: GB per machine.
 
-    Raises UserError where no times are known, or where a job's memory does not fit in a machine.
+    Raises UserError where a job's memory does not fit in a machine.
     """
     missing = sum(not (cell.folder / "evaluation/metrics.json").exists() for cell in grid)
-    known = costs(grid)
+    known, lines = costs(grid), [f"{missing} of {len(grid)} cells have no results"]
     if known is None and seconds is None:
-        raise UserError(
-            "no cell has run here: run one (snakemake --cores 1 …), or set sweep.seconds_per_cell in params.yaml"
+        return (
+            f"{lines[0]}; the time of a cell is unknown: run one (snakemake --cores 1 …), or set "
+            "sweep.seconds_per_cell in params.yaml"
         )
     each = [cost.seconds for cost in known] if known else [float(seconds or 0)]
     largest = max(cost.gigabytes for cost in known) if known else 0.0
@@ -95,7 +95,6 @@ def estimate_grid(
             f"a job took {largest:.1f} GB of memory, which does not fit in the {memory:.1f} GB of a machine"
         )
     slots = machines * min(cores, fit)
-    lines = [f"{missing} of {len(grid)} cells have no results"]
     if known:
         parts = (f"{stage} {cost.seconds:.0f} s" for stage, cost in zip(STAGES, known, strict=True))
         lines.append(f"measured on {known[0].jobs} cells here, medians: {', '.join(parts)}; at most {largest:.1f} GB")
@@ -132,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status of `run_command`."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.workflow.estimate", allow_abbrev=False)
     parser.add_argument("--machines", type=int, default=1)
-    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1, help="of one machine; of GPUs: jobs at once")
+    parser.add_argument("--cores", type=int, help="of one machine; of GPUs: jobs at once (default: SAYWHICH_CORES)")
     parser.add_argument("--memory", type=float, help="of one machine, in gigabytes")
     parser.add_argument("--overhead", type=float, default=0.0, help="seconds a job takes besides (BENCHMARKS.md)")
     parser.add_argument("--gpu-memory", type=float, default=8.0, help="gigabytes, for captioners of the hub")
@@ -149,10 +148,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(*describe_costs(load(PARAMS), options.gpu_memory, options.teraflops, options.bandwidth), sep="\n")
             if not cells(params):
                 return
-        if min(options.machines, options.cores) < 1:
+        at_once = cores() if options.cores is None else options.cores
+        if min(options.machines, at_once) < 1:
             raise UserError("--machines and --cores: whole numbers, 1 or more")
         seconds = (params.get("sweep") or {}).get("seconds_per_cell")
-        print(estimate_grid(cells(params), options.machines, options.cores, options.memory, options.overhead, seconds))
+        print(estimate_grid(cells(params), options.machines, at_once, options.memory, options.overhead, seconds))
 
     return run_command("estimate", work)
 

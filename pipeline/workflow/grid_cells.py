@@ -1,7 +1,6 @@
 """The grid: its cells, the digest of each cell's dependencies, and the collection of their results.
 
-python -m pipeline.workflow.grid_cells gather FOLDER gathers the results of all cells of params.yaml in FOLDER;
-python -m pipeline.workflow.grid_cells estimate prints the time that the missing cells will take.
+python -m pipeline.workflow.grid_cells gather FOLDER gathers the results of all cells of params.yaml in FOLDER.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import json
 import os
 import re
 import shutil
-import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -167,33 +165,6 @@ def gather_results(grid: Sequence[GridCell], out: Path) -> None:
     write_checksums(out)
 
 
-def estimate_time(grid: Sequence[GridCell], cores: int, seconds: float | None) -> str:
-    """Return a line with the number of cells without results, and the time they will take on `cores` cores.
-
-    The time per cell is the median of the cells that ran here, or else `seconds`.
-    """
-    missing = [cell for cell in grid if not (cell.folder / "evaluation/metrics.json").exists()]
-    summary = f"{len(missing)} of {len(grid)} cells have no results"
-    jobs = [[_seconds(cell.folder / f"{stage}.tsv") for stage in ("train", "adapt", "evaluate")] for cell in grid]
-    times = [sum(known) for job in jobs if len(known := [time for time in job if time is not None]) == len(job)]
-    each = statistics.median(times) if times else seconds  # cells that reused a method's run have no times
-    if not missing or each is None:
-        return summary
-    minutes = len(missing) * each / cores / 60
-    length = f"{minutes:.0f} minutes" if minutes < 100 else f"{minutes / 60:.1f} hours"
-    source = f"measured on {len(times)} cells here" if times else "as params.yaml says"
-    return f"{summary}: about {length} on {cores} cores, at {each:.0f} s per cell ({source})"
-
-
-def _seconds(benchmark: Path) -> float | None:
-    """Return the wall-clock seconds in a file of Snakemake's `benchmark:`; None where it is missing or incomplete."""
-    try:
-        names, values = (line.split("\t") for line in benchmark.read_text(encoding="utf-8").splitlines()[:2])
-        return float(dict(zip(names, values, strict=True))["s"])
-    except (FileNotFoundError, ValueError, KeyError):
-        return None
-
-
 def cores() -> int:
     """Return the number of cells that run at once: SAYWHICH_CORES, by default the number of cores."""
     given = os.environ.get("SAYWHICH_CORES")
@@ -251,17 +222,12 @@ def _word(value: Any) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run `gather FOLDER` or `estimate` for the grid of params.yaml; return the exit status of `run_command`."""
+    """Run `gather FOLDER` for the grid of params.yaml; return the exit status of `run_command`."""
 
     def work() -> None:
-        params = read_checked_names()
-        grid = cells(params)
-        if len(arguments) == 2 and arguments[0] == "gather":
-            gather_results(grid, Path(arguments[1]))
-        elif list(arguments) == ["estimate"]:
-            print(estimate_time(grid, cores(), params["sweep"].get("seconds_per_cell")))
-        else:
-            raise UserError("usage: python -m pipeline.workflow.grid_cells gather FOLDER | estimate")
+        if len(arguments) != 2 or arguments[0] != "gather":
+            raise UserError("usage: python -m pipeline.workflow.grid_cells gather FOLDER")
+        gather_results(cells(read_checked_names()), Path(arguments[1]))
 
     return run_command("sweep", work)
 
