@@ -20,6 +20,7 @@ def run(stage: Stage) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from pipeline.config.data_schema import ExpectedCounts
     from pipeline.data.prepared import OBJECTS, Prepared, write_objects, write_prepared
     from pipeline.data.tokenizer_vocabulary import TokenizerVocabulary
     from pipeline.dialog.data.dialog_corpus import Dialogs
@@ -33,10 +34,7 @@ def run(stage: Stage) -> None:
     from pipeline.worlds.scenes.scene_facts import FACTS
 
     p = stage.settings.prepare
-    root = Path(p.root)
-    plain = p.model_dump(mode="json")
-    expected = {key: count for key, count in (plain["expected_counts"] or {}).items() if count is not None}
-    words = expected.pop("words", None)
+    root, counts = Path(p.root), p.expected_counts or ExpectedCounts()
     images = None if p.images is None else root / p.images
     if stage.root / "raw" in root.parents:
         check_checksums(root, "run the draw stage again")
@@ -45,14 +43,14 @@ def run(stage: Stage) -> None:
         p.dataset,
         p.format,
         root,
-        plain["annotations"],
+        p.annotations,
         images,
         p.splits,
-        plain["shares"],
-        expected,
-        plain["known_corrupt"],
-        plain["dialogs"] and {key: plain["dialogs"].pop(key) for key in ("rounds", "options")},
-        plain["max_missing_share"] or 0.0,
+        p.shares and p.shares.model_dump(),
+        counts.images,
+        p.known_corrupt,
+        p.dialogs and p.dialogs.expected,
+        p.max_missing_share or 0.0,
         FORMATS,
     )
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests([root])) as record:
@@ -65,10 +63,11 @@ def run(stage: Stage) -> None:
             if not counted.is_file():
                 raise UserError(f"{counted}: the file of document frequencies is missing; null counts them here")
             corpus = replace(corpus, sources=(*corpus.sources, counted))
-        write_prepared(corpus, stage.out, p.min_count, p.max_words, p.count_words, words, p.tokenizer)
-        if isinstance(corpus.dialogs, Dialogs):
+        write_prepared(corpus, stage.out, p.min_count, p.max_words, p.count_words, counts.words, p.tokenizer)
+        if isinstance(corpus.dialogs, Dialogs) and p.dialogs is not None:
             known = Prepared.load(stage.out).vocabulary
-            write_prepared_dialogs(corpus.dialogs, known, DialogLengths(**plain["dialogs"]), stage.out)
+            lengths = DialogLengths(p.dialogs.caption, p.dialogs.question, p.dialogs.answer)
+            write_prepared_dialogs(corpus.dialogs, known, lengths, stage.out)
         (stage.out / OBJECTS).unlink(missing_ok=True)
         if p.instances is not None:
             objects = read_instances([root / file for file in p.instances])

@@ -79,6 +79,12 @@ class ExpectedCounts(Section):
     test: Count | None = None
     words: Count | None = None
 
+    @property
+    def images(self) -> dict[str, int]:
+        """Return the expected number of images by split, where it is given."""
+        given = {"train": self.train, "val": self.val, "test": self.test}
+        return {split: number for split, number in given.items() if number is not None}
+
 
 class DialogSettings(Section):
     """Limits in words for the texts of dialogs, and the rounds and options of each dialog; null: any number."""
@@ -88,6 +94,11 @@ class DialogSettings(Section):
     answer: Few = 8
     rounds: Few | None = 10
     options: Few | None = 100
+
+    @property
+    def expected(self) -> dict[str, int | None]:
+        """Return the expected numbers of rounds of a dialog and of options of a round; None: any number."""
+        return {"rounds": self.rounds, "options": self.options}
 
 
 def _formats() -> dict[str, CorpusFormat]:
@@ -129,7 +140,7 @@ class PrepareSettings(Section):
         from pipeline.readers.corpus_format import CorpusSource
 
         form, shares = _formats()[self.format], None if self.shares is None else self.shares.model_dump()
-        dialogs = None if self.dialogs is None else self.dialogs.model_dump(include={"rounds", "options"})
+        dialogs = self.dialogs and self.dialogs.expected
         source = CorpusSource(Path(self.root), self.annotations, None, self.splits, shares, dialogs)
         if self.count_ngrams == "whole" and self.document_frequencies is not None:
             raise ValueError(
