@@ -13,12 +13,12 @@ from pipeline.workflow.stage import Stage, main
 
 def run(stage: Stage) -> None:
     """Write the report on the sweep and on the existing evaluations of the methods in params.yaml."""
+    from pipeline.analysis.results import evaluated
     from pipeline.report.report_page import write_report
     from pipeline.workflow.slice_reports import REPORT
 
     settings = stage.settings
-    folders = [stage.root / "evaluation" / method for method in settings.methods]
-    evaluations = [folder for folder in folders if (folder / "metrics.json").exists()]
+    evaluations = evaluated(stage.root, settings.methods)
     sweep, prepared = stage.root / "sweep", stage.root / "prepared"
     crossed = stage.root / "crossed" / "crossed.json"
     gradients = stage.root / "gradients" / "gradients.json"  # not written by a DVC stage: it may not exist

@@ -251,6 +251,12 @@ def _with_its_captions(path: Path) -> Any:
     return entry
 
 
+def evaluated(data: Path, methods: Iterable[str]) -> list[Path]:
+    """Return the folders of the methods' evaluations below `data` that exist."""
+    folders = (data / "evaluation" / method for method in methods)
+    return [folder for folder in folders if (folder / "metrics.json").exists()]
+
+
 def with_frozen_speakers(results: Results, methods: Container[str]) -> Results:
     """Return `results` with the system `frozen_…` after each of `methods`: its speaker and a listener adapted to it.
 

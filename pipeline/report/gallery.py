@@ -128,22 +128,12 @@ def gallery_views(results: Results, choices: Sequence[Choice], comparison: Compa
     return views
 
 
-def make_gallery(
-    results: Results,
-    views: Sequence[GalleryView],
-    prepared: Path,
-    images_root: Path,
-    settings: ReportSettings,
-    drawn_with: int | None = None,
-    read_scenes: ReadScenes = no_scenes,
-    annotator: str = "person",
-) -> list[GalleryPicture]:
+def sample_images(prepared: Path, settings: ReportSettings) -> list[int]:
     """Return `settings.images` images drawn at random from the test split, in the order of the data set."""
     rows = read_rows(prepared / "images.parquet", ["image"], [("split", "==", "test")]).to_pylist()
     draw = np.random.Generator(np.random.Philox(key=[settings.seed, 0]))
     drawn = sorted(draw.choice(len(rows), size=min(settings.images, len(rows)), replace=False))
-    wanted = [rows[n]["image"] for n in drawn]
-    return pictures_of(wanted, results, views, prepared, images_root, drawn_with, read_scenes, annotator)
+    return [rows[n]["image"] for n in drawn]
 
 
 def pictures_of(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from pipeline.analysis.bootstrap import Resamples, interval
 from pipeline.analysis.judge_titles import HARD_RECALL
@@ -18,6 +17,7 @@ from pipeline.report.tables import (
     language_column,
     metric_column,
     typographic_sign,
+    without_protocol,
 )
 
 SUCCESS = {
@@ -81,5 +81,4 @@ def headline_table(results: Results, choices: Sequence[Choice]) -> Table:
         metric_column(f"{results.score}, {results.judges[j].title.lower()}", results.by(j)) for j in results.ends
     ]
     caption = "At the λ chosen on validation, test split; recall in %"
-    table = fill_table("headline-table", caption, chosen_rows(choices), columns)
-    return replace(table, notes=[note for note in table.notes if not note.startswith("Protocol: ")])
+    return without_protocol([fill_table("headline-table", caption, chosen_rows(choices), columns)])[0]

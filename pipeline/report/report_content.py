@@ -70,18 +70,7 @@ class ReportContent:
     @cached_property
     def pictures(self) -> list[gallery.GalleryPicture]:
         """Return the images of the gallery; empty without image files."""
-        if self.images_root is None:
-            return []
-        return gallery.make_gallery(
-            self.results,
-            self.views,
-            self.prepared,
-            self.images_root,
-            self.settings,
-            self.drawn_with,
-            self.scenes,
-            self.annotator,
-        )
+        return self.pictures_of(gallery.sample_images(self.prepared, self.settings)) if self.images_root else []
 
     def pictures_of(self, rows: Sequence[int]) -> list[gallery.GalleryPicture]:
         """Return the images `rows` with their captions; empty without image files."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from pipeline.report.page_security import hash_source
 from pipeline.report.report_content import ReportContent
 from pipeline.report.report_parts import ReportParts
 from pipeline.report.report_section import TEMPLATE, ReportSection, SectionContent
-from pipeline.report.tables import Table, TableColumn
+from pipeline.report.tables import Table, TableColumn, without_protocol
 from pipeline.runtime.files import sha256, write_atomically
 
 
@@ -122,11 +122,6 @@ def _shown_sections(built: Mapping[ReportSection, SectionContent]) -> list[PageS
         if part.section.within in shown:
             shown[part.section.within].parts.append(part)
     return [part for part in shown.values() if not part.section.within]
-
-
-def without_protocol(tables: Sequence[Table]) -> list[Table]:
-    """Remove the notes that name the common protocol: the page shows it once, among the settings."""
-    return [replace(table, notes=[n for n in table.notes if not n.startswith("Protocol: ")]) for table in tables]
 
 
 def _digests(files: Sequence[Path]) -> Table:

@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from pipeline.analysis.judge_titles import Keys
+from pipeline.analysis.results import Results
+from pipeline.analysis.selection import ReportSettings
 from pipeline.report.gallery import ReadScenes, no_scenes
-from pipeline.report.report_kind import ReportKind
 from pipeline.report.report_section import ReportSection
 from pipeline.report.sections import SECTIONS
+
+
+class ReportKind(NamedTuple):
+    """A report on results that have `metric`: results that are no captions have a report of their own.
+
+    `write` takes the results, the prepared data, the images' folder, the output folder and the settings.
+    """
+
+    metric: Keys
+    write: Callable[[Results, Path, Path | None, Path, ReportSettings], None]
 
 
 @dataclass(frozen=True)

@@ -168,6 +168,11 @@ def notes_once(tables: Iterable[Table], earlier: Iterable[str] = ()) -> list[Tab
     return kept
 
 
+def without_protocol(tables: Sequence[Table]) -> list[Table]:
+    """Remove the notes that name the common protocol: the page shows it once, among the settings."""
+    return [replace(table, notes=[n for n in table.notes if not n.startswith("Protocol: ")]) for table in tables]
+
+
 def markdown_table(
     head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], least: int = 3, padded: bool = True
 ) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from pipeline.runtime.escaping import csv_cell
+from pipeline.report.number_files import as_csv
 from pipeline.study.design import RETRIEVAL, SERVED, Sheet, StudyRound, Task
 from pipeline.study.pages import INSTRUCTIONS
 
@@ -35,16 +33,18 @@ def write_label_studio(out: Path, sheets: Sequence[Sheet], study: str) -> None:
 
 def write_prolific(out: Path, sheets: Sequence[Sheet]) -> None:
     """Write prolific.csv: per sheet the page with Prolific's participant ID, places, minutes and both codes."""
-    content = io.StringIO()
-    table = csv.writer(content, lineterminator="\n")
-    table.writerow(("sheet", "page", "places", "minutes", "completion_code", "screen_out_code"))
-    for sheet in sheets:
-        rounds = len(sheet.qualification) + len(sheet.rounds)
-        page = f"{sheet.name}.html?PROLIFIC_PID={{{{%PROLIFIC_PID%}}}}"
-        minutes = -(-rounds * SECONDS // 60)
-        row = (sheet.name, page, 1, minutes, sheet.completion_code, sheet.screen_out_code)
-        table.writerow(map(csv_cell, row))
-    (out / "prolific.csv").write_text(content.getvalue(), encoding="utf-8")
+    rows = [
+        {
+            "sheet": sheet.name,
+            "page": f"{sheet.name}.html?PROLIFIC_PID={{{{%PROLIFIC_PID%}}}}",
+            "places": 1,
+            "minutes": -(-(len(sheet.qualification) + len(sheet.rounds)) * SECONDS // 60),
+            "completion_code": sheet.completion_code,
+            "screen_out_code": sheet.screen_out_code,
+        }
+        for sheet in sheets
+    ]
+    (out / "prolific.csv").write_text(as_csv(list(rows[0]), rows), encoding="utf-8")
 
 
 def _data(each: StudyRound, sheet: Sheet, study: str) -> dict[str, object]:

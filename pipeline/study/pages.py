@@ -7,8 +7,6 @@ Methods, and right answers of the measured questions, are in `key.json` only.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +16,7 @@ import jinja2
 from markupsafe import Markup
 
 from pipeline.features.images import open_image
+from pipeline.report.page_security import hash_source
 from pipeline.study.design import NATURALNESS, PASSED, RETRIEVAL, Sheet, StudyRound, Task, study_name
 
 TEMPLATE = Path(__file__).parent / "template"
@@ -65,7 +64,7 @@ def write_pages(out: Path, sheets: Sequence[Sheet], study: str, send: str | None
             instructions=INSTRUCTIONS[sheet.task],
             style=style,
             script=script,
-            hashes=[_hash(style), _hash(script)],
+            hashes=[hash_source(style), hash_source(script)],
             send=send,
         )
         (folder / f"{sheet.name}.html").write_text(page, encoding="utf-8")
@@ -118,8 +117,3 @@ def images_of(sheets: Iterable[Sheet]) -> set[str]:
         for each in (*sheet.qualification, *sheet.rounds):
             names.update(each.options if sheet.task == RETRIEVAL else [each.question.shown])
     return names
-
-
-def _hash(text: str) -> str:
-    """Return the source expression of an inline script or style for a content security policy."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pipeline.analysis.comparison import compare_methods
 from pipeline.analysis.method_claims import check_claim
-from pipeline.analysis.results import read_results, read_results_json, with_frozen_speakers
+from pipeline.analysis.results import evaluated, read_results, read_results_json, with_frozen_speakers
 from pipeline.analysis.selection import choose_all
 from pipeline.config.load import load
 from pipeline.config.overlays import Profiles, nearest_profile, profile_of
@@ -37,8 +37,7 @@ def claims_of(root: Path) -> Table | None:
     claims = next(filter(None, ([claim for claim in claims if claim.applies_to(name)] for name in about)), [])
     if not claims:
         return None
-    folders = [data / "evaluation" / method for method in params.methods]
-    evaluations = [folder for folder in folders if (folder / "metrics.json").exists()]
+    evaluations = evaluated(data, params.methods)
     results = read_results(data / "sweep", evaluations, first=(params.report.control,), score=params.report.score)
     results = with_frozen_speakers(results, params.report.frozen_speakers)
     comparison, choices = compare_methods(results, params.report), choose_all(results, params.report)

@@ -7,16 +7,16 @@ are run by hand, and stages of several processes, always run.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 from pipeline.runtime.files import atomic_path, read_checked, sha256, write_checked
+from pipeline.runtime.locks import exclusive
 from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage
 
@@ -33,7 +33,7 @@ def reuse_finished(
             return run(stage)
         read = inputs(stage)
         note = stage.root / "checkpoints" / "finished" / f"{stage.key(read)}.json"
-        with _alone(note.with_suffix(".lock")):  # of two equal cells at once, the second waits and copies
+        with exclusive(note.with_suffix(".lock"), stage.title):  # the second of two equal cells waits
             if source := _take(note, stage.out):
                 print(f"{stage.title}: the same work was done before, in {source}", flush=True)
                 tags = {"taken from": source}
@@ -58,16 +58,6 @@ def read_note(path: Path) -> dict[str, Any]:
     if content["key"] != path.stem:
         raise ValueError(f"{path}: is the note of another key, {content['key']}")
     return content
-
-
-@contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """Hold a lock so that only one process does this work. A file system without locks gives no such guarantee."""
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with open(lock, "w", encoding="utf-8") as file:
-        with suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _take(note: Path, out: Path) -> str | None:

@@ -3,8 +3,7 @@
 from pipeline.dialog.report.dialog_page import write_dialog_report
 from pipeline.dialog.report.dialog_ranking import MRR
 from pipeline.gradients.report.gradients_section import GRADIENTS
-from pipeline.report.report_kind import ReportKind
-from pipeline.report.report_parts import ReportParts
+from pipeline.report.report_parts import ReportKind, ReportParts
 from pipeline.report.report_section import insert_sections
 from pipeline.report.sections import SECTIONS
 from pipeline.study.study_section import STUDY

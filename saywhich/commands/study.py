@@ -56,7 +56,7 @@ def run(options: Namespace) -> int:
 
 
 def _make(options: Namespace) -> None:
-    from pipeline.analysis.results import read_results
+    from pipeline.analysis.results import evaluated, read_results
     from pipeline.config.data_schema import MAIN
     from pipeline.config.load import load
     from pipeline.data.feature_store import FeatureStore
@@ -67,9 +67,7 @@ def _make(options: Namespace) -> None:
     params, data = load(options.params), options.data
     if params.prepare.images is None:
         raise UserError(f"{options.params}: prepare.images is null, and raters must see pictures")
-    folders = [data / "evaluation" / method for method in params.methods]
-    evaluations = [folder for folder in folders if (folder / "metrics.json").exists()]
-    results = read_results(data / "sweep", evaluations, score=params.report.score)
+    results = read_results(data / "sweep", evaluated(data, params.methods), score=params.report.score)
     if any(results.has(*kind.metric) for kind in REPORT.kinds):
         raise UserError(f"{data}: expected evaluated captions, found other results; a study needs captions")
     store = FeatureStore(data / "features" / MAIN)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import shutil
-import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +19,7 @@ from tqdm import tqdm
 from pipeline.errors import UserError
 from pipeline.runtime.checksums import CHECKSUMS, write_checksums
 from pipeline.runtime.files import write_atomically
+from pipeline.runtime.folders import atomic_folder
 from pipeline.runtime.locks import exclusive
 from pipeline.worlds.scenes.scene_captions import SceneCaption
 from pipeline.worlds.scenes.scene_world import NEIGHBOURS
@@ -80,22 +79,10 @@ def replace_folder(root: Path, dataset: DrawnDataset, further: Collection[str] =
     own = {"images", dataset.karpathy, dataset.coco, dataset.facts, *further, ".gitignore", CHECKSUMS}
     if root.exists() and not (root.is_dir() and {path.name for path in root.iterdir()} <= own):
         raise UserError(f"{root}: holds something else than a drawn data set and would be replaced; move it away first")
-    root.parent.mkdir(parents=True, exist_ok=True)
-    with exclusive(root.with_name(f".{root.name}.lock"), f"draw {root}"):
-        for left in chain(root.parent.glob(f".{root.name}.*.part"), root.parent.glob(f".{root.name}.*.old")):
-            shutil.rmtree(left, ignore_errors=True)  # left by a killed process
-        part = root.with_name(f".{root.name}.{uuid.uuid4().hex[:8]}.part")
-        try:
-            (part / "images").mkdir(parents=True)
-            yield part
-            write_checksums(part)
-            old = part.with_suffix(".old")
-            if root.exists():
-                os.rename(root, old)
-            os.rename(part, root)
-            shutil.rmtree(old, ignore_errors=True)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+    with exclusive(root.with_name(f".{root.name}.lock"), f"draw {root}"), atomic_folder(root) as part:
+        (part / "images").mkdir()
+        yield part
+        write_checksums(part)
 
 
 def draw_all(work: Callable[[int], T], images: int, workers: int | None) -> list[T]:

@@ -16,8 +16,9 @@ from pipeline.report.gallery import (
     example_along,
     example_line,
     gallery_views,
-    make_gallery,
     mark_words,
+    pictures_of,
+    sample_images,
     thumbnails,
 )
 from pipeline.worlds.gallery_scenes import gallery_scenes
@@ -31,6 +32,10 @@ LEVELS = ReportSettings(images=3, cider_levels=(0.9,), score_levels=(80.0, 200.0
 def read(world):
     results = with_frozen_speakers(read_results(world.sweep, world.evaluations, first=("mle",)), ["luo"])
     return results, gallery_views(results, choose_all(results, SETTINGS), compare_methods(results, SETTINGS))
+
+
+def make_gallery(results, views, prepared, images, settings, *more):
+    return pictures_of(sample_images(prepared, settings), results, views, prepared, images, *more)
 
 
 def drawn(world, **changes):

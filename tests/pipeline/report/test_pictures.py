@@ -8,7 +8,7 @@ from pipeline.analysis.comparison import compare_methods
 from pipeline.analysis.judge_titles import judge_title
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
-from pipeline.report.gallery import example_along, gallery_views, make_gallery
+from pipeline.report.gallery import example_along, gallery_views, pictures_of, sample_images
 from pipeline.report.pictures import along_png, gallery_png
 
 SETTINGS, OWN = ReportSettings(images=5), judge_title("own")
@@ -18,7 +18,7 @@ def read(world, settings=SETTINGS):
     results = read_results(world.sweep, world.evaluations, first=("mle",))
     choices = choose_all(results, settings)
     views = gallery_views(results, choices, compare_methods(results, settings))
-    pictures = make_gallery(results, views, world.prepared, world.images, settings)
+    pictures = pictures_of(sample_images(world.prepared, settings), results, views, world.prepared, world.images)
     return results, choices, pictures
 
 
