@@ -44,7 +44,7 @@ class Kind:
 
 
 def kinds(world: Path, scratch: Path) -> list[Kind]:
-    """What the stages of a finished toy world read, and checkpoints made in `scratch`."""
+    """Return the files that stages of a finished toy world read, and checkpoints made in `scratch`."""
     data = world / "data"
     models = sorted(data.glob("models/*/weights.safetensors"))
     features = sorted(data.glob("features/*/*.h5")) + sorted(data.glob("features/*/manifest.json"))
@@ -83,7 +83,7 @@ def caches(scratch: Path) -> list[Kind]:
 
 
 def records(world: Path, scratch: Path) -> list[Kind]:
-    """What `make verify` and the sender to MLflow read; both take seconds."""
+    """Return the files that `make verify` and the sender to MLflow read; both take seconds."""
     notes = sorted((world / "data/checkpoints/finished").glob("*.json"))
     tracked = scratch / "tracked"
     spooled = _spooled(tracked)
@@ -95,7 +95,7 @@ def records(world: Path, scratch: Path) -> list[Kind]:
 
 
 def damaged(kind: Kind, times: int, seed: int = 0) -> Iterator[tuple[str, str]]:
-    """How each of `times` files was damaged, and what came of it: nothing where it was named."""
+    """Damage `times` files; return how each was damaged and its outcome: none where the file was named."""
     rng = random.Random(f"{kind.name} {seed}")
     backup = Path(f"{kind.folder}.whole")
     if kind.folder and kind.folder.exists():

@@ -127,7 +127,7 @@ def write_params(folder: Path, **changes) -> None:
 
 
 def ran(folder: Path) -> list[str]:
-    """What ran since this was last asked."""
+    """Return the stages that ran since the last call."""
     record = folder / "ran.txt"
     lines = sorted(record.read_text().splitlines()) if record.exists() else []
     record.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Whether a feature store holds what was written."""
+"""Comparison of a feature store with the features that were written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages that write to a small disk, and to one that takes nothing: a line, and the run goes on when there is room."""
+"""Stages on a full and on a read-only disk: they print one line, and continue when there is room."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGE = 4096  # bytes
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[None]:
-    """A disk in memory at `folder`. PermissionError where this process may not mount one."""
+    """Mount a disk in memory at `folder`. Raises PermissionError where this process may not."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         subprocess.run(["mount", "-t", "tmpfs", "-o", ROOM, "tmpfs", folder], check=True, capture_output=True)
@@ -29,7 +29,7 @@ def small_disk(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def read_only(folder: Path) -> Iterator[None]:
-    """`folder` takes no writes. PermissionError where this process may not mount."""
+    """Make `folder` read-only. Raises PermissionError where this process may not mount."""
     try:
         subprocess.run(["mount", "--bind", folder, folder], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
@@ -42,8 +42,9 @@ def read_only(folder: Path) -> Iterator[None]:
 
 
 def filled(world: Path, disk: Path, name: str, shares: tuple[float, ...], start: Start = started) -> Iterator[str]:
-    """Of each share of its outputs that a stage finds room for, and of a disk that is read-only: nothing where it says
-    one line, leaves with 2, damages no older file, and ends well with room; or what it did instead.
+    """Run a stage with room for each share of its outputs, and on a read-only disk, and yield its fault or "".
+
+    It has no fault where it prints one line, exits with 2, damages no older file, and succeeds once there is room.
     """
     work, said = work_of(world, disk, name), world / "data" / f"{name}.said"
     if status := start(world, work.words, said).wait():

@@ -40,9 +40,9 @@ MEMORY, SECONDS = 2**30, 30  # more of each than is allowed to a load and a capt
 
 
 def killed_exports(model: Path, out: Path, points: Iterable[int] | None = None) -> Iterator[str]:
-    """What fell short of each export that was killed before its n-th write, and of the export after it.
+    """Kill exports before their n-th write, and yield the fault of each and of the export after it, or "".
 
-    `out` holds an older export. `points`: which writes; None: all that an export makes.
+    `out` holds an older export. `points` are the numbers of the writes; None: all that an export makes.
     """
     older = (out / EXPORTED).read_bytes()
     for point in count() if points is None else points:
@@ -102,7 +102,7 @@ def read_by(work: Callable[[], object], root: Path) -> list[Path]:
 
 
 def model_files(name: str, model: Path, root: Path, photo: Path) -> Kind:
-    """What `saywhich` reads of a trained model below `root`, and a digest of what it then says of a photo."""
+    """Return the files that `saywhich` reads of a model below `root`, and a digest of its captions of a photo."""
     files = read_by(lambda: saywhich.load(model), root)
     files += [model / "weights.safetensors"] if model / "weights.safetensors" not in files else []
 
@@ -122,9 +122,9 @@ def model_files(name: str, model: Path, root: Path, photo: Path) -> Kind:
 
 
 def hostile_values(folder: Path, photo: Path, times: int | None = None, seed: int = 0) -> Iterator[str]:
-    """What fell short of each value of an exported folder's JSON, and each tensor, that is replaced by a hostile one.
+    """Replace each value of an exported folder's JSON, and each tensor, by a hostile one, and yield its fault or "".
 
-    All digests are those of the new bytes. `times`: so many of them, drawn; None: all.
+    All digests are those of the new bytes. `times` is the number of values drawn; None: all.
     """
     trials = [*_values(folder), *_tensors(folder)]
     for what, path, content in trials if times is None else random.Random(seed).sample(trials, times):
@@ -216,7 +216,7 @@ def _tensors(folder: Path) -> Iterator[Trial]:
 
 
 def _places(value: Any, before: tuple = ()) -> Iterator[tuple]:
-    """Where the values of a JSON value are: of a list the first two and the last."""
+    """Return the places of the values in a JSON value: of a list, the first two and the last."""
     yield before
     if isinstance(value, dict):
         for key, inner in value.items():

@@ -258,7 +258,7 @@ def hostile_bodies() -> Iterator[tuple[str, bytes]]:
 
 
 def hostile_outcome(address: str, body: bytes, status: int, content: bytes) -> str:
-    """What fell short of the answer to a hostile request; nothing where it is a short line with a status of 4xx."""
+    """Return the fault of the answer to a hostile request; none where it is a short line with a status of 4xx."""
     said = f"{address} {body[:60]!r}: {status}"
     if not 400 <= status < 500:
         return said

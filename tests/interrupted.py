@@ -91,7 +91,7 @@ class Forked:
 
 
 def import_everything() -> None:
-    """What stages import, so that what is forked has it; nothing of it runs."""
+    """Import the packages of stages, so that forked processes have them; nothing of them runs."""
     for module in pkgutil.walk_packages(pipeline.__path__, "pipeline."):
         if not module.name.endswith("__main__"):
             with suppress(ImportError):
@@ -144,8 +144,9 @@ def grid(world: Path) -> Work:
 
 
 def interrupted(work: Work, requests: Sequence[signal.Signals], start: Start = started, seed: int = 0) -> Iterator[str]:
-    """Of each request, sent at a random instant of the stage's time: nothing where the same command, run again, wrote
-    what an undisturbed run writes, or what it did instead.
+    """Send each request at a random instant of a stage, run the same command again, and yield its fault or "".
+
+    It has no fault where its outputs equal those of an undisturbed run.
     """
     said = work.world / "data" / f"{work.name}.said"
     instants = random.Random(f"{work.name} {seed}")

@@ -1,4 +1,4 @@
-"""What waits in the spool of the working folder, and what has arrived in its MLflow."""
+"""The content of the working folder's spool, and of its MLflow."""
 
 from pathlib import Path
 

@@ -98,7 +98,7 @@ def installed(folder: Path) -> None:
 
 @dataclass
 class Tree:
-    """What `nohup make repro &` of a script without a terminal has started in `folder`."""
+    """The processes that `nohup make repro &` of a script without a terminal has started in `folder`."""
 
     folder: Path
     make: subprocess.Popen[bytes]
@@ -149,7 +149,7 @@ def _alive(process: psutil.Process) -> bool:
 
 
 def began(folder: Path) -> list[str]:
-    """Which trainings have begun, by their folders."""
+    """Return the trainings that have begun, by their folders."""
     path = folder / "began.txt"
     return [line.split()[2] for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -186,10 +186,10 @@ def tree(folder: Path, nohup: bool = True, container: bool = False) -> Iterator[
 
 
 def stopped(world: Path, times: int, seed: int = 0) -> Iterator[str]:
-    """Of each stop of `make repro` in the toy world at a random instant: nothing where all of its tree ended within
-    BOUND, nothing began any more, and the same command went on to the same outputs; or what it did instead.
+    """Stop `make repro` in the toy world at random instants, and yield the fault of each stop or "".
 
-    SIGTERM, SIGINT and SIGHUP in turn, each to the process group or to one process of a random kind.
+    A stop has no fault where its processes end within BOUND, none starts afterwards, and the same command continues to
+    the same outputs. SIGTERM, SIGINT and SIGHUP in turn go to the process group or to one process of a random kind.
     """
     installed(world)
     random_ = random.Random(seed)

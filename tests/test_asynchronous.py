@@ -1,6 +1,6 @@
-"""What is computed for a GPU, which is not asked what it holds, is what a CPU computes with fewer steps and rows.
+"""Branches for a GPU, which never wait for the device, equal the branches for a CPU, which take fewer steps and rows.
 
-The branches for a GPU run on the CPU here: captions, what is heard of them, and every gradient of whole methods.
+Both run on the CPU here: captions, their text embeddings, and every gradient of whole methods.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class NoReads(TorchDispatchMode):
 @pytest.mark.parametrize("recurrent", ["att2in", "lstm"])
 @pytest.mark.parametrize("name", METHODS)
 def test_a_step_never_waits_for_the_device(toy, name, recurrent, monkeypatch):
-    """What a CUDA graph needs: all that a step does is known before its numbers are."""
+    """A CUDA graph needs every action of a step to be known before its numbers are."""
     method, batch = made(name, toy.agents(dropout=0.3, decoder=recurrent)), toy.batch()
     with asynchronous():
         method.step(batch, seed=2)  # what is made once is made

@@ -29,7 +29,7 @@ def commands(path: Path) -> list[list[str]]:
 
 
 def wrong(words: list[str], written: set[str]) -> str | None:
-    """What a command names that is not there; `written`: profiles that the document makes before."""
+    """Return the names in a command that do not exist; `written`: profiles that the document makes before."""
     while words and re.fullmatch(r"[A-Z_]+=\S+", words[0]):
         words = words[1:]
     if not words:

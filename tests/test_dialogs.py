@@ -150,7 +150,7 @@ def test_the_end_of_an_answer_has_a_gradient_where_it_is_heard():
 
 
 def test_ranks_cover_every_round():
-    """Who knows the answer in round 6 alone is the first there, and the last wherever all candidates tie."""
+    """A ranker that knows the answer in round 6 alone ranks it first there, and last wherever all candidates tie."""
     given, model = batch(dialogs=2, rounds=10), discriminator().eval()
     truth = given.rounds.options.gather(1, given.rounds.truth.unsqueeze(1))[:, 0]
     known = torch.arange(20) % 10 == 5

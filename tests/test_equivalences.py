@@ -366,7 +366,7 @@ def test_by_batch_scores_of_any_scale_weigh_the_same(toy):
 
 
 def test_two_samples_in_a_group_are_a_good_and_a_bad_one(toy):
-    """Of two samples GRPO sees the order alone."""
+    """With two samples GRPO depends on their order alone."""
     advantage = torch.tensor([3.0, 1.0, -0.5, 0.5, 2.0, 2.0])
     rollouts = StepRollouts(None, Batch(torch.arange(3), *[torch.zeros(3, 1)] * 4), 1)
     expected = torch.tensor([1.0, -1.0, -1.0, 1.0, 0.0, 0.0]) / 2**0.5

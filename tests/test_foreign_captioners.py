@@ -1,4 +1,4 @@
-"""What the folder of a stranger's captioner cannot do: run Python, ask whether it may, or reach another repository."""
+"""An untrusted captioner's folder cannot run Python, ask whether it may, or reach another repository."""
 
 from __future__ import annotations
 

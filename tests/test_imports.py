@@ -43,7 +43,7 @@ def own_data(folder: Path) -> None:
 
 
 def export(folder: Path, prepared: Prepared, store: FeatureStore) -> None:
-    """What prepro_labels.py, prepro_ngrams.py and prepro_feats.py of self-critical.pytorch would have written."""
+    """Write the files of self-critical.pytorch's prepro_labels.py, prepro_ngrams.py and prepro_feats.py."""
     ids, splits = prepared.ids.to_pylist(), ["train", "val", "test"]
     images = [
         {"id": int(id_), "file_path": prepared.file(row), "split": splits[prepared.splits[row]]}

@@ -1,4 +1,4 @@
-"""What `make setup` asks for, with stand-ins for pip and uv that only note it."""
+"""Commands of `make setup`, with stand-ins for pip and uv that only record their arguments."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_pytorch_is_for_the_hardware_that_is_there_or_that_is_named(tmp_path, wo
 
 
 def test_every_locked_file_has_a_hash_but_pytorchs():
-    """What uv checks is what pip is held to, version by version."""
+    """Versions that uv checks are those that pip is constrained to."""
     locked = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line]
     text = re.sub(r"^#.*\n", "", (ROOT / "constraints-hashed.txt").read_text(), flags=re.MULTILINE)
     entries = [entry.split("--hash=") for entry in text.replace("\\\n", "").splitlines()]

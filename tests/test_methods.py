@@ -1,4 +1,4 @@
-"""What should learn moves, what is frozen is bit-identical, and what cannot work is refused."""
+"""Training moves the parameters that it should, frozen ones stay bit-identical, and impossible settings are refused."""
 
 from __future__ import annotations
 

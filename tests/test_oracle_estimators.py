@@ -17,7 +17,7 @@ __all__ = ["taste", "world"]
 
 
 def cosine(found: torch.Tensor, truth: torch.Tensor) -> float:
-    """Of the mean estimate with the truth."""
+    """Return the cosine of the mean estimate and the truth."""
     return float(torch.cosine_similarity(found.mean(0), truth, dim=0))
 
 

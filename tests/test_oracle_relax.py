@@ -74,7 +74,7 @@ def test_a_control_that_has_learned_lowers_the_variance(world, taste):
 
 
 def test_it_learns_from_the_square_of_the_gradient_of_the_logits(world, taste, control):
-    """What autograd makes of the loss, put beside the mean square that is reported."""
+    """Autograd's gradient of the loss equals that of the mean square that is reported."""
     relax = RelaxEstimator(ScoreFunction(Multinomial(3)), control)
     rollouts = StepRollouts(world.speaker, world.batch, seed=5)
     message = rollouts.of(relax.channel)

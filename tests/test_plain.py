@@ -1,4 +1,4 @@
-"""What the unroll gives is what the plain one gives: captions, what is heard of them, and every gradient."""
+"""The unroll equals the plain one: captions, their text embeddings, and every gradient."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def trained(name: str, toy, folder: Path | None = None, die_at: int | None = Non
 
 
 def one_rank(folder: Path) -> None:
-    """What each of two processes does: train each method, and go on where one process stopped."""
+    """Train each method in one of two processes, and continue from the checkpoint of one process."""
     from conftest import Toy
 
     ranks.join(torch.device("cpu"))
@@ -113,7 +113,7 @@ def one_rank(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory) -> tuple[Path, list[dict[str, dict[str, torch.Tensor]]]]:
-    """What two ranks found, and the folder with the checkpoints that they left and went on from."""
+    """Return the results of two ranks, and the folder of the checkpoints that they wrote and continued from."""
     from conftest import Toy
 
     folder = tmp_path_factory.mktemp("ranks")

@@ -83,7 +83,7 @@ def repeat(folder: Path) -> tuple[int, str]:
 
 
 def ran(folder: Path) -> list[str]:
-    """What ran since this was last asked."""
+    """Return the stages that ran since the last call."""
     record = folder / "ran.txt"
     lines = record.read_text().splitlines() if record.exists() else []
     record.unlink(missing_ok=True)

@@ -138,7 +138,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(folder, name, monkeypatch):
 
 
 def refused(capsys, *arguments: str) -> str:
-    """What a training says that does not begin."""
+    """Return the error of a training that does not begin."""
     capsys.readouterr()
     assert trained("--method", "wtf_rl", "--out", "none", *arguments) == 2
     assert not Path("none").exists()

@@ -1,4 +1,4 @@
-"""What a stranger's parameter file cannot do: run a command, replace a folder, load a pickle."""
+"""An untrusted parameter file cannot run a command, replace a folder or load a pickle."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_no_name_is_pasted_into_a_command():
 
 @pytest.fixture
 def repository(tmp_path) -> Path:
-    """What DVC needs, with a params.yaml whose names are commands and ways out of data/."""
+    """Make the files that DVC needs, with a params.yaml whose names are commands and paths out of data/."""
     (tmp_path / ".dvc").mkdir()
     (tmp_path / ".dvc/config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
     for name in ("dvc.yaml", "Snakefile"):

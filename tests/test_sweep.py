@@ -26,7 +26,7 @@ def snakemake(folder: Path, *options: str, cores: int = 2) -> subprocess.Complet
 
 
 def planned(folder: Path) -> list[str]:
-    """What would run."""
+    """Return the jobs that would run."""
     plan = snakemake(folder, "--dry-run").stdout
     jobs = re.findall(
         r"^rule (train|adapt|evaluate):$.*?wildcards: method=(\w+), cell=(\S+)$", plan, re.MULTILINE | re.DOTALL

@@ -1,4 +1,4 @@
-"""What `validate` finds before anything is trained, each in one line."""
+"""Errors that `validate` reports before any training, each in one line."""
 
 from __future__ import annotations
 

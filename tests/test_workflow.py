@@ -258,9 +258,9 @@ STAGES = [
 
 @pytest.mark.parametrize(("name", "instance"), STAGES)
 def test_a_stage_reads_all_that_dvc_lists_for_it(name, instance, world, tmp_path, monkeypatch):
-    """What is not listed cannot be read (tests/test_params.py); what is listed and never read would rerun it in vain.
+    """A key that is listed but never read would rerun a stage in vain; others cannot be read (tests/test_params.py).
 
-    A listed section counts as read when something of it is: which options of it matter depends on others.
+    A listed section counts as read when any of its options is, because some options matter only beside others.
     """
     import importlib
 

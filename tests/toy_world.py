@@ -57,7 +57,7 @@ def run(folder: Path, *command: str, **environment: str) -> subprocess.Completed
 
 
 def succeed(folder: Path, *command: str, **environment: str) -> str:
-    """What a command printed that ended well."""
+    """Run a command that must succeed, and return its output."""
     done = run(folder, *command, **environment)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done.stdout

@@ -14,7 +14,7 @@ NAMES = PROFILES.names()
 
 
 def profile_text(name: str) -> str:
-    """What `make profile` writes to params.yaml."""
+    """Return the parameter file that `make profile` writes."""
     return PROFILES.text(name)
 
 

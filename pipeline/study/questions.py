@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import torch
 
-from pipeline.analysis.caption_files import read_captions
+from pipeline.analysis.caption_files import read_texts
 from pipeline.analysis.judge_titles import Keys
 from pipeline.analysis.results import CIDER, Point, Results, Run
 from pipeline.data.prepared import Prepared
@@ -133,14 +133,7 @@ def easy_rounds(prepared: Prepared, seed: int) -> Iterator[tuple[int, int, str, 
 
 def _captions(runs: Mapping[str, Run], images: Sequence[int]) -> dict[str, dict[int, str]]:
     """Return each method's captions of these test images, by image; raises UserError where one is missing."""
-    rows = read_captions(list(runs.values()), images, ["caption"])
-    captions = {}
-    for (method, run), by_image in zip(runs.items(), rows, strict=True):
-        missing = next((image for image in images if image not in by_image), None)
-        if missing is not None:
-            raise UserError(f"{run.captions}: no caption of image {missing} by {method}; run its evaluation again.")
-        captions[method] = {image: by_image[image]["caption"] for image in images}
-    return captions
+    return {method: dict(zip(images, read_texts(run, images), strict=True)) for method, run in runs.items()}
 
 
 def _together(captions: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

@@ -138,7 +138,7 @@ class Slurm:
         }
 
     def run(self, *command: str, check: bool = True) -> str:
-        """What a Slurm command prints."""
+        """Return the output of a Slurm command."""
         done = subprocess.run(command, env=os.environ | self.environment, capture_output=True, text=True, check=False)
         if check and done.returncode:
             raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
@@ -182,7 +182,7 @@ def tracker(folder: Path, port: int, environment: Mapping[str, str]) -> Service:
 
 
 def answers(url: str) -> bool:
-    """Whether something at `url` says yes."""
+    """Return whether a server at `url` accepts requests."""
     try:
         with urllib.request.urlopen(url, timeout=2) as answer:
             return bool(answer.status == 200)

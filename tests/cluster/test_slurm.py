@@ -69,7 +69,7 @@ def all_stopped_halfway(folder: Path) -> dict[str, psutil.Process]:
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """Those after losses were first logged."""
+    """Return the checkpoints that follow the first logged losses."""
     return [path for path in folder.glob("data/checkpoints/*/step-*") if int(path.name.split("-")[1]) > LOG_EVERY]
 
 
@@ -80,7 +80,7 @@ def go_on(process: psutil.Process) -> None:
 
 
 def lose_node(slurm: Slurm, node: str, number: str, folder: Path) -> None:
-    """What a failing machine does: it is drained, then gone with all of its processes, and comes back empty."""
+    """Simulate a failing machine: drain it, end it with all of its processes, and start it empty."""
     slurm.run("scontrol", "update", f"NodeName={node}", "State=drain", "Reason=test")
     slurm.services[f"slurmd {node}"].stop()
     for process in psutil.process_iter(["cmdline"]):

@@ -14,7 +14,7 @@ from toy_world import succeed
 
 
 def keys(up: Loopback) -> list[str]:
-    """What the bucket holds, at most a thousand of each kind."""
+    """Return the bucket's keys, at most a thousand of each kind."""
     found = []
     for kind in ("dvc", "mlflow"):
         with urllib.request.urlopen(f"{up.s3}/{BUCKET}?list-type=2&prefix={kind}/", timeout=30) as answer:

@@ -74,7 +74,7 @@ def grid() -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class World:
-    """Where everything lies; `write` puts down new cells and evaluations."""
+    """Paths of a small world; `write` replaces its cells and evaluations."""
 
     root: Path
 
@@ -115,7 +115,7 @@ def _without_captions(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def captions(entry: dict[str, Any]) -> list[dict[str, Any]]:
-    """Those that `entry` brings along, else twelve without scores."""
+    """Return the captions of `entry`, or twelve without scores."""
     if "captions" in entry:
         return entry["captions"]
     words = " ".join(f"{key} {value}" for key, value in entry["settings"].items())

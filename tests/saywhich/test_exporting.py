@@ -32,7 +32,7 @@ POINTS = (0, 1, 5, 20, 40)  # writes of an export before which it is killed
 
 
 def evaluate(folder: Path, images: int = 40) -> None:
-    """What the evaluate stage would have written, for a test split of which every other caption finds its image."""
+    """Write an evaluation of a test split in which every other caption retrieves its image."""
     folder.mkdir(parents=True)
     test = [i >= 4 for i in range(images + 4)]
     found = [1 + i % 2 for i in range(images + 4)]

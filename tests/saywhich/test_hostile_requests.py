@@ -1,4 +1,4 @@
-"""What strangers send to the page: memory and time stay bounded, and honest requests are answered meanwhile."""
+"""Hostile requests to the page: memory and time stay bounded, and other requests are answered meanwhile."""
 
 import asyncio
 import base64

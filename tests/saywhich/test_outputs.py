@@ -1,4 +1,4 @@
-"""What commands write: older files survive, refusals are one line, and names and captions of strangers stay text."""
+"""Outputs of commands: older files survive, refusals are one line, and untrusted names and captions stay text."""
 
 import csv
 import io

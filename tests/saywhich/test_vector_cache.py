@@ -42,7 +42,7 @@ def vector(content: str, model: str) -> np.ndarray:
 
 
 def searched(photos: list[Path], model: str = MODEL) -> tuple[int, list[str], np.ndarray]:
-    """How many photos were looked at, which there are, and their vectors."""
+    """Return the number of encoded photos, the names of the photos found, and their vectors."""
 
     def look(paths):
         for begin in range(0, len(paths), 16):

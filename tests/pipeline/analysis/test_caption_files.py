@@ -28,7 +28,7 @@ def test_texts_come_in_the_order_that_is_asked_for(world):
 
 
 def test_the_share_of_captions_that_are_the_control_s_of_that_seed(world, make_cell):
-    """Of eight test images; the other seed's control says something else, and one method said nothing of an image."""
+    """Eight test images: the other seed's control has another caption, and one method has no caption of an image."""
     luo = [make_cell("luo", 0.9, 70.0, **{"lambda": 0.5, "seed": seed}) for seed in (1, 2, 3)]
     controls = [make_cell("mle", 0.9, 60.0, seed=seed) for seed in (1, 2)]
     other = make_cell("other", 0.9, 70.0, seed=1)

@@ -1,4 +1,4 @@
-"""No n words twice, and captions that were searched and are read again."""
+"""Channels without repeated n-grams, and teacher forcing of searched captions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def spoken(toy, channel, decoder="att2in"):
 
 
 def again(tokens: list[int], n: int) -> bool:
-    """Whether a caption has the same n words twice."""
+    """Return whether a caption has the same n words twice."""
     words = [word for word in tokens if word]
     spans = [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
     return len(set(spans)) < len(spans)

@@ -1,4 +1,4 @@
-"""What is drawn depends on stated names, not on how a channel's options are printed."""
+"""Random draws depend on stated names, not on how a channel's options are printed."""
 
 from __future__ import annotations
 

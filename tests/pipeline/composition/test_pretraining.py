@@ -1,4 +1,4 @@
-"""Who learns before joint training, from which captions, and by which loss."""
+"""Pretraining: the role that each method trains, its captions and its loss."""
 
 from __future__ import annotations
 

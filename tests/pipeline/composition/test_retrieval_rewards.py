@@ -1,4 +1,4 @@
-"""What methods rewarded by a retriever share: which captions are compared, and when the discriminator learns."""
+"""Methods rewarded by a retriever: the captions that they compare, and the steps of the discriminator."""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ def test_an_archive_that_is_not_there_is_told(tmp_path, form, refused):
 
 
 def outcome(act: Callable[[], None]) -> str | None:
-    """What was told of a mistake; None if there was none."""
+    """Return the message of the error; None without one."""
     try:
         act()
     except UserError as error:

@@ -63,7 +63,7 @@ class World:
         )
 
     def bring(self) -> None:
-        """What has to be got by hand."""
+        """Put the files into place that a user downloads by hand."""
         self.downloads.mkdir(exist_ok=True)
         self.out.mkdir(exist_ok=True)
         (self.downloads / "more.zip").write_bytes(zipped({"1.txt": b"one"}))

@@ -1,4 +1,4 @@
-"""What the captions of a step depend on, and who gets a gradient from them."""
+"""Rollouts of a step: the captions' dependence on seeds, and the paths of their gradients."""
 
 from __future__ import annotations
 

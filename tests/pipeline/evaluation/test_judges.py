@@ -12,7 +12,7 @@ CPU = torch.device("cpu")
 
 
 def found_by(listener, tokens, owners, distractors=None):
-    """How a listener judges captions (N, T) of eight images."""
+    """Return a listener's judgement of captions (N, T) of eight images."""
     judge = ListenerJudge(listener, lambda rows: torch.zeros(len(rows), 1), CPU)
     return judge_retrieval(judge, JudgedCaptions(tokens, ()), owners, torch.arange(8), distractors)
 

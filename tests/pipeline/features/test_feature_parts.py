@@ -8,7 +8,7 @@ from pipeline.features.feature_parts import FeatureParts
 
 
 def seen(rows, boxes=True):
-    """What rows look like: every number tells its row."""
+    """Return features in which every number identifies its row."""
     values = torch.as_tensor(np.asarray(rows)).float()
     regions = values[:, None, None].expand(-1, 2, 3) + torch.arange(3)
     box = values[:, None, None].expand(-1, 2, 4) / 100 if boxes else None

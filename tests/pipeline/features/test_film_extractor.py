@@ -54,7 +54,7 @@ def drawn(tmp_path_factory):
 
 
 class Known:
-    """Of an image of one grey value g: vector (g, 1), and as many regions (g, number) as its first pixel says."""
+    """An extractor of images of one grey value g: vector (g, 1), regions (g, number); the first pixel counts them."""
 
     pooled_size, regions_shape, has_boxes = 2, (3, 2), True
 

@@ -182,7 +182,7 @@ def test_an_image_that_needs_more_memory_than_is_given_is_one_line(tmp_path, mon
 
 
 def test_threads_share_the_memory_that_images_are_decoded_in(tmp_path, monkeypatch):
-    """Of images that need more than half of it, one is decoded at a time, until the block that uses it has ended."""
+    """Images that need more than half of the memory are decoded one at a time; each keeps it until its block ends."""
     Image.new("RGB", (40, 50)).save(tmp_path / "a.png")
     monkeypatch.setattr(images, "BUDGET", images.MemoryBudget(20_000))  # 16,000 are needed
     at_once, most, lock = 0, [], threading.Lock()

@@ -110,8 +110,10 @@ def test_rho_0_is_straight_through_to_the_bit(alone):
 
 
 def test_psst_is_a_mixture_whose_variance_is_not_lower_by_a_factor(alone):
-    """Where captions are judged alone, the mean is affine in ρ, and the variance within and between adds up:
-    (1 − ρ) V₀ + ρ V₁ + ρ (1 − ρ) |m₁ − m₀|². With V₁ = 0 and m₁ the truth it would be as PSST says."""
+    """For scores of single captions the mean is affine in ρ, and the variances within and between add up.
+
+    The sum is (1 − ρ) V₀ + ρ V₁ + ρ (1 − ρ) |m₁ − m₀|². With V₁ = 0 and m₁ the truth, PSST's statement would hold.
+    """
     (m0, v0), (m1, v1) = alone.moments(psst(0.0)), alone.moments(psst(1.0))
     for rho in (0.25, 0.5, 0.75):
         mean, variance = alone.moments(psst(rho))

@@ -1,4 +1,4 @@
-"""What is written of a measurement."""
+"""The files and tables of a measurement."""
 
 from __future__ import annotations
 

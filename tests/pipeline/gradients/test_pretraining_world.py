@@ -1,4 +1,4 @@
-"""What is learnt in a taught world."""
+"""Pretraining in an enumerable world."""
 
 from __future__ import annotations
 

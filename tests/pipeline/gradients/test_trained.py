@@ -1,4 +1,4 @@
-"""What is sampled before a trained speaker, against what is exact where captions can be enumerated."""
+"""Sampled gradients at a trained speaker, against exact ones where captions can be enumerated."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ VOCABULARY = Vocabulary((*(f"w{i}" for i in range(1, 30)), "café", "UNK"))
 
 
 def captions(images: int, seed: int = 0) -> list[list[list[int]]]:
-    """Of each image five captions of 1 to 8 words, frequent and rare ones."""
+    """Return five captions of 1 to 8 words for each image, with frequent and rare words."""
     rng = np.random.default_rng(seed)
     words = len(VOCABULARY)
     return [[np.minimum(rng.zipf(1.5, rng.integers(1, 9)), words).tolist() for _ in range(5)] for _ in range(images)]

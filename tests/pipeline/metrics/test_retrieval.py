@@ -172,7 +172,7 @@ def test_similar_distractors_are_the_nearest_others(block):
 
 
 def test_similar_distractors_differ_from_the_mean_as_the_image_does():
-    """What all images have in common says nothing of who resembles whom.
+    """The mean of all images does not count in their similarity.
 
     Without the mean (0, 10) they are (1, 0), (3, .3), (1, -.3), (-5, 0): the first points as the second does (cosine
     .995), less as the third (.958). As they stand, all point upwards, the first and the third most alike (.99999).
@@ -220,7 +220,7 @@ def test_the_nearest_images_are_those_of_brute_force_in_blocks_of_any_size(at_on
 
 
 def test_a_gallery_is_drawn_in_its_own_memory():
-    """What torch holds is not traced: what is, is one image's draw at a time, however many images there are."""
+    """Traced memory, which excludes torch's, is that of one image's draw, however many images there are."""
     tracemalloc.start()
     try:
         random_distractors(1500, 999, 0)

@@ -23,7 +23,7 @@ def decode(tokens) -> str:
 
 @pytest.fixture
 def asked(monkeypatch) -> list[list[str]]:
-    """What METEOR is asked for, and a METEOR that is the length of the text."""
+    """Return the requests to METEOR, and a METEOR that scores a text by its length."""
     seen: list[list[str]] = []
 
     class Lengths:

@@ -73,7 +73,7 @@ def test_captions_that_were_cut_are_not_taken_for_longer_ones(tmp_path):
 
 
 def test_prepared_data_in_this_form_come_back_as_they_were(karpathy, tmp_path):
-    """What prepro_labels.py would have made of the project's own data is read to the same tables."""
+    """The output of prepro_labels.py on the project's own data is read to the same tables."""
     own = read_karpathy(karpathy()[0])
     write_prepared(own, tmp_path / "own", 1, 4)
     prepared = Prepared.load(tmp_path / "own")

@@ -18,7 +18,7 @@ from pipeline.worlds.scenes.scene_facts import FACTS, Scene, Thing
 
 @pytest.fixture(scope="session")
 def plain_report(build_world, tmp_path_factory) -> Path:
-    """Of the world with three judges and no scores of single captions; three images."""
+    """Write the report of the world with three judges and no scores of single captions; three images."""
     world, out = build_world(tmp_path_factory.mktemp("plain"), False), tmp_path_factory.mktemp("plain-report")
     write_report(world.sweep, world.evaluations, world.prepared, world.images, out, ReportSettings(images=3))
     return out
@@ -26,7 +26,7 @@ def plain_report(build_world, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def full_report(build_world, tmp_path_factory) -> Path:
-    """Of the world that has everything; four images and two systems of frozen speakers."""
+    """Write the report of the world that has everything; four images and two systems of frozen speakers."""
     world, out = build_world(tmp_path_factory.mktemp("full"), True), tmp_path_factory.mktemp("full-report")
     settings = ReportSettings(images=4, frozen_speakers=("mle", "luo"))
     inputs = {"crossed": world.crossed}

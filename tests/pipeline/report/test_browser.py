@@ -47,7 +47,7 @@ def page(open_page):
 
 
 def captions(page):
-    """What stands in the gallery now."""
+    """Return the gallery's present text."""
     return page.locator("article:visible tbody tr:visible td.text").all_inner_texts()
 
 

@@ -77,7 +77,7 @@ def said(capsys, *arguments):
 
 
 def shown(root, asked):
-    """What is written between the markers that ask so."""
+    """Return the text between the markers of that request."""
     put(root, f"<!-- results: {asked} -->\n<!-- end -->\n")
     assert documents.update_documents([]) == 0
     return (root / "README.md").read_text().splitlines()[1:-1]

@@ -68,7 +68,7 @@ def products(x, found):
 
 
 def in_a_child(work: Callable[[], bytes]) -> bytes:
-    """What `work` returns in a forked process, which wrong machine code may end."""
+    """Return the result of `work` in a forked process, which wrong machine code may end."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -84,7 +84,7 @@ def in_a_child(work: Callable[[], bytes]) -> bytes:
 
 
 def computed(function: Callable[..., None], folder: Path) -> bytes:
-    """What a loop gives in a process that has not compiled it."""
+    """Return a loop's result in a process that has not compiled it."""
 
     def work() -> bytes:
         x = np.linspace(-3, 3, 100, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Which frames are taken of a film, and films that are broken, huge, of one frame or of a varying rate."""
+"""Selection of a film's frames, and films that are broken, huge, of one frame or of a varying rate."""
 
 import gc
 import weakref

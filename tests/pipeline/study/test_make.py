@@ -1,4 +1,4 @@
-"""What a study asks: which captions, which pairs, of whom, and what raters can see of it."""
+"""The questions of a study: captions, pairs and methods, and the content that raters can see."""
 
 import csv
 import json

@@ -27,7 +27,7 @@ def spooled(monkeypatch):
 
 @pytest.fixture(scope="module")
 def empty_database(tmp_path_factory) -> Path:
-    """What a first client makes; tests that are not about that copy it."""
+    """Create a database as a first client does; other tests copy it."""
     folder = tmp_path_factory.mktemp("database")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

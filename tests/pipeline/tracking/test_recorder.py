@@ -230,7 +230,7 @@ def broken_mlflow(folder: Path) -> str:
 
 
 def senders() -> list[psutil.Process]:
-    """Those of this test's spool."""
+    """Return the senders of this test's spool."""
     here, found = str(Path.cwd()), []
     for process in psutil.process_iter():
         with suppress(psutil.Error):

@@ -30,7 +30,7 @@ def set_aside() -> list[Path]:
 
 
 def test_a_flipped_bit_anywhere_is_named_and_nothing_wrong_arrives(whole, capsys):
-    """Of each line, the head's too, a random bit; after that nothing waits and nothing is tried again."""
+    """Flip a random bit of each line, the head's too; afterwards no record waits and none is sent again."""
     path, rng = whole / "records.jsonl", random.Random(1)
     lines = path.read_bytes().splitlines(keepends=True)
     shutil.copytree(whole, "whole")

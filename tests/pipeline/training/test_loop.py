@@ -441,7 +441,7 @@ def test_torch_s_own_stream_is_another_in_every_step_whatever_else_draws_from_it
 
 
 def first_step(method, toy, rate: float, steps: int = 1, **options: float) -> dict[str, float]:
-    """How far each role moved in Adam's first step, the largest change of a weight, which is the learning rate."""
+    """Return the largest change of a weight of each role in Adam's first step, which is the learning rate."""
     before = {role: [p.detach().clone() for p in agent.parameters()] for role, agent in method.agents.items()}
     settings = Optimisation(epochs=1, learning_rate=rate, validate_every=0, **options)
     training = Training(method, ToyBatches(toy), settings, seed=4, device=CPU)

@@ -1,4 +1,4 @@
-"""What is built from files is built from the right ones."""
+"""Construction of agents and methods from the right files."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ OTHERS = [["a ball"], ["the dog"], ["red red ball"], ["a blue blue dog"]]
 
 
 def prepared(folder: Path, held_out: list[list[str]], **options: object) -> Prepared:
-    """What the prepare stage makes of the training images, the same each time, and of those that are held out."""
+    """Prepare the training images, the same each time, and the held-out images."""
     captions, raw = [*held_out, *TRAINING], folder / "raw"
     (raw / "images").mkdir(parents=True)
     images = []
@@ -96,7 +96,7 @@ def test_document_frequencies_are_counted_over_training_images_alone(data):
 
 @pytest.mark.parametrize(("counted", "wanted"), [("clipped", (2, 0, None)), ("whole", (3, 1, 4))])
 def test_document_frequencies_count_clipped_or_whole_references(tmp_path, counted, wanted):
-    """Of two words: the third word of a reference, the bigram that it ends, and the EOS behind it."""
+    """With two words: the third word of a reference, the bigram that it ends, and the EOS behind it."""
     found = prepared(tmp_path, HELD_OUT, max_words=2, count_ngrams=counted)
     table = pq.read_table(found.folder / "document_frequencies.parquet").to_pydict()
     frequencies = dict(zip(table["key"], table["count"], strict=True))
@@ -153,7 +153,7 @@ def models(tmp_path) -> Path:
 
 
 def same(agent: torch.nn.Module, folder: Path, role: str) -> bool:
-    """Whether `agent` is the one whose weights are in `folder`."""
+    """Return whether the weights in `folder` are those of `agent`."""
     kept = load_agent(folder / "weights.safetensors", role).state_dict()
     return all(torch.equal(value, kept[name]) for name, value in agent.state_dict().items())
 

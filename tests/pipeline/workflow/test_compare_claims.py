@@ -1,4 +1,4 @@
-"""Which claims are about a run."""
+"""Selection of the claims about a run."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""How long a grid takes on several machines, against sums by hand."""
+"""Estimated times of a grid on several machines, against sums by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which cells a grid has, and what is wrong with one."""
+"""The cells of a grid, and errors in a grid."""
 
 from pathlib import Path
 

@@ -33,7 +33,7 @@ def workplace(tmp_path, monkeypatch):
 
 
 def work(out: str, *options: str, method: str = "luo", meanwhile: Callable[[], object] = lambda: None) -> bool:
-    """Whether a training of the method to the folder `out` did any work; its files are there in any case."""
+    """Return whether a training of the method to the folder `out` did any work; its files exist in any case."""
     worked = []
 
     def run(stage):

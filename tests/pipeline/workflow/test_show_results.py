@@ -1,4 +1,4 @@
-"""What `make repro` prints at its end: the table, and beside it what is recorded over starts."""
+"""The output of `make repro`: the table, and beside it the results recorded over starts."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What every stage begins with: its folders, its mistakes in one line, and the key of its checkpoints."""
+"""Common parts of every stage: its folders, its errors in one line, and the key of its checkpoints."""
 
 from __future__ import annotations
 

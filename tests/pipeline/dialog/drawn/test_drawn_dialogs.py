@@ -320,7 +320,7 @@ def test_a_question_for_one_thing_says_which(talks):
 
 
 def test_similar_questions_are_the_nearest_by_the_rarities_of_their_words():
-    """Of "x y" the nearest is "x": 1.2 − 2·1.2; "x y z w" shares more, 4.4, and has a squared length of 10.8."""
+    """The nearest question to "x y" is "x": 1.2 − 2·1.2; "x y z w" shares 4.4, and its squared length is 10.8."""
     pool = pool_of(("x", 130), ("x y z w", 130), *((f"other {i}", 1) for i in range(4)))
     assert {text.rpartition(" ")[0] for text in pool.plausible("x y")} == {"x"}
     assert len(pool.plausible("x y")) == 100

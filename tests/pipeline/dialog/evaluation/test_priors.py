@@ -1,4 +1,4 @@
-"""How people answered in the training dialogs, as a score of candidates: by hand."""
+"""Priors of answers from the training dialogs as scores of candidates, against values by hand."""
 
 from __future__ import annotations
 

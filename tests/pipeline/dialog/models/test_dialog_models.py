@@ -293,7 +293,7 @@ def test_an_empty_text_leaves_the_state_of_one_step():
 
 @pytest.mark.parametrize("kind", list(ENCODERS))
 def test_a_normalised_encoding_does_not_saturate_however_large_the_fusion_layer(kind):
-    """Of units with a mean square of 1, at most a quarter exceed 2 (Chebyshev), and tanh(2) is .964."""
+    """At most a quarter of units with a mean square of 1 exceed 2 (Chebyshev), and tanh(2) is .964."""
     given, word = batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
     for layer_norm in (False, True):
         model = encoder(kind, layer_norm=layer_norm).eval()

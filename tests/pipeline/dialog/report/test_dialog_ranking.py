@@ -1,4 +1,4 @@
-"""Who ranks the candidates of dialogs: seeds are told by their names, and differences are paired, by hand."""
+"""Tables of rankers of candidates: seeds are identified by name, and differences are paired, against values by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What captions claim of films, and of which films that is true."""
+"""Claims of captions about films, and the films of which they are true."""
 
 import numpy as np
 import pytest

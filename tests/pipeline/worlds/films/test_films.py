@@ -33,7 +33,7 @@ def told(neighbourhoods: list[tuple[Film, ...]]) -> list[tuple[Film, SceneCaptio
 
 
 def happens(film: Film) -> tuple[object, ...]:
-    """What a film tells, without the times."""
+    """Return a film's events without their times."""
     return film.story, film.order, tuple(tuple(event[:3] for event in events) for events in film.events)
 
 
@@ -80,7 +80,7 @@ def test_the_first_frame_does_not_tell_what_happens(neighbourhoods: list[tuple[F
 
 
 def test_the_middle_frame_does_not_tell_what_happens_either(neighbourhoods: list[tuple[Film, ...]]) -> None:
-    """Of many films there is a neighbour that looks the same then (pose, facing, place), but does something else."""
+    """Many films have a neighbour that looks the same then (pose, facing, place), but has other events."""
 
     def middle(film: Film) -> list[tuple[object, ...]]:
         seen = [each for each in seen_in(film, FRAMES) if each.frame == FRAMES // 2]
@@ -97,7 +97,7 @@ def test_the_middle_frame_does_not_tell_what_happens_either(neighbourhoods: list
 
 
 def holds(claim: SceneClaim, film: Film) -> bool:
-    """Whether a claim is true by the facts."""
+    """Return whether a claim is true by the facts."""
     scene = film.scene
     if claim.what == "story":
         if claim.value == "follow":
@@ -229,7 +229,7 @@ def test_every_actor_is_seen_long_enough_and_inside_the_picture(neighbourhoods: 
 
 
 def test_drawn_frames_show_the_actors_inside_their_boxes(neighbourhoods: list[tuple[Film, ...]]) -> None:
-    """Where no box is, a frame is the backdrop; where one is, it is not (rain falls everywhere)."""
+    """Outside the boxes a frame is the backdrop, inside it is not (rain falls everywhere)."""
     size, checked = 96, 0
     for films in neighbourhoods[:30]:
         film = films[0]

@@ -16,7 +16,7 @@ TRAIN, VAL, NEAR, FRAMES, STEPS, AT_ONCE = 120, 40, 8, 8, 200, 8
 
 
 def seen(films: list[Film], frames: int) -> Tensor:
-    """Of each frame: who is there, where, which way it looks, and its pose."""
+    """Return each frame's actors, with their places, facings and poses."""
     found = [seen_in(film, FRAMES) for film in films]
     poses = sorted({actor.pose for film in found for actor in film})
     rows = np.zeros((len(films), FRAMES, 2, 6 + len(poses)), np.float32)

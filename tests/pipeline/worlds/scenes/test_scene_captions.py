@@ -34,7 +34,7 @@ def test_captions_repeat_for_the_same_image_and_differ_within_it(written: Writte
 
 
 def holds(claim: SceneClaim, scene: Scene) -> bool:
-    """Whether a claim is true by the facts."""
+    """Return whether a claim is true by the facts."""
     if claim.what == "relation":
         return relation_holds(claim.value, scene.things[claim.of], scene.things[claim.to])
     if claim.what == "scenery":
