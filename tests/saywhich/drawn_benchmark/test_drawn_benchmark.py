@@ -98,7 +98,7 @@ def test_exact_captions_have_no_false_claim_and_those_of_other_images_are_not_fo
 
 
 def test_scores_of_three_captions_by_hand(benchmark, tmp_path):
-    """Of 16 images, three have a caption: one true claim of two, no claim understood, and all true."""
+    """Three of 16 images have a caption: one true claim of two, no claim understood, and all true."""
     folder, key = benchmark
     drawn = read_benchmark(folder, key)
     thing = drawn.scenes[0].things[0]
