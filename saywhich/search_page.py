@@ -23,10 +23,10 @@ def write_page(out: Path, text: str, found: Sequence[tuple[Path, float]]) -> Non
     photos = [
         {
             "name": one_line(file.name),
-            "address": file.resolve().as_uri(),
+            "url": file.resolve().as_uri(),
             "score": f"{score:.3f}",
-            "small": small_copy(first_frame(file)),
-            "moving": animated_thumbnail(file, SHOWN),
+            "thumbnail": thumbnail_url(first_frame(file)),
+            "animation": animated_thumbnail(file, SHOWN),
         }
         for file, score in found
     ]
@@ -35,7 +35,7 @@ def write_page(out: Path, text: str, found: Sequence[tuple[Path, float]]) -> Non
         page.write(pages.get_template("found.html").render(text=one_line(text), photos=photos))
 
 
-def small_copy(image: Image.Image) -> str:
+def thumbnail_url(image: Image.Image) -> str:
     """Return a JPEG thumbnail of an RGB image as a data URL, without metadata."""
     copy, content = image.copy(), io.BytesIO()
     copy.thumbnail((SHOWN, SHOWN))

@@ -126,8 +126,8 @@ def make_app(
     app.add_middleware(Uploads, limits=limit, headers=HEADERS)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]", *hosts])
 
-    async def answered(request: Request, work: Callable[[Check], BaseModel]) -> Response:
-        """Return the result of `work` as a response; cancel it at the time limit or when the client disconnects.
+    async def respond(request: Request, work: Callable[[Check], BaseModel]) -> Response:
+        """Run `work` and return its result as a response; cancel it at the time limit or when the client disconnects.
 
         Raises HTTPException 503 or 504 at the time limit, and 422 for a UserError.
         """
@@ -137,7 +137,7 @@ def make_app(
             if ended.is_set():
                 raise AbandonedError
 
-        def alone() -> bytes:
+        def run_work() -> bytes:
             loop.call_soon_threadsafe(began.set)
             try:
                 check()
@@ -145,74 +145,75 @@ def make_app(
             finally:
                 return_freed()
 
-        result = asyncio.wrap_future(worker.submit(alone))
+        result = asyncio.wrap_future(worker.submit(run_work))
         turn = asyncio.create_task(began.wait())
-        gone = asyncio.create_task(_disconnected(request))
-        waited: set[asyncio.Future[Any]] = {result, gone}
+        disconnected = asyncio.create_task(_wait_for_disconnect(request))
+        waited: set[asyncio.Future[Any]] = {result, disconnected}
         try:
-            await asyncio.wait({turn, gone}, timeout=limit.seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({turn, disconnected}, timeout=limit.seconds, return_when=asyncio.FIRST_COMPLETED)
             if not began.is_set():
-                raise HTTPException(503, "other photos are looked at; try again in a moment")
+                raise HTTPException(503, "the server is busy with other photos; try again in a moment")
             await asyncio.wait(waited, timeout=limit.seconds, return_when=asyncio.FIRST_COMPLETED)
             if not result.done():
                 raise HTTPException(504, f"longer than {limit.seconds:g} seconds; send fewer photos")
             return Response(result.result(), media_type="application/json")
         except UserError as error:
-            raise _refused(str(error)) from None
+            raise _unprocessable(str(error)) from None
         finally:
             ended.set()
-            for each in (result, turn, gone):
+            for each in (result, turn, disconnected):
                 each.cancel()
 
-    def chosen(name: str | None) -> ServedModel:
+    def find_model(name: str | None) -> ServedModel:
         if name is not None and name not in models:
-            raise _refused(f"no model {name[:50]}; there are {', '.join(models)}")
+            raise _unprocessable(f"no model {name[:50]}; there are {', '.join(models)}")
         return models[name or next(iter(models))]
 
-    def seen(model: ServedModel, photos: Sequence[bytes], check: Check) -> Features:
+    def extract_features(model: ServedModel, photos: Sequence[bytes], check: Check) -> Features:
         return model.extract_features(
             [Upload(number, content, limit, check) for number, content in enumerate(photos, 1)]
         )
 
-    @app.post("/caption", response_model=CaptionedPhotos, openapi_extra=_described(CaptionRequest))
+    @app.post("/caption", response_model=CaptionedPhotos, openapi_extra=_describe_body(CaptionRequest))
     async def caption(request: Request) -> Response:
         """Return captions of photos, the listener's ranking for each, and the speaker's attention."""
-        asked = _body(request, CaptionRequest)
-        by_name = {name: chosen(name) for name in asked.models or models}
-        if len(by_name) < len(asked.models or models):
-            raise _refused("a model is named more than once")
-        each = asked.samples if asked.among else asked.beam
-        if (captions := len(asked.photos) * len(by_name) * each) > limit.captions:
-            raise _refused(
-                f"{len(asked.photos)} photos, {len(by_name)} models and {each} candidates are {captions:,} captions; "
+        query = _body(request, CaptionRequest)
+        by_name = {name: find_model(name) for name in query.models or models}
+        if len(by_name) < len(query.models or models):
+            raise _unprocessable("a model is named more than once")
+        each = query.samples if query.among else query.beam
+        if (captions := len(query.photos) * len(by_name) * each) > limit.captions:
+            raise _unprocessable(
+                f"{len(query.photos)} photos, {len(by_name)} models and {each} candidates are {captions:,} captions; "
                 f"at most {limit.captions:,} at once"
             )
 
         def work(check: Check) -> CaptionedPhotos:
-            check_photos(asked.photos, limit)
+            check_photos(query.photos, limit)
             by_model = [
-                _said(name, model, seen(model, asked.photos, check), asked, check) for name, model in by_name.items()
+                _caption_photos(name, model, extract_features(model, query.photos, check), query, check)
+                for name, model in by_name.items()
             ]
             return CaptionedPhotos(photos=[list(each) for each in zip(*by_model, strict=True)])
 
-        return await answered(request, work)
+        return await respond(request, work)
 
-    @app.post("/find", response_model=FindResponse, openapi_extra=_described(FindRequest))
+    @app.post("/find", response_model=FindResponse, openapi_extra=_describe_body(FindRequest))
     async def find(request: Request) -> Response:
         """Return the photos ranked by their scores with a text, best first."""
-        asked = _body(request, FindRequest)
-        model = chosen(asked.model)
+        query = _body(request, FindRequest)
+        model = find_model(query.model)
 
         def work(check: Check) -> FindResponse:
-            check_photos(asked.photos, limit)
-            sight = seen(model, asked.photos, check)
-            found = best_matches(model.encode_text([asked.text])[0], sight.vectors, None)
+            check_photos(query.photos, limit)
+            features = extract_features(model, query.photos, check)
+            found = best_matches(model.encode_text([query.text])[0], features.vectors, None)
             known = model.vocabulary if isinstance(model, Model) and not model.vocabulary.reads_text else None
-            unknown = [] if known is None else [word for word in tokenise(asked.text) if word not in known.ids]
+            unknown = [] if known is None else [word for word in tokenise(query.text) if word not in known.ids]
             hits = [PhotoHit(photo=each.index, score=each.score) for each in found]
-            return FindResponse(found=hits, unknown=unknown, unlike=[n for n, odd in enumerate(sight.unlike) if odd])
+            return FindResponse(found=hits, unknown=unknown, unlike=[n for n, odd in enumerate(features.unlike) if odd])
 
-        return await answered(request, work)
+        return await respond(request, work)
 
     @app.get("/samples/{number}", response_class=Response)
     async def sample(number: str) -> Response:
@@ -242,7 +243,7 @@ def make_app(
 def sample_copies(samples: Sequence[Path]) -> list[bytes]:
     """Encode reduced copies of photos without metadata; report each unreadable photo in a line on stderr."""
 
-    def copied(path: Path) -> bytes:
+    def encode_copy(path: Path) -> bytes:
         image, content = first_frame(path), io.BytesIO()
         image.thumbnail((SAMPLE_SIDE, SAMPLE_SIDE))
         image.info.clear()
@@ -250,7 +251,7 @@ def sample_copies(samples: Sequence[Path]) -> list[bytes]:
         return content.getvalue()
 
     copies = []
-    for part in load_in_threads(samples, copied, TOGETHER):
+    for part in load_in_threads(samples, encode_copy, TOGETHER):
         for _, copy in part:
             if isinstance(copy, UserError):
                 print(copy, file=sys.stderr)
@@ -263,62 +264,64 @@ def _body(request: Request, kind: type[B]) -> B:
     """Parse a request's body; raises HTTPException 422 with one line where it is invalid."""
     content = request.scope.pop(BODY)
     if sum(content.count(sign) for sign in b",:[{") > VALUES:
-        raise _refused(f"a request has at most {VALUES:,} values")
+        raise _unprocessable(f"a request has at most {VALUES:,} values")
     try:
         return kind.model_validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise _refused(f"{'.'.join(map(str, first['loc']))[:50] or 'request'}: {first['msg']}") from None
+        raise _unprocessable(f"{'.'.join(map(str, first['loc']))[:50] or 'request'}: {first['msg']}") from None
 
 
-def _refused(why: str) -> HTTPException:
+def _unprocessable(why: str) -> HTTPException:
     return HTTPException(422, why if len(why) <= LONGEST else f"{why[: LONGEST - 1]}…")
 
 
-def _described(kind: type[RequestBody]) -> dict[str, Any]:
+def _describe_body(kind: type[RequestBody]) -> dict[str, Any]:
     """Return the OpenAPI description of a request body that `_body` parses."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": kind.model_json_schema()}}}}
 
 
-async def _disconnected(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     """Return when the client has disconnected."""
     if (await request.receive())["type"] != "http.disconnect":
         await asyncio.Event().wait()
 
 
-def _said(
-    name: str, model: ServedModel, sight: Features, asked: CaptionRequest, check: Check = object
+def _caption_photos(
+    name: str, model: ServedModel, features: Features, query: CaptionRequest, check: Check = object
 ) -> list[ModelCaption]:
     """Return one model's caption of each photo."""
     result: list[ModelCaption] = []
-    for part in sight.split(1 if asked.among else TOGETHER):
+    for part in features.split(1 if query.among else TOGETHER):
         check()
-        result += _said_of(name, model, part, sight, asked, first=len(result))
+        result += _caption_part(name, model, part, features, query, first=len(result))
     return result
 
 
-def _said_of(
-    name: str, model: ServedModel, part: Features, sight: Features, asked: CaptionRequest, first: int
+def _caption_part(
+    name: str, model: ServedModel, part: Features, features: Features, query: CaptionRequest, first: int
 ) -> list[ModelCaption]:
-    """Return one model's captions of `part` of the photos in `sight`, which begins at index `first`."""
-    among = Distractors(sight.vectors, sight.contents) if asked.among else None
-    how: dict[str, Any] = {"samples": asked.samples} if asked.among else {"beam": asked.beam}
-    captions = model.caption_features(part, among=among, **how)  # type: ignore[arg-type]  # features of this model
+    """Return one model's captions of `part` of the photos in `features`, which begins at index `first`."""
+    among = Distractors(features.vectors, features.contents) if query.among else None
+    options: dict[str, Any] = {"samples": query.samples} if query.among else {"beam": query.beam}
+    captions = model.caption_features(part, among=among, **options)  # type: ignore[arg-type]  # features of this model
     texts = [caption.text for caption in captions]
     words = [text.split() for text in texts]
     shares = _attention(model, part, words) if isinstance(model, Model) and isinstance(part, PhotoFeatures) else None
-    scores = model.encode_text(texts) @ sight.vectors.T
+    scores = model.encode_text(texts) @ features.vectors.T
     result = []
-    for i, (text, said) in enumerate(zip(texts, words, strict=True)):
+    for i, (text, caption_words) in enumerate(zip(texts, words, strict=True)):
         order = scores[i].argsort(descending=True, stable=True).tolist()
         rank = int((scores[i] >= scores[i, first + i]).sum())
-        rows = None if shares is None else [[round(x, 4) for x in row] for row in shares[i, : len(said)].tolist()]
+        rows = (
+            None if shares is None else [[round(x, 4) for x in row] for row in shares[i, : len(caption_words)].tolist()]
+        )
         boxes = None if part.boxes is None else part.boxes[i].tolist()
         result.append(
             ModelCaption(
                 model=name,
                 caption=text,
-                words=said,
+                words=caption_words,
                 rank=rank,
                 retrieved=order,
                 attention=rows,
@@ -334,8 +337,8 @@ def _attention(model: Model, part: PhotoFeatures, words: Sequence[Sequence[str]]
     if model.vocabulary.reads_text:
         return None
     tokens = torch.zeros(len(words), model.speaker.max_words, dtype=torch.int64)
-    for row, said in zip(tokens, words, strict=True):
-        row[: len(said)] = torch.tensor(model.vocabulary.encode(said))
+    for row, caption_words in zip(tokens, words, strict=True):
+        row[: len(caption_words)] = torch.tensor(model.vocabulary.encode(caption_words))
     shares = caption_attention(model.speaker.cpu(), batch_of(part, tokens))
     if shares is not None and model.feature_extractor.frames is not None and part.boxes is None:
         return shares.unflatten(2, (model.feature_extractor.frames, -1)).sum(2)  # a photo is a film of one frame

@@ -13,13 +13,13 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pipeline.errors import UserError, reason
-from pipeline.features.images import decode_within as decoded_file
+from pipeline.features.images import decode_within
 from pipeline.runtime.memory import return_freed
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 BODY = "saywhich.body"  # the key of the content in a request's scope
 OVERHEAD = 4_000_000  # bytes counted for a request in addition to its content
-PIECE = 65_536  # bytes of a response sent at once
+PIECE = 65_536  # bytes of a response that are sent at once
 LONGEST = 200  # characters of an error message in a response
 
 
@@ -88,7 +88,7 @@ class Uploads:
         """Reserve the memory of a request; raises RefusedError 503 where too little is free."""
         held = length + OVERHEAD
         if held > self.free / 2:
-            raise RefusedError(503, "too many photos are on their way at once; try again in a moment")
+            raise RefusedError(503, "too many requests at once; try again in a moment")
         self.free -= held
         return held
 
@@ -102,22 +102,22 @@ class Uploads:
                     async with asyncio.timeout(self.limits.idle):
                         message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise RefusedError(400, "the request was not sent to its end")
+                        raise RefusedError(400, "the request ended before its Content-Length")
                     part = message.get("body", b"")
                     if end + len(part) > length:
-                        raise RefusedError(413, "the request is longer than it says")
+                        raise RefusedError(413, "the request is longer than its Content-Length")
                     content[end : (end := end + len(part))] = part
                     more = message.get("more_body", False)
         except TimeoutError:
             raise RefusedError(408, "the request came too slowly") from None
         if end < length:
-            raise RefusedError(400, "the request is shorter than it says")
+            raise RefusedError(400, "the request is shorter than its Content-Length")
         return content
 
     def _sender(self, send: Send) -> Send:
         """Return a `send` that adds our headers and sends in pieces: an unread response must not stay in memory."""
 
-        async def sent(message: Message) -> None:
+        async def send_in_pieces(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *self.headers]
             body = message.get("body", b"")
@@ -128,7 +128,7 @@ class Uploads:
                     await send({"type": "http.response.body", "body": part, "more_body": True})
                 await send({**message, "body": body[last:]} if last else message)
 
-        return sent
+        return send_in_pieces
 
 
 @dataclass(frozen=True)
@@ -145,8 +145,9 @@ class Upload:
         """Decode the photo for a block; raises UserError with its number where that is not possible."""
         self.check()
         with ExitStack() as stack:
-            with _named(f"photo {self.number}"):
-                image = stack.enter_context(_decoding(self.content, self.limits, used))
+            with _naming_photo(f"photo {self.number}"), _raising_user_errors():
+                file = io.BytesIO(self.content)
+                image = stack.enter_context(decode_within(file, used, FORMATS, self.limits.megapixels))
             yield image
 
 
@@ -156,28 +157,19 @@ def check_photos(photos: Sequence[bytes], limits: UploadLimits) -> None:
         raise UserError(f"{len(photos)} photos; at most {limits.photos} at once")
     pixels = 0
     for number, content in enumerate(photos, 1):
-        with _named(f"photo {number}"), _telling(), Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        with (
+            _naming_photo(f"photo {number}"),
+            _raising_user_errors(),
+            Image.open(io.BytesIO(content), formats=FORMATS) as image,
+        ):
             pixels += image.width * image.height
     if pixels > limits.megapixels_together * 1_000_000:
         raise UserError(f"the photos have more than {limits.megapixels_together} megapixels together; send fewer")
 
 
-def decode_upload(content: bytes, limits: UploadLimits) -> Image.Image:
-    """Decode an uploaded photo as upright RGB pixels without metadata; raises UserError if it is none, or too large."""
-    with _decoding(content, limits, 0) as image:
-        return image
-
-
 @contextmanager
-def _decoding(content: bytes, limits: UploadLimits, used: int) -> Iterator[Image.Image]:
-    with ExitStack() as stack:
-        with _telling():
-            image = stack.enter_context(decoded_file(io.BytesIO(content), used, FORMATS, limits.megapixels))
-        yield image
-
-
-@contextmanager
-def _named(photo: str) -> Iterator[None]:
+def _naming_photo(photo: str) -> Iterator[None]:
+    """Begin the text of each UserError of the block with `photo`."""
     try:
         yield
     except UserError as error:
@@ -185,7 +177,8 @@ def _named(photo: str) -> Iterator[None]:
 
 
 @contextmanager
-def _telling() -> Iterator[None]:
+def _raising_user_errors() -> Iterator[None]:
+    """Raise every error of the block as a UserError."""
     try:
         yield
     except UserError:

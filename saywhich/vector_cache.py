@@ -43,10 +43,10 @@ UNUSABLE = {  # errors of the environment, not of a damaged file: the file is ke
 SECONDS = 5.0  # to wait for another process that writes
 
 Stamp = tuple[int, int, int]  # size, modification time in ns, and inode
-Kept = tuple[str, np.ndarray]  # digest of the prepared image, and embedding (H,)
+CachedPhoto = tuple[str, np.ndarray]  # digest of the prepared image, and embedding (H,)
 # n paths, digests of the prepared images, embeddings (n, H) float32
-Looked = tuple[Sequence[str], Sequence[str], np.ndarray]
-Look = Callable[[Sequence[str]], Iterator[Looked]]  # in batches; unreadable photos are left out
+EmbeddedPhotos = tuple[Sequence[str], Sequence[str], np.ndarray]
+EmbedPhotos = Callable[[Sequence[str]], Iterator[EmbeddedPhotos]]  # in batches; unreadable photos are left out
 Result = TypeVar("Result")
 
 
@@ -57,36 +57,36 @@ class PhotoGallery:
     files: tuple[Path, ...]
     vectors: np.ndarray  # (M, H) float32 of length 1
     contents: tuple[str, ...]  # digests of the prepared images; equal digests mean equal inputs
-    looked_at: int  # number of new or changed photos
+    encoded: int  # number of new or changed photos
     gone: int  # number of cached photos that no longer exist
 
 
-def gallery_vectors(files: Sequence[Path], digest: str, size: int, look: Look) -> PhotoGallery:
-    """Return the embeddings of the readable `files`, from the cache or by `look`.
+def gallery_vectors(files: Sequence[Path], digest: str, size: int, embed: EmbedPhotos) -> PhotoGallery:
+    """Return the embeddings of the readable `files`, from the cache or by `embed`.
 
     `digest` identifies the model, `size` is H. An unusable cache is skipped and reported in one line.
     """
-    kept = VectorCache(digest, size)
+    store = VectorCache(digest, size)
     paths = [os.path.abspath(path) for path in files]
     stamps = {path: _stamp(path) for path in paths}
-    before = kept.known(paths)
-    found = {path: before[path][1] for path, stamp in stamps.items() if path in before and before[path][0] == stamp}
-    shown = dict(found.values())
+    cached = store.known(paths)
+    found = {path: cached[path][1] for path, stamp in stamps.items() if path in cached and cached[path][0] == stamp}
+    by_content = dict(found.values())
     stale = {path: stamp for path, stamp in stamps.items() if path not in found}
-    with tqdm(total=len(stale), desc="photos looked at", unit="", disable=None) as bar:
-        for seen, contents, vectors in look(list(stale)) if stale else ():
+    with tqdm(total=len(stale), desc="photos encoded", unit="", disable=None) as bar:
+        for readable, contents, vectors in embed(list(stale)) if stale else ():
             new = {
-                path: (content, shown.setdefault(content, np.ascontiguousarray(vector, "<f4")))
-                for path, content, vector in zip(seen, contents, vectors, strict=True)
+                path: (content, by_content.setdefault(content, np.ascontiguousarray(vector, "<f4")))
+                for path, content, vector in zip(readable, contents, vectors, strict=True)
             }
-            kept.add({path: (stale[path], photo) for path, photo in new.items()})
+            store.add({path: (stale[path], photo) for path, photo in new.items()})
             found |= new
-            bar.update(len(seen))
-    gone = [path for path in before.keys() - stamps.keys() if not os.path.exists(path)]
-    kept.forget(gone)
+            bar.update(len(readable))
+    gone = [path for path in cached.keys() - stamps.keys() if not os.path.exists(path)]
+    store.forget(gone)
     if stale:
-        kept.confirm({path: stamps[path] for path in found})
-    kept.close()
+        store.confirm({path: stamps[path] for path in found})
+    store.close()
     there = [i for i, path in enumerate(paths) if path in found]
     vectors = np.array([found[paths[i]][1] for i in there], np.float32).reshape(len(there), size)
     names = tuple(found[paths[i]][0] for i in there)
@@ -104,13 +104,13 @@ class VectorCache:
             self._file = cache.private_folder(f"{FOLDER}/{model[:32]}") / FILE
             _make_room(self._file.parent)
         except OSError as error:
-            self._do_without(error)
+            self._disable(error)
 
-    def known(self, paths: Iterable[str]) -> dict[str, tuple[Stamp, Kept]]:
+    def known(self, paths: Iterable[str]) -> dict[str, tuple[Stamp, CachedPhoto]]:
         """Return the stamp, the digest and the embedding of each photo that lies in or below the folders of `paths`."""
-        return self._tried(lambda connection: self._known(connection, paths)) or {}
+        return self._try(lambda connection: self._known(connection, paths)) or {}
 
-    def add(self, photos: dict[str, tuple[Stamp, Kept]]) -> None:
+    def add(self, photos: dict[str, tuple[Stamp, CachedPhoto]]) -> None:
         """Store the stamp, the digest and the embedding of each photo."""
         rows = [
             [os.fsencode(path), *stamp, content, vector.tobytes()]
@@ -119,23 +119,23 @@ class VectorCache:
 
         def write(connection: sqlite3.Connection) -> None:
             connection.execute("BEGIN IMMEDIATE")
-            sealed = ((*row, self._digest(row)) for row in rows)
-            connection.executemany("INSERT OR REPLACE INTO photos VALUES (?, ?, ?, ?, ?, ?, ?)", sealed)
+            signed = ((*row, self._digest(row)) for row in rows)
+            connection.executemany("INSERT OR REPLACE INTO photos VALUES (?, ?, ?, ?, ?, ?, ?)", signed)
             connection.execute("COMMIT")
 
-        self._tried(write)
+        self._try(write)
 
     def forget(self, paths: Sequence[str]) -> None:
         """Remove photos that no longer exist."""
         rows = [(os.fsencode(path),) for path in paths]
         if rows:
-            self._tried(lambda connection: connection.executemany("DELETE FROM photos WHERE path = ?", rows))
+            self._try(lambda connection: connection.executemany("DELETE FROM photos WHERE path = ?", rows))
 
     def confirm(self, stamps: dict[str, Stamp]) -> None:
         """Rebuild a database that does not return photos with these stamps: it loses rows."""
         again = self.known(stamps)
         if self._file and any(path not in again or again[path][0] != stamp for path, stamp in stamps.items()):
-            self._make_again("it loses rows")
+            self._rebuild("it loses rows")
 
     def close(self) -> None:
         """Close the database; uncommitted changes are lost."""
@@ -144,9 +144,9 @@ class VectorCache:
                 self._connection.close()
             self._connection = None
 
-    def _known(self, connection: sqlite3.Connection, paths: Iterable[str]) -> dict[str, tuple[Stamp, Kept]]:
-        found: dict[str, tuple[Stamp, Kept]] = {}
-        for below in _outermost(os.fsencode(os.path.join(folder, "")) for folder in set(map(os.path.dirname, paths))):
+    def _known(self, connection: sqlite3.Connection, paths: Iterable[str]) -> dict[str, tuple[Stamp, CachedPhoto]]:
+        found: dict[str, tuple[Stamp, CachedPhoto]] = {}
+        for below in _topmost(os.fsencode(os.path.join(folder, "")) for folder in set(map(os.path.dirname, paths))):
             within = (below, below[:-1] + b"0")  # '0' comes after '/'
             for *row, digest in connection.execute("SELECT * FROM photos WHERE path > ? AND path < ?", within):
                 if digest == self._digest(row):
@@ -161,7 +161,7 @@ class VectorCache:
         found.update(vector if isinstance(vector, bytes) else b"")
         return found.digest()
 
-    def _tried(self, action: Callable[[sqlite3.Connection], Result]) -> Result | None:
+    def _try(self, action: Callable[[sqlite3.Connection], Result]) -> Result | None:
         """Run `action` on the database, rebuilt once if it is damaged; return None where it cannot be used."""
         for last in (False, True):
             if self._file is None:
@@ -174,24 +174,24 @@ class VectorCache:
                 self.close()
                 code = getattr(error, "sqlite_errorcode", None)
                 if last or isinstance(error, OSError) or (code is not None and code & 0xFF in UNUSABLE):
-                    self._do_without(error)
+                    self._disable(error)
                 else:
-                    self._make_again(error)
+                    self._rebuild(error)
         return None
 
-    def _make_again(self, why: object) -> None:
+    def _rebuild(self, why: object) -> None:
         assert self._file is not None
-        tqdm.write(f"{self._file}: is damaged ({why}) and made again", file=sys.stderr)
+        tqdm.write(f"{self._file}: is damaged ({why}) and rebuilt", file=sys.stderr)
         self.close()
         try:
             for path in (self._file, self._file.with_name(f"{FILE}-journal")):
                 path.unlink(missing_ok=True)
         except OSError as error:
-            self._do_without(error)
+            self._disable(error)
 
-    def _do_without(self, error: Exception) -> None:
+    def _disable(self, error: Exception) -> None:
         place = self._file or f"the cache of {FOLDER}"
-        tqdm.write(f"{place}: cannot be used ({error}); photos are looked at without it", file=sys.stderr)
+        tqdm.write(f"{place}: cannot be used ({error}); photos are encoded without it", file=sys.stderr)
         self._file = None
 
 
@@ -219,7 +219,7 @@ def _make_room(own: Path) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _outermost(folders: Iterable[bytes]) -> list[bytes]:
+def _topmost(folders: Iterable[bytes]) -> list[bytes]:
     """Drop folders that lie below another one; each ends with a slash."""
     found: list[bytes] = []
     for folder in sorted(folders):
@@ -229,7 +229,7 @@ def _outermost(folders: Iterable[bytes]) -> list[bytes]:
 
 
 def _stamp(path: str) -> Stamp:
-    """Return a file's stamp; zeros where it no longer exists, which `look` reports."""
+    """Return a file's stamp; zeros where it no longer exists, which `embed` reports."""
     try:
         status = os.stat(path)
     except OSError:

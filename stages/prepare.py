@@ -34,7 +34,7 @@ def run(stage: Stage) -> None:
     from pipeline.worlds.scenes.scene_facts import FACTS
 
     p = stage.settings.prepare
-    root, counts = Path(p.root), p.expected_counts or ExpectedCounts()
+    root, expected = Path(p.root), p.expected_counts or ExpectedCounts()
     images = None if p.images is None else root / p.images
     if stage.root / "raw" in root.parents:
         check_checksums(root, "run the draw stage again")
@@ -46,10 +46,10 @@ def run(stage: Stage) -> None:
         p.annotations,
         images,
         p.splits,
-        p.shares and p.shares.model_dump(),
-        counts.images,
+        p.shares.model_dump() if p.shares else None,
+        expected.images,
         p.known_corrupt,
-        p.dialogs and p.dialogs.expected,
+        p.dialogs.expected if p.dialogs else None,
         p.max_missing_share or 0.0,
         FORMATS,
     )
@@ -63,7 +63,7 @@ def run(stage: Stage) -> None:
             if not counted.is_file():
                 raise UserError(f"{counted}: the file of document frequencies is missing; null counts them here")
             corpus = replace(corpus, sources=(*corpus.sources, counted))
-        write_prepared(corpus, stage.out, p.min_count, p.max_words, p.count_words, counts.words, p.tokenizer)
+        write_prepared(corpus, stage.out, p.min_count, p.max_words, p.count_words, expected.words, p.tokenizer)
         if isinstance(corpus.dialogs, Dialogs) and p.dialogs is not None:
             known = Prepared.load(stage.out).vocabulary
             lengths = DialogLengths(p.dialogs.caption, p.dialogs.question, p.dialogs.answer)

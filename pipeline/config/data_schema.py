@@ -140,7 +140,7 @@ class PrepareSettings(Section):
         from pipeline.readers.corpus_format import CorpusSource
 
         form, shares = _formats()[self.format], None if self.shares is None else self.shares.model_dump()
-        dialogs = self.dialogs and self.dialogs.expected
+        dialogs = self.dialogs.expected if self.dialogs else None
         source = CorpusSource(Path(self.root), self.annotations, None, self.splits, shares, dialogs)
         if self.count_ngrams == "whole" and self.document_frequencies is not None:
             raise ValueError(

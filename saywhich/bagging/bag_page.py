@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pipeline.features.animated_thumbnail import first_frame
 from saywhich.bagging.bag_search import RULE, PhotoBags
 from saywhich.outputs import open_output
-from saywhich.search_page import small_copy
+from saywhich.search_page import thumbnail_url
 
 SHOWN = 100  # bags on the page, the tightest
 SIDE = 220  # pixels of a photo's longer side
@@ -36,4 +36,4 @@ def write_bag_page(out: Path, found: PhotoBags) -> None:
 def _small(photo: Path) -> str:
     image = first_frame(photo)
     image.thumbnail((SIDE, SIDE))
-    return small_copy(image)
+    return thumbnail_url(image)

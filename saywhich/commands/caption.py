@@ -37,12 +37,12 @@ def add(parser: ArgumentParser) -> None:
         "--among",
         action="append",
         metavar="FOLDER",
-        help="say what makes each photo this one among these photos: of several captions the one is taken by which the "
-        "listener finds the photo most surely, and its rank is printed",
+        help="distinguish each photo from these photos: of several captions, print the one by which the listener "
+        "ranks the photo highest, and that rank",
     )
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--beam", type=int, metavar="N", help="the best of a beam of N; default: 5")
-    how.add_argument(
+    generation = parser.add_mutually_exclusive_group()
+    generation.add_argument("--beam", type=int, metavar="N", help="the best of a beam of N; default: 5")
+    generation.add_argument(
         "--samples", type=int, metavar="N", help=f"N captions drawn at random; default with --among: {CANDIDATES}"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of what is drawn; default: 0")
@@ -71,10 +71,10 @@ def run(options: Namespace) -> int:
         return _run_trained(options, photos, gallery, samples)
     captioner = open_captioner(options, bool(gallery), samples)
     with _out(options) as write, _progress(photos) as bar:
-        for there, said in captioner.stream(photos, gallery):
-            for file, caption in zip(there, said, strict=True):
+        for part, captions in captioner.stream(photos, gallery):
+            for file, caption in zip(part, captions, strict=True):
                 write(file, caption)
-            bar.update(len(there))
+            bar.update(len(part))
     return int(captioner.broken > 0)
 
 
@@ -87,24 +87,24 @@ def _run_trained(options: Namespace, photos: list[Path], gallery: list[Path], sa
     from saywhich.streaming import PhotoStream
 
     model = saywhich.load(chosen_model(options))
-    looking = PhotoStream(model)
+    stream = PhotoStream(model)
     among = None
     if gallery:
-        others = looking.gallery(gallery)
+        others = stream.gallery(gallery)
         among = Distractors(torch.from_numpy(others.vectors), others.contents)
-    how: dict[str, Any] = {"beam": BEAM if options.beam is None else options.beam, "samples": samples}
+    generation: dict[str, Any] = {"beam": BEAM if options.beam is None else options.beam, "samples": samples}
     files: list[Path] = []
     contents: list[str] = []
     with _out(options) as write, _progress(photos) as bar:
-        for there, sight in looking.features(photos):
-            said = model.caption_features(sight, **how, among=among, seed=options.seed)
-            for file, caption in zip(there, said, strict=True):
+        for part, features in stream.features(photos):
+            captions = model.caption_features(features, **generation, among=among, seed=options.seed)
+            for file, caption in zip(part, captions, strict=True):
                 write(file, caption)
-            bar.update(len(there))
-            files, contents = [*files, *there], [*contents, *sight.contents]
+            bar.update(len(part))
+            files, contents = [*files, *part], [*contents, *features.contents]
     if note := unlike_note(contents, files):
         print(note, file=sys.stderr)
-    return int(looking.broken > 0)
+    return int(stream.broken > 0)
 
 
 def _progress(photos: list[Path]) -> tqdm[Any]:
@@ -147,19 +147,19 @@ def _table(out: TextIO, ranked: bool) -> Write:
 
     def write(file: Path, caption: Caption) -> None:
         margin = "" if caption.margin is None else f"{caption.margin:.4f}"
-        said = csv_cell(str(file)), csv_cell(caption.text), caption.rank, caption.of, margin
-        rows.writerow(said[: len(columns)])
+        row = csv_cell(str(file)), csv_cell(caption.text), caption.rank, caption.of, margin
+        rows.writerow(row[: len(columns)])
 
     return write
 
 
 def _lines(out: TextIO) -> Write:
     def write(file: Path, caption: Caption) -> None:
-        said: dict[str, Any] = {"file": str(file), "caption": caption.text}
+        entry: dict[str, Any] = {"file": str(file), "caption": caption.text}
         if caption.rank is not None:
-            said |= {"rank": caption.rank, "of": caption.of, "margin": caption.margin}
-        said |= {"unlike_training_images": True} if caption.unlike else {}
-        said |= {"candidates": list(caption.candidates)} if len(caption.candidates) > 1 else {}
-        print(json.dumps(said), file=out)
+            entry |= {"rank": caption.rank, "of": caption.of, "margin": caption.margin}
+        entry |= {"unlike_training_images": True} if caption.unlike else {}
+        entry |= {"candidates": list(caption.candidates)} if len(caption.candidates) > 1 else {}
+        print(json.dumps(entry), file=out)
 
     return write

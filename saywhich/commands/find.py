@@ -15,7 +15,7 @@ from saywhich.pretrained.pretrained_options import add_listener, chosen_listener
 if TYPE_CHECKING:
     import numpy as np
 
-    from saywhich.vector_cache import Looked, PhotoGallery
+    from saywhich.vector_cache import EmbeddedPhotos, PhotoGallery
 
 
 def add(parser: ArgumentParser) -> None:
@@ -39,15 +39,15 @@ def run(options: Namespace) -> int:
 
     if options.top < 1:
         raise UserError(f"--top {options.top}: give 1 or more")
-    places = photo_files(options.photos)
+    files = photo_files(options.photos)
     if name := chosen_listener(options):
-        seen, scores, broken = _search_pretrained(name, options.text, places)
+        gallery, scores, broken = _search_pretrained(name, options.text, files)
     else:
-        seen, scores, broken = _search_trained(chosen_model(options), options.text, places)
-    found = [(seen.files[i], float(scores[i])) for i in np.argsort(-scores, kind="stable")[: options.top]]
+        gallery, scores, broken = _search_trained(chosen_model(options), options.text, files)
+    found = [(gallery.files[i], float(scores[i])) for i in np.argsort(-scores, kind="stable")[: options.top]]
     for file, score in found:
         print(f"{score:.3f}\t{one_line(str(file))}")
-    if unlike := unlike_note(seen.contents, seen.files):
+    if unlike := unlike_note(gallery.contents, gallery.files):
         print(unlike, file=sys.stderr)
     if options.html:
         from saywhich.search_page import write_page
@@ -56,36 +56,36 @@ def run(options: Namespace) -> int:
     return int(broken)
 
 
-def _search_pretrained(name: str, text: str, places: list[Path]) -> tuple[PhotoGallery, np.ndarray, bool]:
+def _search_pretrained(name: str, text: str, files: list[Path]) -> tuple[PhotoGallery, np.ndarray, bool]:
     """Return the readable photos, a pretrained listener's scores of them, and whether another could not be read."""
     from saywhich.judging.photo_vectors import encode_gallery
     from saywhich.pretrained.pretrained_captioner import open_listener
 
     listener = open_listener(name)
-    seen = encode_gallery(listener, places)
-    return seen, seen.vectors @ listener.encode_texts([text])[0].numpy(), len(seen.files) < len(places)
+    gallery = encode_gallery(listener, files)
+    return gallery, gallery.vectors @ listener.encode_texts([text])[0].numpy(), len(gallery.files) < len(files)
 
 
-def _search_trained(folder: Path, text: str, places: list[Path]) -> tuple[PhotoGallery, np.ndarray, bool]:
+def _search_trained(folder: Path, text: str, files: list[Path]) -> tuple[PhotoGallery, np.ndarray, bool]:
     """Return the readable photos, a trained listener's scores of them, and whether another could not be read."""
     from saywhich.model_files import locate_model
     from saywhich.text_encoder import TextEncoder
     from saywhich.vector_cache import gallery_vectors
 
-    place = locate_model(folder)
-    ear, broken = TextEncoder.of(place), False
-    if unknown := ear.unknown(text):
-        note = f"note: words that are not in the vocabulary of {place.folder}: {', '.join(unknown)}"
+    model = locate_model(folder)
+    text_encoder, broken = TextEncoder.of(model), False
+    if unknown := text_encoder.unknown(text):
+        note = f"note: words that are not in the vocabulary of {model.folder}: {', '.join(unknown)}"
         print(one_line(note), file=sys.stderr)
 
-    def look(paths: Sequence[str]) -> Iterator[Looked]:
+    def embed(paths: Sequence[str]) -> Iterator[EmbeddedPhotos]:
         nonlocal broken
         from saywhich.loading import load_model
         from saywhich.streaming import PhotoStream
 
-        photos = PhotoStream(load_model(place.folder))
+        photos = PhotoStream(load_model(model.folder))
         yield from photos.embed(paths)
         broken = photos.broken > 0
 
-    seen = gallery_vectors(places, place.digest, ear.size, look)
-    return seen, seen.vectors @ ear(text), broken
+    gallery = gallery_vectors(files, model.digest, text_encoder.size, embed)
+    return gallery, gallery.vectors @ text_encoder(text), broken

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from pipeline.errors import UserError
 from saywhich.photos import Photo, load_in_threads
-from saywhich.vector_cache import Looked, PhotoGallery, gallery_vectors
+from saywhich.vector_cache import EmbeddedPhotos, PhotoGallery, gallery_vectors
 
 AT_ONCE = 32  # photos in one batch
 TEXTS_AT_ONCE = 256
@@ -60,7 +60,7 @@ class CaptionJudge(PhotoEncoder, Protocol):
 def encode_gallery(encoder: PhotoEncoder, files: Sequence[Path]) -> PhotoGallery:
     """Return the embeddings of the readable `files`; report each other photo in a line on stderr."""
 
-    def look(paths: Sequence[str]) -> Iterator[Looked]:
+    def look(paths: Sequence[str]) -> Iterator[EmbeddedPhotos]:
         for part in load_in_threads(map(Path, paths), encoder.prepare, AT_ONCE):
             there = [(path, prepared) for path, prepared in part if not isinstance(prepared, UserError)]
             for _, error in part:

@@ -11,7 +11,7 @@ from pipeline.errors import one_line
 from pipeline.features.animated_thumbnail import first_frame
 from saywhich.outputs import open_output
 from saywhich.reward_hacking.gain_shares import JudgeGain, RewardHacking
-from saywhich.search_page import small_copy
+from saywhich.search_page import thumbnail_url
 
 
 def hacking_lines(found: RewardHacking) -> Iterator[str]:
@@ -40,7 +40,7 @@ def show_gain(each: JudgeGain) -> str:
 def write_hacked_page(out: Path, found: RewardHacking) -> None:
     """Write one HTML file that needs no network: gains, n-grams, and photos with both captions."""
     pages = Environment(loader=PackageLoader("saywhich", "pages"), autoescape=True, undefined=StrictUndefined)
-    photos = [small_copy(first_frame(part.photo)) for part in found.parting]
+    photos = [thumbnail_url(first_frame(part.photo)) for part in found.parting]
     with open_output(out) as page:
         page.write(
             pages.get_template("hacked.html").render(

@@ -21,7 +21,7 @@ from pipeline.errors import UserError
 from saywhich.attention import caption_attention
 from saywhich.model import Model, batch_of
 from saywhich.server import make_app
-from saywhich.uploads import UploadLimits, decode_upload
+from saywhich.uploads import Upload, UploadLimits
 
 
 def sent(address, body=None, **headers):
@@ -130,8 +130,9 @@ def test_a_photo_of_too_many_pixels_is_not_decoded():
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", 10_000, 9_000, 8, 2, 0, 0, 0))
-    with pytest.raises(UserError, match="more than 50 megapixels"):
-        decode_upload(b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", b""), UploadLimits())
+    huge = Upload(1, b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", b""), UploadLimits())
+    with pytest.raises(UserError, match="photo 1: the photo has more than 50 megapixels"), huge.opened(0):
+        pass
 
 
 def test_what_a_photo_says_of_itself_is_not_kept(server):
@@ -140,8 +141,8 @@ def test_what_a_photo_says_of_itself_is_not_kept(server):
     content = io.BytesIO()
     Image.new("RGB", (30, 20), "red").save(content, "JPEG", exif=exif)
     assert b"taken at home" in content.getvalue()
-    image = decode_upload(content.getvalue(), UploadLimits())
-    assert (image.size, image.info, dict(image.getexif())) == ((30, 20), {}, {})
+    with Upload(1, content.getvalue(), UploadLimits()).opened(0) as image:
+        assert (image.size, image.info, dict(image.getexif())) == ((30, 20), {}, {})
     assert b"tEXt" not in sent(f"{server}/samples/0")[1]
 
 

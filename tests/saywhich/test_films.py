@@ -15,7 +15,7 @@ from saywhich.attention import caption_attention
 from saywhich.cli import main
 from saywhich.exporting import export_model
 from saywhich.model import batch_of
-from saywhich.server import CaptionRequest, _said
+from saywhich.server import CaptionRequest, _caption_photos
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_what_is_found_moves_but_for_who_prefers_less_motion(trained, films, cap
 def test_a_page_of_photos_has_attention_to_places_summed_over_time(trained, films):
     model = saywhich.load(trained)
     sight = model.extract_features(["a.jpg", "b.jpg"])
-    said = _said("it", model, sight, CaptionRequest(photos=[base64.b64encode(b"-").decode()]))
+    said = _caption_photos("it", model, sight, CaptionRequest(photos=[base64.b64encode(b"-").decode()]))
     tokens = torch.tensor([model.vocabulary.encode(each.words) + [0] * (6 - len(each.words)) for each in said])
     shares = caption_attention(model.speaker, batch_of(sight, tokens))
     assert shares.shape[2] == 12

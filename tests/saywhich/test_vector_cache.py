@@ -53,7 +53,7 @@ def searched(photos: list[Path], model: str = MODEL) -> tuple[int, list[str], np
     found = gallery_vectors(photos, model, SIZE, look)
     assert len(found.files) == len(photos)
     assert found.contents == tuple(path.read_text() for path in photos)
-    return found.looked_at, [path.name for path in found.files], found.vectors
+    return found.encoded, [path.name for path in found.files], found.vectors
 
 
 def check(photos: list[Path], model: str = MODEL) -> int:
@@ -86,7 +86,7 @@ def test_a_damaged_cache_gives_equal_results_and_heals(photos, kept, how):
 
 def test_a_cache_that_is_locked_full_or_read_only_is_done_without_in_one_line(photos, kept, monkeypatch, capsys):
     def lines() -> list[str]:
-        return [line for line in capsys.readouterr().err.splitlines() if "photos looked at:" not in line]
+        return [line for line in capsys.readouterr().err.splitlines() if "photos encoded:" not in line]
 
     assert check(photos[:30]) == 30
     assert lines() == []
@@ -119,7 +119,7 @@ def test_a_cache_on_a_disk_that_is_full_or_read_only_is_done_without(photos, tmp
                 assert check(photos) in (30, 60)
                 told = [line for line in capsys.readouterr().err.splitlines() if str(tmp_path / "cache") in line]
                 assert len(told) == 1
-                assert "photos are looked at without it" in told[0]
+                assert "photos are encoded without it" in told[0]
     except PermissionError as error:
         pytest.skip(str(error))
 
@@ -147,4 +147,4 @@ def test_names_that_are_not_unicode_and_files_that_are_gone(tmp_path, photos):
     assert check([*photos, strange]) == 0
     photos[0].unlink()
     found = gallery_vectors(photos[1:], MODEL, SIZE, lambda paths: iter(()))
-    assert (found.looked_at, found.gone) == (0, 1)
+    assert (found.encoded, found.gone) == (0, 1)
