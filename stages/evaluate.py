@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.config.load import method_settings
+from pipeline.errors import UserError
 from pipeline.runtime.checksums import CAPTIONS, checksummed_json
 from pipeline.runtime.files import atomic_path, sha256, write_atomically
 from pipeline.tracking import recorder
@@ -21,7 +22,7 @@ from pipeline.workflow.reuse import reuse_finished
 from pipeline.workflow.stage import Stage, main
 
 if TYPE_CHECKING:
-    from pipeline.config.schema import EvaluateSection
+    from pipeline.config.schema import EvaluateSection, PragmaticSettings
     from pipeline.data.feature_store import FeatureStore
     from pipeline.data.prepared import Prepared
     from pipeline.extension import SplitEvaluation
@@ -56,7 +57,7 @@ def run(stage: Stage) -> None:
     matmul_precision.choose_precision([speaker], stage.device)
     with (
         recorder.record_run(stage.title, params, inputs=stage.digests(inputs(stage))) as record,
-        build_evaluation(p, stage, speaker, prepared, store, settings.rerank) as evaluation,
+        build_evaluation(p, stage, speaker, prepared, store, settings.rerank, settings.pragmatic) as evaluation,
     ):
         record.tags({"products": matmul_precision.current_precision()})
         results: dict[str, dict[str, Any]] = {}
@@ -90,11 +91,12 @@ def build_evaluation(
     prepared: Prepared,
     store: FeatureStore,
     rerank: int | None = None,
+    pragmatic: PragmaticSettings | None = None,
 ) -> Iterator[SplitEvaluation]:
     """Yield the protocol for the speaker: of captions, or of a slice's agents.
 
-    `rerank`: the number of captions per image that the method's own listener ranks. Raises UserError for it where a
-    slice's speaker does not support it.
+    `rerank`: the number of captions per image that the method's own listener ranks. Raises UserError for it, and for
+    `pragmatic` decoding, where a slice's speaker does not support it.
     """
     from pipeline.evaluation.judges import ADAPTED, OWN, JudgeSources
     from pipeline.evaluation.open_evaluation import open_evaluation
@@ -103,12 +105,15 @@ def build_evaluation(
 
     method, device = str(stage.instance), stage.device
     if owner := find_owner(SLICES, [speaker]):
+        if pragmatic is not None:
+            raise UserError(f"methods.{method}.pragmatic: decodes captions alone; remove it from the method's block")
         pretrained, own = stage.root / "pretrained", {OWN: stage.model, ADAPTED: stage.model / "adapted"}
         folders = {name: own.get(which, pretrained / which) for name, which in settings.judges.items()}
         yield owner.build_evaluation(settings, prepared, store, folders, pretrained, method, rerank, device)
         return
     sources = JudgeSources(stage.model, stage.root, prepared, device)
-    with open_evaluation(settings, method, rerank, EVALUATION, sources, store) as opened:
+    decoding = None if pragmatic is None else (pragmatic.alpha, pragmatic.distractors)
+    with open_evaluation(settings, method, rerank, EVALUATION, sources, store, decoding) as opened:
         yield opened
 
 

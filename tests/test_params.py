@@ -193,6 +193,7 @@ STRICT = [
     ("methods.luo.gamma=-1", "methods.luo.gamma", "-1", "a number, at least 0"),
     ("methods.luo.rerank={samples: 0}", "methods.luo.rerank.samples", "0", "a whole number, at least 1"),
     ("methods.luo.rerank=20", "methods.luo.rerank", "20", "a mapping with the keys samples"),
+    ("methods.luo.pragmatic={alpha: -1}", "methods.luo.pragmatic.alpha", "-1", "a number, at least 0"),
     ("sweep.grid.luo.rerank=[{sample: 3}]", "rerank", "sample", "did you mean samples?"),
     ("methods.luo.gamma=1.5", "methods.luo.gamma", "1.5", "set pretrain.speaker.image_dropout to 0.1"),
     ("sweep.grid.luo.gamma=[1, 2]", "sweep.grid.luo.gamma", "2", "set pretrain.speaker.image_dropout to 0.1"),
@@ -412,7 +413,7 @@ def test_a_block_holds_the_defaults_of_its_composition(params):
     given = ["methods.psst_multinomial.lambda=0.005", "methods.mine={from: psst, method: psst_multinomial, lambda: 1}"]
     blocks = load(params, given).methods
     defaults = {"from": "psst", "method": "psst_multinomial", "speaker": "speaker", "mix": "caption"}
-    defaults |= {"feed": "distribution", "train": {}, "rerank": None}
+    defaults |= {"feed": "distribution", "train": {}, "rerank": None, "pragmatic": None}
     assert blocks["psst_multinomial"] == {"lambda": 0.005, "rho": 0.75, "gamma": 1.0, **defaults}
     assert blocks["mine"] == {"lambda": 1.0, "rho": 0.25, "gamma": 1.0, **defaults}
 
@@ -454,6 +455,17 @@ def test_captions_are_chosen_among_several_at_evaluation(params):
     plain = method_settings(load(params), "luo")
     assert plain.rerank is None
     assert "rerank" not in plain.shown
+
+
+def test_captions_are_decoded_pragmatically_at_evaluation(params):
+    loaded = load(params, ["methods.luo.pragmatic={alpha: 2}", "sweep.grid={luo: {pragmatic: [{alpha: 0.5}]}}"])
+    settings = method_settings(loaded, "luo")
+    assert (settings.pragmatic.alpha, settings.pragmatic.distractors) == (2, 7)
+    assert settings.shown["pragmatic"] == {"alpha": 2, "distractors": 7}
+    assert "pragmatic" not in settings.arguments
+    assert method_settings(load(params), "luo").pragmatic is None
+    with pytest.raises(UserError, match=r"methods\.luo\.pragmatic.*rerank"):
+        load(params, ["methods.luo.pragmatic={alpha: 2}", "methods.luo.rerank={samples: 5}"])
 
 
 REWARDS = [

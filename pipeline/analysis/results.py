@@ -25,8 +25,8 @@ from pipeline.errors import UserError
 from pipeline.metrics.registry import SHOWN
 from pipeline.runtime.checksums import check_captions, check_checksums, read_checksummed_json
 
-SYMBOLS = {"lambda": "λ", "rho": "ρ", "gamma": "γ", "alpha": "α", "rerank": "n"}
-DIALS = ("gamma", "alpha", "similarity", "rerank")  # settings that replace λ as the dial
+SYMBOLS = {"lambda": "λ", "rho": "ρ", "gamma": "γ", "alpha": "α", "rerank": "n", "pragmatic": "pragmatic α"}
+DIALS = ("gamma", "alpha", "similarity", "rerank", "pragmatic")  # settings that replace λ as the dial
 MISSING = "–"
 CIDER = ("language", "CIDEr")
 LANGUAGE = tuple(SHOWN)
@@ -65,8 +65,9 @@ class Run:
 
     @property
     def protocol(self) -> str:
-        """Return the signature without guidance and rerank: gamma and rerank are settings of the method."""
-        return "|".join(part for part in self.signature.split("|") if not part.startswith(("guidance=", "rerank=")))
+        """Return the signature without guidance, rerank and pragmatic, which are settings of the method."""
+        own = ("guidance=", "rerank=", "pragmatic=")
+        return "|".join(part for part in self.signature.split("|") if not part.startswith(own))
 
     @property
     def place(self) -> tuple[Path, str | None, str | None]:
@@ -319,6 +320,8 @@ def _run(entry: Any, path: Path, captions: Path, cell: str | None = None) -> Run
     settings = {key: value for key, value in (entry.get("settings") or {}).items() if value is not None}
     if isinstance(chosen := settings.get("rerank"), Mapping):
         settings["rerank"] = chosen.get("samples")  # number of captions that the own listener ranked
+    if isinstance(chosen := settings.get("pragmatic"), Mapping):
+        settings["pragmatic"] = chosen.get("alpha")
     return Run(
         method=entry["method"],
         settings=settings,

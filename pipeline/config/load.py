@@ -23,6 +23,7 @@ from pipeline.config.schema import (
     GeneratorSettings,
     ListenerBlock,
     Params,
+    PragmaticSettings,
     RerankSettings,
     Seeds,
     SpeakerBlock,
@@ -41,7 +42,7 @@ SPEAKS: dict[type[Section], type[Section]] = {
 }
 LISTENS = (ListenerBlock, PretrainedJudgeSettings)  # may judge captions, with features of their own
 # The keys of every block of `methods`; the others are the options of its composition.
-OWN = ("from", "method", "speaker", "train", "gamma", "rerank")
+OWN = ("from", "method", "speaker", "train", "gamma", "rerank", "pragmatic")
 # rankers of candidate answers without a model (dialog/evaluation/priors.py)
 PRIORS = ("chance", "prior", "question_prior")
 REWARDS = "rewards"  # the argument of compositions that takes the reward models of the section `retriever`
@@ -57,15 +58,17 @@ class MethodSettings:
     objective: Objective
     gamma: float  # guidance of the trained speaker
     rerank: int | None  # at evaluation: captions sampled per image, which the method's own listener ranks
+    pragmatic: PragmaticSettings | None  # at evaluation: pragmatic decoding
     speaker: str  # the pretrained speaker, by its name in `pretrain`
     rewarded: bool  # whether the composition takes reward models
 
     @property
     def shown(self) -> dict[str, Any]:
-        """Return the arguments as params.yaml names them, with gamma and rerank where they are used."""
+        """Return the arguments as params.yaml names them, with gamma, rerank and pragmatic where they are used."""
         own = {"lambda" if key == "lam" else key: value for key, value in self.arguments.items()}
         own |= {} if self.gamma == 1 else {"gamma": self.gamma}
-        return own if self.rerank is None else own | {"rerank": {"samples": self.rerank}}
+        own |= {} if self.rerank is None else {"rerank": {"samples": self.rerank}}
+        return own if self.pragmatic is None else own | {"pragmatic": self.pragmatic.model_dump()}
 
 
 def method_settings(params: Params, name: str) -> MethodSettings:
@@ -75,7 +78,8 @@ def method_settings(params: Params, name: str) -> MethodSettings:
     arguments = {"lam" if key == "lambda" else key: value for key, value in block.items() if key not in OWN}
     composition = _composition(name, block)
     rerank, rewarded = block["rerank"], REWARDS in inspect.signature(composition).parameters
-    own = block["gamma"], rerank and rerank["samples"], block["speaker"], rewarded
+    pragmatic = block["pragmatic"] and PragmaticSettings.model_validate(block["pragmatic"])
+    own = block["gamma"], rerank and rerank["samples"], pragmatic, block["speaker"], rewarded
     return MethodSettings(composition, arguments, train.optimisation, train.objective, *own)
 
 
@@ -123,6 +127,7 @@ def _params(raw: dict[str, Any]) -> Params:
             raise _MistakeError(place, f"unknown method {'.'.join(place)}; {did_you_mean(name, blocks)}")
         for options in grids:
             _checked(_grid(schemas[name]), options, "sweep", "grid", name)
+    _check_decoding(blocks)
     _check_null_image(params, blocks)
     _check_baselines(params, blocks)
     rankers = [name for name, kind in kinds.items() if kind is DiscriminatorSettings]
@@ -213,6 +218,14 @@ def _check_baselines(params: Params, blocks: Mapping[str, Any]) -> None:
                 raise _MistakeError(keys, f"{'.'.join(keys)} = {word} {needed}")
 
 
+def _check_decoding(blocks: Mapping[str, Any]) -> None:
+    """Refuse re-ranked samples and pragmatic decoding at once."""
+    for name, block in blocks.items():
+        if block["rerank"] and block["pragmatic"]:
+            keys = ("methods", name, "pragmatic")
+            raise _MistakeError(keys, f"{'.'.join(keys)} replaces the samples that rerank ranks; remove one of them")
+
+
 def _check_null_image(params: Params, blocks: Mapping[str, Any]) -> None:
     """Refuse guidance of a speaker that was trained without a null image."""
     for name, block in blocks.items():
@@ -260,7 +273,12 @@ def _schema(name: str, block: Mapping[str, Any]) -> type[Section]:
             default = ... if option.default is option.empty else option.default
             fields["lambda" if option.name == "lam" else option.name] = (option.annotation, default)
         return create_model(
-            name, __base__=Section, **fields, gamma=(NonNegative, 1.0), rerank=(RerankSettings | None, None)
+            name,
+            __base__=Section,
+            **fields,
+            gamma=(NonNegative, 1.0),
+            rerank=(RerankSettings | None, None),
+            pragmatic=(PragmaticSettings | None, None),
         )
     except UserError as mistake:
         raise _MistakeError(("methods", name), str(mistake)) from None

@@ -160,6 +160,13 @@ class RerankSettings(Section):
     samples: Few
 
 
+class PragmaticSettings(Section):
+    """Pragmatic decoding with weight alpha: words tell the image from its nearest images, `distractors` of them."""
+
+    alpha: NonNegative
+    distractors: Few = 7
+
+
 class EvaluateSection(EvaluationSettings):
     """The evaluation of every method, on `splits`.
 

@@ -24,6 +24,7 @@ from pipeline.evaluation.human_likelihood import human_log_likelihood
 from pipeline.evaluation.human_reference import human_reference
 from pipeline.evaluation.judges import Judge, JudgedCaptions, judge_retrieval, judged_captions, sample_galleries
 from pipeline.evaluation.multi_sample import MultiSample, Sets, measure_sets
+from pipeline.evaluation.pragmatic_captions import PragmaticCaptions
 from pipeline.evaluation.rerank import Reranker
 from pipeline.evaluation.signature import RewardProtocol, protocol_signature
 from pipeline.metrics.diversity import self_bleu
@@ -67,6 +68,7 @@ class Evaluation:
     not_computed: dict[str, str] = field(default_factory=dict)
     no_repeat: int | None = None  # n of the n-grams that no caption repeats
     rerank: Reranker | None = None  # replaces the beam by reranked samples
+    pragmatic: PragmaticCaptions | None = None  # pragmatic decoding in place of the speaker's own
     hard_gallery_name: str | None = None  # definition of the hard gallery in the signature
 
     def split(self, speaker: Decoder, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
@@ -85,7 +87,10 @@ class Evaluation:
             return sequential_batches(self.prepared, self.store, rows, BATCH)
 
         vocabulary, beam = self.prepared.vocabulary, without_repeated_ngrams(Beam(self.beam), self.no_repeat)
-        if self.rerank is None:
+        if self.pragmatic is not None:
+            bound = self.pragmatic.bind(speaker, rows, self._read, self.device)
+            generated = generate_captions(bound, batches(), beam, self.device, vocabulary.unk)
+        elif self.rerank is None:
             generated = generate_captions(speaker, batches(), beam, self.device, vocabulary.unk)
         else:
             generated = self.rerank.captions(speaker, batches(), vocabulary, self.device, self.no_repeat)
@@ -136,7 +141,12 @@ class Evaluation:
             self.hard_gallery_name,
             self.no_repeat,
             self.rerank.samples if self.rerank else None,
+            (self.pragmatic.alpha, self.pragmatic.distractors) if self.pragmatic else None,
         )
+
+    def _read(self, rows: np.ndarray) -> Batch:
+        """Return the batch of the images `rows`."""
+        return next(sequential_batches(self.prepared, self.store, rows, len(rows)))
 
     def _about(self, rows: np.ndarray, pooled: torch.Tensor) -> EvaluationSplit:
         hard = {HARD_GALLERY: self.hard_gallery(rows)} if self.hard_gallery else {}

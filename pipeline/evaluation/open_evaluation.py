@@ -17,6 +17,7 @@ from pipeline.evaluation.caption_truth import OpenTruthChecker
 from pipeline.evaluation.hard_gallery import HardGallery, galleries_by_vectors
 from pipeline.evaluation.judges import JUDGES, JudgeKind, JudgeSources, build_judges, own_judge, pretrained_judge
 from pipeline.evaluation.multi_sample import MultiSample
+from pipeline.evaluation.pragmatic_captions import PragmaticCaptions
 from pipeline.evaluation.rerank import Reranker
 from pipeline.metrics.language import LanguageScorer
 from pipeline.metrics.registry import BY_NAME
@@ -45,10 +46,12 @@ def open_evaluation(
     parts: EvaluationParts,
     sources: JudgeSources,
     store: FeatureStore,
+    pragmatic: tuple[float, int] | None = None,
 ) -> Iterator[Evaluation]:
     """Yield the evaluation protocol of a method; its Java scorers end with the block.
 
-    `rerank`: the number of captions per image that the method's own listener ranks.
+    `rerank`: the number of captions per image that the method's own listener ranks. `pragmatic`: α and the number of
+    distractors of pragmatic decoding.
     """
     prepared, builders = sources.prepared, {kind.name: kind.build for kind in parts.baselines}
     judges = build_judges(settings.judges, parts.judges, sources)
@@ -69,6 +72,7 @@ def open_evaluation(
             no_repeat=settings.no_repeat_ngram_size,
             hard_gallery_name=None if gallery is None else gallery.title,
             rerank=None if rerank is None else Reranker(rerank, own_judge(sources)),
+            pragmatic=None if pragmatic is None else PragmaticCaptions(*pragmatic, own_judge(sources)),
         )
 
 

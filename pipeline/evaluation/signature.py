@@ -31,11 +31,13 @@ def protocol_signature(
     hard_gallery: str | None = None,
     no_repeat: int | None = None,
     rerank: int | None = None,
+    pragmatic: tuple[float, int] | None = None,
 ) -> str:
     """Return one line like sacreBLEU's: data, gallery, judges, ties, decoding, reward, tokeniser, versions.
 
     `gamma`, the guidance scale, appears unless it is 1. `rerank`, the number of samples that the speaker's own listener
-    ranks, appears if given. `hard_gallery`, the definition of the hard gallery, appears if given.
+    ranks, `pragmatic`, the weight alpha and the number of distractors, and `hard_gallery`, the definition of the hard
+    gallery, appear if given.
     """
     images = prepared.manifest["images"]
     parts = {
@@ -49,6 +51,7 @@ def protocol_signature(
         **({"multi-sample": f"samples:{multi_sample.samples},beams:{multi_sample.beams}"} if multi_sample else {}),
         **({} if gamma == 1 else {"guidance": f"{gamma:g}"}),
         **({"rerank": f"samples:{rerank},among:split"} if rerank else {}),
+        **({"pragmatic": f"alpha:{pragmatic[0]:g},distractors:{pragmatic[1]},among:split"} if pragmatic else {}),
         "words": f"<={prepared.max_words},no UNK",
         "reward": f"cider-d,eos:{'yes' if objective.eos_in_reward else 'no'},df:{objective.document_frequencies}",
         "metrics": f"pycocoevalcap:{version('pycocoevalcap')},ptb",

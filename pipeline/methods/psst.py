@@ -18,6 +18,9 @@ CARDS = {
     "psst_rerank": MethodCard(
         "PSST-Multinomial, re-ranked", 1, "Vered et al., ICCV 2019; Andreas and Klein, EMNLP 2016"
     ),
+    "psst_pragmatic": MethodCard(
+        "PSST-Multinomial, pragmatic", 1, "Vered et al., ICCV 2019; Cohn-Gordon et al., NAACL 2018"
+    ),
     "psst_rloo": MethodCard("PSST-Multinomial with RLOO", 8, "Vered et al., ICCV 2019; Kool et al., 2019"),
     "transformer_psst": MethodCard("PSST, transformer", 1, "Vered et al., ICCV 2019"),
     "psst_gumbel": MethodCard("PSST-Gumbel", 5, "Vered et al., ICCV 2019"),

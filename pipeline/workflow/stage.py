@@ -118,7 +118,7 @@ class Stage:
         methods = [str(params[f"{own}from"])] if self.name == "train" else []
         title = self.title
         if self.name in ("train", "adapt"):  # a method's name and its evaluation change no weights
-            decides = (key for key in params if not key.startswith(f"{own}rerank"))
+            decides = (key for key in params if not key.startswith((f"{own}rerank", f"{own}pragmatic")))
             title, params = self.name, {key.replace(own, "methods.*."): params[key] for key in decides}
         parts = {
             "stage": title,

@@ -1,0 +1,63 @@
+"""Pragmatic decoding at evaluation: distractors are the images of the split that the own listener encodes alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pipeline.models.decoder import Decoder
+from pipeline.models.inference import optimize_for_decoding
+from pipeline.models.pragmatic_decoder import DistractorBatches, PragmaticDecoder
+from pipeline.types import Batch
+
+AT_ONCE = 2**22  # scores held in memory
+
+
+class ImageEncoder(Protocol):
+    """The part of a judge that encodes images."""
+
+    def encode_image(self, rows: Tensor) -> Tensor:
+        """Return embeddings (M, D) of the images `rows` (M,) of the prepared data set."""
+        ...
+
+
+@dataclass(frozen=True)
+class PragmaticCaptions:
+    """Pragmatic decoding with α = `alpha` and `distractors` images, the nearest by `encoder` among a split's images."""
+
+    alpha: float
+    distractors: int
+    encoder: ImageEncoder
+
+    def bind(
+        self, speaker: Decoder, rows: np.ndarray, read: Callable[[np.ndarray], Batch], device: torch.device
+    ) -> PragmaticDecoder:
+        """Return the pragmatic speaker for the images `rows` (M,), whose features `read` gives."""
+        nearest = nearest_images(self.encoder.encode_image(torch.from_numpy(rows)), self.distractors).numpy()
+        place = {int(row): at for at, row in enumerate(rows)}
+
+        def find(batch: Batch) -> DistractorBatches:
+            others = nearest[[place[row] for row in batch.images.tolist()]]  # (B, K)
+            batches = [read(rows[np.maximum(column, 0)]).to(device) for column in others.T]
+            return DistractorBatches(batches, torch.from_numpy(others >= 0))
+
+        return PragmaticDecoder(optimize_for_decoding(speaker.to(device).eval()), self.alpha, find)
+
+
+def nearest_images(vectors: Tensor, number: int) -> Tensor:
+    """Return the `number` nearest other images (M, number) of each of M images, by inner product; −1: there are fewer.
+
+    Equally near images are taken in their order.
+    """
+    images, found = len(vectors), min(number, len(vectors) - 1)
+    nearest = torch.full((images, number), -1)
+    for part in torch.arange(images).split(max(1, AT_ONCE // images)):
+        scores = (vectors[part].double() @ vectors.double().T).float().cpu()
+        scores[torch.arange(len(part)), part] = -torch.inf
+        nearest[part, :found] = scores.argsort(dim=1, descending=True, stable=True)[:, :found]
+    return nearest

@@ -1,0 +1,139 @@
+"""Pragmatic decoding against Bayes' rule by hand and by whole prefixes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pipeline.channels.hard import Beam, Greedy
+from pipeline.channels.teacher_forcing import Forced
+from pipeline.evaluation.pragmatic_captions import PragmaticCaptions, nearest_images
+from pipeline.models.pragmatic_decoder import DistractorBatches, PragmaticDecoder, pragmatic_logits
+from pipeline.models.unroll import generate, teacher_force
+
+ALPHA = 2.0
+
+
+def rng() -> torch.Generator:
+    return torch.Generator().manual_seed(3)
+
+
+@pytest.fixture
+def speaker(toy, decoder):
+    """An untrained speaker of each architecture, sure enough of itself to depend on the image."""
+    made = toy.agents(decoder=decoder).speaker.eval()
+    with torch.no_grad():
+        made.logit.weight *= 4
+        made.region.weight *= 4
+    return made
+
+
+def shifted(batch, by):
+    """The same batch with each image replaced by the one `by` places further."""
+    rolled = {name: getattr(batch, name).roll(-by, 0) for name in ("images", "pooled", "regions", "region_mask")}
+    return replace(batch, **rolled)
+
+
+def two_distractors(batch):
+    exist = torch.ones(len(batch), 2, dtype=torch.bool)
+    exist[3, 1] = False
+    return DistractorBatches([shifted(batch, 1), shifted(batch, 2)], exist)
+
+
+def test_the_distribution_is_bayes_rule_by_hand():
+    """Two images, three words: S0 is (.5, .3, .2) and (.1, .6, .3); the prior of the distractor is half the image's."""
+    spoken = torch.tensor([[[0.5, 0.3, 0.2], [0.1, 0.6, 0.3]]]).log()
+    prior = torch.tensor([[math.log(2 / 3), math.log(1 / 3)]])
+    posterior = torch.tensor([[1.0 / 1.1, 0.6 / 1.2, 0.4 / 0.7]])
+    wanted = torch.tensor([[0.5, 0.3, 0.2]]) * posterior**ALPHA
+    found = pragmatic_logits(spoken, prior, ALPHA).softmax(1)
+    torch.testing.assert_close(found, wanted / wanted.sum())
+    torch.testing.assert_close(pragmatic_logits(spoken, prior, 0).exp(), torch.tensor([[0.5, 0.3, 0.2]]))
+
+
+@pytest.mark.parametrize("channel", [Greedy(), Beam(3), Beam(4, samples=2)], ids=repr)
+def test_without_weight_or_distractors_captions_are_the_speakers(toy, speaker, channel):
+    batch = toy.batch()
+    wanted = generate(speaker, batch, channel, rng()).tokens
+    nobody = DistractorBatches([], torch.zeros(len(batch), 0, dtype=torch.bool))
+    missing = replace(two_distractors(batch), exist=torch.zeros(len(batch), 2, dtype=torch.bool))
+    for alpha, others in ((0.0, two_distractors(batch)), (ALPHA, nobody), (ALPHA, missing)):
+        bound = PragmaticDecoder(speaker, alpha, lambda _, others=others: others)
+        assert torch.equal(generate(bound, batch, channel, rng()).tokens, wanted)
+
+
+def prefix_log_probs(speaker, batch, tokens, position):
+    """log p of the tokens before `position` (B,) by each image."""
+    log_probs = teacher_force(speaker, replace(batch, captions=tokens)).log_probs
+    return log_probs[:, :position].sum(1)
+
+
+def test_each_token_is_the_best_by_bayes_rule_over_whole_prefixes(toy, speaker):
+    batch, others = toy.batch(), two_distractors(toy.batch())
+    bound = PragmaticDecoder(speaker, ALPHA, two_distractors)
+    tokens = generate(bound, batch, Greedy(), rng()).tokens
+    differ = not torch.equal(tokens, generate(speaker, batch, Greedy(), rng()).tokens)
+    images = [batch, *others.batches]
+    prior = torch.zeros(len(batch), 3)
+    prior[:, 1:].masked_fill_(~others.exist, -torch.inf)
+    for t in range(tokens.shape[1]):
+        alive = ~(tokens[:, :t] == 0).any(1)
+        scores = []
+        for word in range(speaker.vocabulary + 1):
+            candidate = tokens.clone()
+            candidate[:, t] = word
+            candidate[:, t + 1 :] = 0
+            whole = torch.stack([prefix_log_probs(speaker, each, candidate, t + 1) for each in images], 1)
+            before = torch.stack([prefix_log_probs(speaker, each, candidate, t) for each in images], 1)
+            posterior = (prior + whole).log_softmax(1)[:, 0]
+            scores.append((whole - before)[:, 0] + ALPHA * posterior)
+        best = torch.stack(scores, 1)
+        chosen = best.gather(1, tokens[:, t : t + 1]).squeeze(1)
+        assert (chosen >= best.max(1).values - 1e-4)[alive].all()
+    assert differ
+
+
+def test_beam_search_of_one_is_greedy_and_moves_what_the_listener_knows(toy, speaker):
+    batch = toy.batch()
+    bound = PragmaticDecoder(speaker, ALPHA, two_distractors)
+    greedy = generate(bound, batch, Greedy(), rng()).tokens
+    assert torch.equal(generate(bound, batch, Beam(1), rng()).tokens, greedy)
+    wide = generate(bound, batch, Beam(12, samples=1), rng()).tokens
+    scores = [generate(bound, replace(batch, captions=each), Forced(), rng()).log_probs for each in (wide, greedy)]
+    assert (scores[0].sum(1) >= scores[1].sum(1) - 1e-4).all()
+
+
+def test_distractors_are_the_nearest_other_images():
+    vectors = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
+    assert nearest_images(vectors, 1).flatten().tolist() == [1, 0, 3, 2]
+    assert nearest_images(vectors, 5)[0].tolist() == [1, 3, 2, -1, -1]
+
+
+def test_a_split_s_speaker_reads_the_features_of_each_images_neighbours(toy, speaker):
+    """Distractors of a batch are found by its images' rows, whatever the batch."""
+    batch, read = toy.batch(), []
+
+    class ByNumber:
+        def encode_image(self, rows):
+            return torch.stack([torch.cos(rows * 0.7), torch.sin(rows * 0.7)], 1)
+
+    def images(rows):
+        read.append(rows.tolist())
+        picked = torch.from_numpy(rows)
+        every = toy.batch()
+        return replace(
+            every, images=picked, pooled=every.pooled[picked], regions=every.regions[picked],
+            region_mask=every.region_mask[picked], captions=every.captions[picked],
+        )  # fmt: skip
+
+    rows = torch.arange(8).numpy()
+    bound = PragmaticCaptions(ALPHA, 2, ByNumber()).bind(speaker, rows, images, torch.device("cpu"))
+    found = generate(bound, batch, Greedy(), rng()).tokens
+    nearest = nearest_images(ByNumber().encode_image(torch.arange(8)), 2)
+    assert read == nearest.T.tolist()
+    others = DistractorBatches([images(column.numpy()) for column in nearest.T], nearest >= 0)
+    wanted = generate(PragmaticDecoder(speaker, ALPHA, lambda _: others), batch, Greedy(), rng()).tokens
+    assert torch.equal(found, wanted)
