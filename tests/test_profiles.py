@@ -151,6 +151,7 @@ def test_scenes_is_the_default_profile():
         "coco_spider",
         "coco_wtf",
         "dialog",
+        "dialog_facts",
         "dialog_results",
         "films",
         "flickr30k",
