@@ -53,12 +53,15 @@ class PragmaticDecoder(WrappedDecoder):
         self.inner, self.alpha, self.distractors = inner, alpha, distractors
         rows = inner.word.weight.detach()
         ids = torch.arange(len(rows), dtype=rows.dtype, device=rows.device).unsqueeze(1)
-        self.words_with_ids = nn.Embedding.from_pretrained(torch.cat([rows, ids], 1))  # L0 needs the chosen token
+        assert torch.equal(ids.long().flatten(), torch.arange(len(rows), device=rows.device)), "ids need float32"
+        # L0 needs the chosen token
+        self.words_with_ids: nn.Embedding = nn.Embedding.from_pretrained(torch.cat([rows, ids], 1))
         self.eval()
 
     @property
     def word(self) -> nn.Embedding:  # type: ignore[override]
-        return self.words_with_ids
+        words: nn.Embedding = self.words_with_ids
+        return words
 
     def encode_image(self, batch: Batch) -> Tensor:
         return self.inner.encode_image(batch)
