@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
@@ -9,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,7 +26,7 @@ from whole_profiles import profile
 
 ROOT = Path(__file__).parents[1]
 BOUND = 10.0  # seconds in which all of the tree has ended
-GROUP = "group"
+GROUP, KEYBOARD, HANG_UP = "group", "keyboard", "hang-up"  # all of make's group; Ctrl-C; the terminal is closed
 KINDS: dict[str, Callable[[list[str]], bool]] = {
     "make": lambda words: words[0] == "make",
     "repro": lambda words: "pipeline.workflow.repro" in words,
@@ -98,10 +100,11 @@ def installed(folder: Path) -> None:
 
 @dataclass
 class Tree:
-    """The processes that `nohup make repro &` of a script without a terminal has started in `folder`."""
+    """The processes that `make repro` has started in `folder`; a person types at `terminal`."""
 
     folder: Path
     make: subprocess.Popen[bytes]
+    terminal: int | None = None
 
     def processes(self) -> list[psutil.Process]:
         """All of it that is alive."""
@@ -130,9 +133,17 @@ class Tree:
         return (self.folder / "said.txt").read_text()
 
     def stop(self, kind: str, request: signal.Signals, bound: float = BOUND) -> list[psutil.Process]:
-        """Send `request` to one process, or to make's process group; return what is alive after `bound` seconds."""
+        """Send `request` to one process, or to make's process group, or let the terminal send it.
+
+        Return what is alive after `bound` seconds.
+        """
         tree = self.processes()
-        if kind == GROUP:
+        if kind == KEYBOARD:
+            assert self.terminal is not None
+            os.write(self.terminal, b"\x03")
+        elif kind == HANG_UP:
+            self.close()
+        elif kind == GROUP:
             os.killpg(self.make.pid, request)
         else:
             self.of(kind)[0].send_signal(request)
@@ -140,6 +151,12 @@ class Tree:
         while time.monotonic() < deadline and (self.make.poll() is None or any(map(_alive, tree))):
             time.sleep(0.05)
         return [process for process in tree if _alive(process)]
+
+    def close(self) -> None:
+        """Close the terminal, if there is one."""
+        if self.terminal is not None:
+            os.close(self.terminal)
+            self.terminal = None
 
 
 def _alive(process: psutil.Process) -> bool:
@@ -158,24 +175,29 @@ CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 
 
 @contextmanager
-def tree(folder: Path, nohup: bool = True, container: bool = False) -> Iterator[Tree]:
-    """`nohup make repro &` in `folder`, or `make repro` at a terminal; nothing of it is left when the block is over.
+def tree(folder: Path, nohup: bool = True, container: bool = False, terminal: bool = False) -> Iterator[Tree]:
+    """`nohup make repro &` in `folder`, or `setsid make repro`; nothing of it is left when the block is over.
 
-    `container`: repro itself, as process 1 of a namespace of its own.
+    `container`: repro itself, as process 1 of a namespace of its own. `terminal`: `make repro` in the foreground of a
+    terminal.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MLFLOW_", "OMP_"))}
     environment = inherited | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT),
         "SAYWHICH_TRACKING": "off", "SAYWHICH_CORES": "2", "CUDA_VISIBLE_DEVICES": "",
     }  # fmt: skip
+    typed, keyboard = os.openpty() if terminal else (None, subprocess.DEVNULL)
+    first = _take_terminal if terminal else _ignore_sigint if nohup else None
     with open(folder / "said.txt", "wb") as said:
         command = [*(["nohup"] if nohup else []), "make", "repro", "PROFILE="]
         command = [*CONTAINER, sys.executable, "-m", "pipeline.workflow.repro"] if container else command
         make = subprocess.Popen(
             command, cwd=folder, env=environment, stdout=said,
-            stderr=said, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_ignore_sigint if nohup else None,
+            stderr=said, stdin=keyboard, start_new_session=True, preexec_fn=first,
         )  # fmt: skip
-    found = Tree(folder, make)
+    if terminal:
+        os.close(keyboard)
+    found = Tree(folder, make, typed)
     try:
         yield found
     finally:
@@ -183,6 +205,7 @@ def tree(folder: Path, nohup: bool = True, container: bool = False) -> Iterator[
             with suppress(psutil.Error):
                 process.kill()
         make.wait()
+        found.close()
 
 
 def stopped(world: Path, times: int, seed: int = 0) -> Iterator[str]:
@@ -264,3 +287,7 @@ def _folder(process: psutil.Process) -> str:
 
 def _ignore_sigint() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell without job control does for what it starts by `&`
+
+
+def _take_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # its keys send signals to the foreground, which is make's process group

@@ -1,4 +1,7 @@
-"""`nohup make repro &`, asked to end: all of its tree ends, nothing new begins, and the same command goes on."""
+"""`make repro` under nohup, setsid, at a terminal or in a container, asked to end.
+
+All of its tree ends, nothing new begins, and the same command goes on.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM, Signals
 
 import pytest
-from stopped import CONTAINER, GROUP, began, repository, tree
+from stopped import CONTAINER, GROUP, HANG_UP, KEYBOARD, began, repository, tree
 
 PATIENCE = 60.0  # seconds, beside other tests; make fault-injection holds the ten seconds that README promises
 
@@ -44,10 +47,18 @@ def trained(tmp_path_factory) -> Path:
         pytest.param("make", SIGHUP, False, marks=pytest.mark.slow),
         pytest.param("dvc", SIGINT, True, marks=pytest.mark.slow),
         ("stage", SIGTERM, True),
+        pytest.param("repro", SIGTERM, False, marks=pytest.mark.slow),
+        pytest.param(GROUP, SIGTERM, False, marks=pytest.mark.slow),
     ],
 )
 def test_trainings_side_by_side_end(new, tmp_path, kind, request_to_end, nohup):
     check(Path(shutil.copytree(new, tmp_path / "repository")), kind, request_to_end, nohup)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "request_to_end"), [(KEYBOARD, SIGINT), (HANG_UP, SIGHUP)])
+def test_trainings_at_a_terminal_end(new, tmp_path, kind, request_to_end):
+    check(Path(shutil.copytree(new, tmp_path / "repository")), kind, request_to_end, nohup=False, terminal=True)
 
 
 @pytest.mark.slow
@@ -67,28 +78,29 @@ def test_a_container_ends_whose_first_process_is_asked_to(new, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "request_to_end", "nohup"),
-    [(GROUP, SIGTERM, True), ("snakemake", SIGINT, True), ("stage", SIGTERM, True)],
+    [(GROUP, SIGTERM, True), ("snakemake", SIGINT, True), ("stage", SIGTERM, True), ("sweep", SIGHUP, False)],
 )
 def test_the_grid_ends(trained, tmp_path, kind, request_to_end, nohup):
     folder = tmp_path / "a b?c#d%41 'é\"$x"  # a name that nothing takes for anything else
     check(Path(shutil.copytree(trained, folder)), kind, request_to_end, nohup)
 
 
-def check(folder: Path, kind: str, request: Signals, nohup: bool) -> None:
+def check(folder: Path, kind: str, request: Signals, nohup: bool, terminal: bool = False) -> None:
     """Two trainings are at work when the request comes."""
-    with tree(folder, nohup) as running:
+    with tree(folder, nohup, terminal=terminal) as running:
         running.wait_for(lambda: len(began(folder)) == 2)
         assert not running.stop(kind, request, PATIENCE), running.said()
         said, status = running.said(), running.make.returncode
     # make has a status of its own where a child of it was asked to end, or a shell has made it ignore the signal
-    assert status == (-request if kind == "make" or (kind == GROUP and request != SIGINT) else 2), said
+    dies = kind in ("make", KEYBOARD, HANG_UP) or (kind == GROUP and request != SIGINT)
+    assert status == (-request if dies else 2), said
     assert f"Error {128 + request}" in said
     assert len([line for line in said.splitlines() if line.startswith(f"repro: ended by {request.name} (")]) == 1
     assert "Traceback" not in said
     assert len(began(folder)) == 2
     saved = list((folder / "data/checkpoints").iterdir())
     assert len(saved) == 2
-    if (kind, request) != (GROUP, SIGTERM):
+    if (kind, request, nohup) != (GROUP, SIGTERM, True):
         return
     for file in folder.glob("long *"):
         file.unlink()
