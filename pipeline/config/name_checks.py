@@ -20,6 +20,12 @@ def read_checked_names(path: Path = Path("params.yaml")) -> dict[str, Any]:
     Nothing else is checked here: `pipeline.config.load.load` checks the rest.
     """
     params = read_mapping(path)
+    check_names(params, path)
+    return params
+
+
+def check_names(params: Mapping[str, Any], path: Path) -> None:
+    """Raise UserError where a name in the parameters of the file `path` is not allowed, or the root is an address."""
     for place, name in _names(params):
         if not isinstance(name, str) or not re.fullmatch(NAME, name):
             wanted = "names are of letters, digits and underscores, a letter first"
@@ -28,7 +34,6 @@ def read_checked_names(path: Path = Path("params.yaml")) -> dict[str, Any]:
     root = prepare.get("root") if isinstance(prepare, Mapping) else None
     if isinstance(root, str) and "://" in root:
         raise UserError(f"{path}: prepare.root: {show_value(root)} is an address; it is to be a folder of this machine")
-    return params
 
 
 def value_at(params: Mapping[str, Any], place: str) -> Any:

@@ -7,8 +7,10 @@ import json
 import re
 import types
 from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import fields as dataclass_fields
 from dataclasses import is_dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -36,7 +38,7 @@ def parse_yaml(text: str, where: str) -> Any:
             raise UserError(f"{where}: nested more than {DEEPEST} levels deep")
         if "&" in text and "*" in text:
             _refuse_aliases(text, where)
-        content = YAML(typ="safe", pure=True).load(text)
+        content = deepcopy(_parsed(text)[1])
         _refuse_odd(content, where)
         return content
     except UserError:
@@ -53,6 +55,14 @@ def parse_yaml(text: str, where: str) -> Any:
         problem = "a tab; indent with blanks"
     place = f"{where}, line {mark.line + 1}, column {mark.column + 1}" if mark else where
     raise UserError(f"{place}: {' '.join(problem.split())}")
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> tuple[Any, Any]:
+    """Return ruamel.yaml's node of the document `text` and its value, parsed once: that takes most of a second."""
+    constructor, _ = YAML(typ="safe", pure=True).get_constructor_parser(text)
+    node = constructor.composer.get_single_node()
+    return node, None if node is None else constructor.construct_document(node)
 
 
 def _refuse_odd(value: Any, where: str) -> None:
@@ -85,7 +95,8 @@ def _refuse_aliases(text: str, where: str) -> None:
 
 def compose(text: str, where: str) -> Any:
     """Return ruamel.yaml's node of the mapping `text`, with line and column; None if there are only comments."""
-    content, tree = parse_yaml(text, where), YAML(typ="safe", pure=True).compose(text)
+    content = parse_yaml(text, where)
+    tree = _parsed(text)[0]
     if content is not None and (not isinstance(content, dict) or tree.flow_style):
         raise UserError(f"{where}: must be a mapping of sections, a key a line")
     return tree
