@@ -155,13 +155,12 @@ class Method:
 
     def modules(self) -> dict[str, nn.Module]:
         """Return every module with state: the agents, and the scores and baselines that are modules."""
-        scores = {f"score.{t.name}": t.score for t in self.terms if isinstance(t.score, nn.Module)}
-        baselines = {
-            f"baseline.{t.name}": baseline
-            for t in self.terms
-            if isinstance(baseline := _baseline(t.estimator), nn.Module)
-        }
-        return {**self.agents, **scores, **baselines}
+        found: dict[str, nn.Module] = dict(self.agents)
+        for term in self.terms:
+            for kind, part in (("score", term.score), ("baseline", _baseline(term.estimator))):
+                if isinstance(part, nn.Module):
+                    found[f"{kind}.{term.name}"] = part
+        return found
 
     def final_agents(self) -> dict[str, nn.Module]:
         """Return the agents after training; the speaker is guided where `gamma` is not 1."""

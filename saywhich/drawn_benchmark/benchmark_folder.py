@@ -86,10 +86,12 @@ def make_benchmark(
                 for row in order
             ],
         }
-        write_checked(key, json.dumps(record).encode())
         os.rename(part, folder)
+        write_checked(key, json.dumps(record).encode())
     finally:
         shutil.rmtree(part, ignore_errors=True)
+        if not key.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # pictures without their facts are of no use
 
 
 def read_benchmark(folder: Path, key: Path) -> DrawnBenchmark:

@@ -188,8 +188,8 @@ class PretrainedSpeaker:
         longest: dict[str, Any] = {"max_new_tokens": settings.max_tokens, "max_length": None}
         if settings.samples is None:
             chosen = {"do_sample": False, "num_beams": settings.beam, "num_return_sequences": settings.candidates}
-            plain = {"temperature": None, "top_p": None, "top_k": None}
-            return {**longest, **chosen, **plain, "logits_processor": LogitsProcessorList(processors)}
+            unused = {"temperature": None, "top_p": None, "top_k": None}
+            return {**longest, **chosen, **unused, "logits_processor": LogitsProcessorList(processors)}
         contents = [photo.content for photo in photos]
         uniforms = photo_uniforms(settings.seed, contents, settings.samples, settings.max_tokens)
         steps = [*processors, TemperatureLogitsWarper(settings.temperature)]

@@ -12,9 +12,9 @@ import pytest
 from pipeline.errors import UserError
 from pipeline.runtime.files import read_checked, sha256
 from pipeline.worlds.scenes.sample_scenes import sample_scene
-from pipeline.worlds.scenes.scene_facts import atmosphere
+from pipeline.worlds.scenes.scene_facts import Scene, Thing, atmosphere
 from saywhich.cli import main
-from saywhich.drawn_benchmark.benchmark_folder import make_benchmark, read_benchmark
+from saywhich.drawn_benchmark.benchmark_folder import DrawnBenchmark, make_benchmark, read_benchmark
 from saywhich.drawn_benchmark.benchmark_galleries import differs_subtly, sample_galleries
 from saywhich.drawn_benchmark.benchmark_scores import (
     CLAIMS,
@@ -125,6 +125,26 @@ def test_scores_of_three_captions_by_hand(benchmark, tmp_path):
     categories = sum(len(scene.things) for scene in drawn.scenes)
     assert row.scores[KINDS_OF[TOLD][0]].value == pytest.approx(100 * 2 / categories)
     assert found.notes[0].startswith("images without a caption, which count as missed: 13")
+
+
+def scene(colour, count):
+    box = (0.1, 0.5, 0.4, 0.8)
+    dog = Thing("dog", colour, "plain", "medium", count, "running", "ground", "left", (box,) * count, box)
+    return Scene("farm", "sunny", "day", 0.45, 0.45, {}, (dog,))
+
+
+def test_a_caption_is_found_where_it_fits_its_scene_alone(tmp_path):
+    """Of two galleries of two scenes: a fact of its own is found, one of both is missed, and so is a false one."""
+    files = [f"images/{n}.png" for n in range(4)]
+    for file in files:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).touch()
+    scenes = [scene("brown", 1), scene("white", 1), scene("brown", 2), scene("black", 2)]
+    drawn = DrawnBenchmark(3, files, [0, 0, 1, 1], scenes)
+    captions = ("a brown dog", "a dog", "two brown dogs", "two white dogs")
+    found = score_answers(drawn, tmp_path, dict(zip(files, captions, strict=True)))
+    assert found.rows[0].scores[RECALL].value == 50
+    assert found.rows[0].scores[RECALL].sums.tolist() == [100, 0, 100, 0]
 
 
 def test_the_commands_make_and_score_and_name_what_is_wrong(benchmark, tmp_path, capsys):
