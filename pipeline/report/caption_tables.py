@@ -25,6 +25,7 @@ DIVERSITY = {
     "unfinished": ("no end", 3),
     "human_log_likelihood": ("log p", 3),
 }
+TRUTH: Keys = ("faithfulness", "precision")  # share of the captions' claims that hold of their image
 EXPLAINED = {
     "Self-BLEU": "Self-BLEU: BLEU-5 of each of the first 1,000 captions against the others; lower is more varied.",
     "human_log_likelihood": "log p: the speaker's, of a word of human captions.",
@@ -61,7 +62,7 @@ def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
     """
     facts = ("test", "faithfulness", "by_kind")
     kinds = dict.fromkeys(keys[3] for run in results.runs for keys in run.numbers if keys[:3] == facts)
-    shares = [("true", "precision"), ("told", "told")]
+    shares = [("true", TRUTH[-1]), ("told", "told")]
     samples, beams = (count(results, "multi_sample", kind, "captions") for kind in SETS)
     tables: list[tuple[str, str, list[tuple[str, Keys, int, str]], list[str]]] = [
         (

@@ -28,7 +28,7 @@ from pipeline.analysis.measured_baselines import TEMPLATE, measured_baselines, n
 from pipeline.analysis.results import LANGUAGE, MISSING, SYMBOLS, Point, Results, named_setting, setting
 from pipeline.analysis.selection import Choice, SelectionBasis, at_grid_end
 from pipeline.errors import UserError
-from pipeline.report.caption_tables import CAPTIONS, DIVERSITY, count
+from pipeline.report.caption_tables import CAPTIONS, DIVERSITY, TRUTH, count
 from pipeline.report.method_names import cite_papers
 from pipeline.report.tables import (
     Table,
@@ -121,12 +121,15 @@ def compact_tables(results: Results, choices: Sequence[Choice], samples: Resampl
     judges = [judge for judge in results.judges if judge not in (ADAPTED, PRETRAINED)]  # those do not fit
     columns += [_by(results.score, judge) for judge in judges]
     columns += [metric_column("repeats", ("diversity", "repetition"), 3, spread=False)]
+    if truth := results.has(*TRUTH):
+        columns += [metric_column("true", TRUTH, 3, spread=False)]
     more = [language_column(name, spread=False) for name in measured_language(results)[1:]]
     more += [_three(judge) for judge in judges]
     titles = "; ".join(f"{judge.name}: {judge.words}" for judge in results.judges.values())
     notes = [
         f"Recall in % for {count(results, 'images')} test images, from caption to image, and median rank (med). "
         f"Judges: {titles}.",
+        *(["true: share of the captions' claims that hold of their image."] if truth else []),
         *_spread_note(choices),
         *_choice_notes(results, choices),
         *_hard_gallery_notes(results, choices, samples),

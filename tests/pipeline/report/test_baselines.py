@@ -67,6 +67,8 @@ def test_a_table_for_the_terminal_and_faithfulness_have_them_too(shown):
         "R@1 (hard) own": "50.0",
         "R@1 (hard) judge": "50.0",
     }
+    assert row["true"] == "0.625"
+    assert last.notes[1] == "true: share of the captions' claims that hold of their image."
     assert cells_of(second, "template") == {"Method": "template", **{f"R@10 {judge}": "–" for judge in JUDGES}}
     assert second.caption == "R@10 among all images, at the chosen λ"
     assert first.notes == second.notes == ()
