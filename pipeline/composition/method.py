@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from pipeline.errors import UserError
-from pipeline.estimators.relax import RelaxEstimator
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import Pathwise, ScoreFunction
 from pipeline.models.decoder import Decoder
@@ -178,5 +177,5 @@ class Method:
 
 def _baseline(estimator: Estimator) -> Baseline | None:
     """Return the baseline of a score-function estimator, with or without a control variate; else None."""
-    inner = estimator.inner if isinstance(estimator, RelaxEstimator) else estimator
+    inner = getattr(estimator, "inner", estimator)  # of a control variate, whose class only trainings import
     return inner.baseline if isinstance(inner, ScoreFunction) else None

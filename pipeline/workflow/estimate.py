@@ -141,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def work() -> None:
         params = read_checked_names()
-        if any(isinstance(block, dict) and block.get("model") for block in params["pretrain"].values()):
+        if any(isinstance(block, dict) and block.get("model") for block in (params.get("pretrain") or {}).values()):
             from pipeline.config.load import load  # both import torch
             from pipeline.workflow.captioner_costs import describe_costs
 
