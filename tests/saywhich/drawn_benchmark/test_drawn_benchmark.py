@@ -134,7 +134,7 @@ def scene(colour, count):
 
 
 def test_a_caption_is_found_where_it_fits_its_scene_alone(tmp_path):
-    """Of two galleries of two scenes: a fact of its own is found, one of both is missed, and so is a false one."""
+    """Two galleries of two scenes: a fact of one scene is found; a fact of both, and a false one, are missed."""
     files = [f"images/{n}.png" for n in range(4)]
     for file in files:
         (tmp_path / file).parent.mkdir(exist_ok=True)
