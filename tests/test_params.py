@@ -466,6 +466,8 @@ def test_captions_are_decoded_pragmatically_at_evaluation(params):
     assert method_settings(load(params), "luo").pragmatic is None
     with pytest.raises(UserError, match=r"methods\.luo\.pragmatic.*rerank"):
         load(params, ["methods.luo.pragmatic={alpha: 2}", "methods.luo.rerank={samples: 5}"])
+    with pytest.raises(UserError, match=r"methods\.luo\.pragmatic.*rerank"):
+        load(params, ["methods.luo.rerank={samples: 5}", "sweep.grid={luo: {pragmatic: [{alpha: 0.5}]}}"])
 
 
 REWARDS = [

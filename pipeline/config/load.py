@@ -127,7 +127,7 @@ def _params(raw: dict[str, Any]) -> Params:
             raise _MistakeError(place, f"unknown method {'.'.join(place)}; {did_you_mean(name, blocks)}")
         for options in grids:
             _checked(_grid(schemas[name]), options, "sweep", "grid", name)
-    _check_decoding(blocks)
+    _check_decoding(params, blocks)
     _check_null_image(params, blocks)
     _check_baselines(params, blocks)
     rankers = [name for name, kind in kinds.items() if kind is DiscriminatorSettings]
@@ -218,10 +218,11 @@ def _check_baselines(params: Params, blocks: Mapping[str, Any]) -> None:
                 raise _MistakeError(keys, f"{'.'.join(keys)} = {word} {needed}")
 
 
-def _check_decoding(blocks: Mapping[str, Any]) -> None:
-    """Refuse re-ranked samples and pragmatic decoding at once."""
+def _check_decoding(params: Params, blocks: Mapping[str, Any]) -> None:
+    """Refuse re-ranked samples and pragmatic decoding at once, in a block or with its grid."""
     for name, block in blocks.items():
-        if block["rerank"] and block["pragmatic"]:
+        swept = {key for grid in params.sweep.grid.get(name, ()) for key in grid}
+        if all(block[key] or key in swept for key in ("rerank", "pragmatic")):
             keys = ("methods", name, "pragmatic")
             raise _MistakeError(keys, f"{'.'.join(keys)} replaces the samples that rerank ranks; remove one of them")
 
