@@ -43,17 +43,22 @@ def run_command(name: str, work: Callable[[], int | None]) -> int:
     """Run `work` and return the exit status of the command `name`.
 
     0 or the result of `work`; 2: a user error or a refusal by the system, reported in one line; 128 + signal after a
-    request to end: 130 for Ctrl-C, 143 for SIGTERM.
+    request to end: 130 for Ctrl-C, 143 for SIGTERM, also where the request surfaces as another error.
     """
     with signals.raising_requests():
         try:
             return work() or 0
         except (UserError, OSError) as error:
             return report_failure(name, error)
-        except signals.Stopped as stopped:
-            print(f"{name}: ended by {stopped}; the same command goes on from here", file=sys.stderr)
-            return 128 + stopped.request
-        except KeyboardInterrupt:
+        except SystemExit:
+            raise
+        except BaseException as error:
+            # a library may turn Stopped into an error of its own, as Rust's panics are
+            if (request := signals.last_request()) is not None:
+                print(f"{name}: ended by {request.name}; the same command goes on from here", file=sys.stderr)
+                return 128 + request
+            if not isinstance(error, KeyboardInterrupt):
+                raise
             print(f"{name}: interrupted", file=sys.stderr)
             return 130
 

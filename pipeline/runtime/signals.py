@@ -61,6 +61,11 @@ def raising_requests() -> Iterator[None]:
         yield
 
 
+def last_request() -> signal.Signals | None:
+    """Return the last request to end since `raising_requests` was entered, or None."""
+    return _State.asked
+
+
 @contextmanager
 def noting_requests() -> Iterator[Callable[[], signal.Signals | None]]:
     """Record requests to end in the block without raising, for a process that must first end others.

@@ -1,0 +1,47 @@
+"""Exit statuses of commands that are asked to end."""
+
+import os
+import signal
+
+import pytest
+
+from pipeline.runtime.command import run_command
+from pipeline.runtime.signals import Stopped
+
+
+class Panic(BaseException):
+    """An error as a library in Rust raises it, where Python raised Stopped in a function that the library called."""
+
+
+def wrapped(request: signal.Signals) -> None:
+    try:
+        os.kill(os.getpid(), request)
+    except Stopped as stopped:
+        raise Panic(repr(stopped)) from None
+
+
+@pytest.mark.parametrize("request_", [signal.SIGTERM, signal.SIGINT])
+def test_a_request_that_a_library_turns_into_another_error_still_ends_the_command(request_, capfd):
+    assert run_command("train", lambda: wrapped(request_)) == 128 + request_
+    assert capfd.readouterr().err == f"train: ended by {request_.name}; the same command goes on from here\n"
+
+
+def test_an_error_without_a_request_is_raised():
+    run_command("train", lambda: wrapped(signal.SIGTERM))  # a request to an earlier command does not count
+
+    def fails() -> None:
+        raise Panic("a fault")
+
+    with pytest.raises(Panic, match="a fault"):
+        run_command("train", fails)
+
+
+def test_a_command_that_exits_after_a_request_keeps_its_status():
+    def leaves() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except Stopped:
+            raise SystemExit(3) from None
+
+    with pytest.raises(SystemExit, match="3"):
+        run_command("train", leaves)
