@@ -33,7 +33,8 @@ def write_scene_dialogs(
     pronoun, ellipsis or none. The relevance of each candidate is exact. `answers` has the relevance of every possible
     answer, 0 for other texts.
     """
-    elsewhere = {i: sample_scene(seed, i) for i in range(ELSEWHERE, ELSEWHERE + 8 * OTHERS, 8)}
+    # several scenes of each neighbourhood, since sampling a neighbourhood takes longer than the dialogs about its scenes
+    elsewhere = {i: sample_scene(seed, i) for i in range(ELSEWHERE, ELSEWHERE + 2 * OTHERS, 2)}
     others = CandidatePool(_about(seed, i, scene)[1] for i, scene in elsewhere.items())
     rivals = RivalAnswers(seed, list(elsewhere.values()))
     counts, texts = {"dialogs": 0}, (set[str](), set[str]())

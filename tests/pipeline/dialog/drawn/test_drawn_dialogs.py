@@ -295,7 +295,7 @@ def test_candidates_and_their_order_come_from_the_seed(tmp_path, monkeypatch):
     write_scene_dialogs(tmp_path, drawn, ["test"], 3)
     assert seeds == {3}
     pool = {
-        answer for i in range(0, 8 * 120, 8) for _, answer in write_dialogs._about(3, write_dialogs.ELSEWHERE + i)[1]
+        answer for i in range(0, 2 * 120, 2) for _, answer in write_dialogs._about(3, write_dialogs.ELSEWHERE + i)[1]
     }
     held = json.loads((tmp_path / "dialogs_test.json").read_text())["data"]
     for said in held["dialogs"][0]["dialog"]:
