@@ -26,9 +26,10 @@ from pipeline.runtime.untrusted import path_inside
 EXPORTED = "saywhich.json"  # the manifest of an exported folder, with digests
 EYES = "features"  # the subfolder of features in an exported folder
 MAIN = "main"  # the feature set of speakers and their listeners
-WORDS = ("vocabulary.json", TOKENIZER, "manifest.json")  # in the folder of prepared data
+VOCABULARY = "vocabulary.json"
+WORDS = (VOCABULARY, TOKENIZER, "manifest.json")  # in the folder of prepared data
 READ = (  # files of an exported folder that need a digest
-    *("weights.safetensors", "vocabulary.json", TOKENIZER),
+    *("weights.safetensors", VOCABULARY, TOKENIZER),
     *(f"{EYES}/{name}" for name in ("manifest.json", "network.safetensors")),
 )
 AGAIN = "export the model again"
@@ -105,11 +106,9 @@ class ModelFiles:
 
     @cached_property
     def digest(self) -> str:
-        """Return a digest of the weights and the features' manifest, which determine the photo embeddings."""
-        made = [
-            sha256(self.weights),
-            hashlib.sha256((self.feature_extractor / "manifest.json").read_bytes()).hexdigest(),
-        ]
+        """Return a digest of weights, features' manifest and words, which determine photo and caption embeddings."""
+        words = [path for name in (VOCABULARY, TOKENIZER) if (path := self.words / name).is_file()]
+        made = [sha256(path) for path in (self.weights, self.feature_extractor / "manifest.json", *words)]
         return hashlib.sha256(json.dumps(made).encode()).hexdigest()
 
 
@@ -138,7 +137,7 @@ def locate_model(folder: Path) -> ModelFiles:
 
 def _root(folder: Path) -> Path:
     for above in folder.resolve().parents:
-        if (above / "prepared" / "vocabulary.json").is_file():
+        if (above / "prepared" / VOCABULARY).is_file():
             return above
     raise UserError(
         f"{folder}: neither an exported model (there is no {EXPORTED}) nor in a repository's data folder (no "

@@ -1,6 +1,7 @@
-"""The listener's photo embeddings, cached in the user's cache folder, so that each photo is encoded once.
+"""Embeddings of photos and captions, cached in the user's cache folder, so that each is encoded once by a model.
 
-A photo is identified by its path, size, modification time and inode. Each row has a digest that depends on the model.
+A photo is identified by its path, size, modification time and inode, a caption by the SHA-256 of its text. Each row
+has a digest that depends on the model.
 Damaged rows are computed again, and an unusable cache is skipped. Nothing is written beside the photos.
 """
 
@@ -29,6 +30,7 @@ TABLES = """
 PRAGMA max_page_count = {};
 CREATE TABLE IF NOT EXISTS photos
     (path BLOB PRIMARY KEY, size INTEGER, time INTEGER, inode INTEGER, content TEXT, vector BLOB, digest BLOB);
+CREATE TABLE IF NOT EXISTS captions (caption BLOB PRIMARY KEY, vector BLOB, digest BLOB);
 """
 UNUSABLE = {  # errors of the environment, not of a damaged file: the file is kept
     sqlite3.SQLITE_BUSY,
@@ -41,6 +43,7 @@ UNUSABLE = {  # errors of the environment, not of a damaged file: the file is ke
     sqlite3.SQLITE_READONLY,
 }
 SECONDS = 5.0  # to wait for another process that writes
+ASKED_AT_ONCE = 500  # captions in one query; SQLite takes 999 or more
 
 Stamp = tuple[int, int, int]  # size, modification time in ns, and inode
 CachedPhoto = tuple[str, np.ndarray]  # digest of the prepared image, and embedding (H,)
@@ -94,7 +97,7 @@ def gallery_vectors(files: Sequence[Path], digest: str, size: int, embed: EmbedP
 
 
 class VectorCache:
-    """Embeddings (H,) of photos by one model, in a SQLite database that is rebuilt where it is damaged."""
+    """Embeddings (H,) of photos and captions by one model, in a SQLite database that is rebuilt where it is damaged."""
 
     def __init__(self, model: str, size: int) -> None:
         self._key = hashlib.blake2b(f"{model} {size}".encode(), digest_size=32).digest()
@@ -117,13 +120,25 @@ class VectorCache:
             for path, (stamp, (content, vector)) in photos.items()
         ]
 
-        def write(connection: sqlite3.Connection) -> None:
-            connection.execute("BEGIN IMMEDIATE")
-            signed = ((*row, self._digest(row)) for row in rows)
-            connection.executemany("INSERT OR REPLACE INTO photos VALUES (?, ?, ?, ?, ?, ?, ?)", signed)
-            connection.execute("COMMIT")
+        self._insert("INSERT OR REPLACE INTO photos VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
-        self._try(write)
+    def known_captions(self, captions: Sequence[str]) -> dict[str, np.ndarray]:
+        """Return the embedding of each of the captions that has one."""
+        names = {_caption_digest(caption): caption for caption in captions}
+        return self._try(lambda connection: self._known_captions(connection, names)) or {}
+
+    def add_captions(self, captions: Sequence[str], vectors: np.ndarray) -> None:
+        """Store the embeddings (N, H) float32 of N captions."""
+        rows = [
+            [_caption_digest(caption), np.ascontiguousarray(vector, "<f4").tobytes()]
+            for caption, vector in zip(captions, vectors, strict=True)
+        ]
+        self._insert("INSERT OR REPLACE INTO captions VALUES (?, ?, ?)", rows)
+
+    def confirm_captions(self, captions: Sequence[str]) -> None:
+        """Rebuild a database that does not return embeddings of these captions: it loses rows."""
+        if self._file and len(self.known_captions(captions)) < len(set(captions)):
+            self._rebuild("it loses rows")
 
     def forget(self, paths: Sequence[str]) -> None:
         """Remove photos that no longer exist."""
@@ -153,6 +168,27 @@ class VectorCache:
                     path, size, time, inode, content, vector = row
                     found[os.fsdecode(path)] = (size, time, inode), (content, np.frombuffer(vector, "<f4"))
         return found
+
+    def _known_captions(self, connection: sqlite3.Connection, names: dict[bytes, str]) -> dict[str, np.ndarray]:
+        found: dict[str, np.ndarray] = {}
+        keys = list(names)
+        for first in range(0, len(keys), ASKED_AT_ONCE):
+            part = keys[first : first + ASKED_AT_ONCE]
+            asked = f"SELECT * FROM captions WHERE caption IN ({', '.join('?' * len(part))})"
+            for *row, digest in connection.execute(asked, part):
+                if digest == self._digest(row):
+                    found[names[row[0]]] = np.frombuffer(row[1], "<f4")
+        return found
+
+    def _insert(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
+        """Insert rows with their digests in one transaction."""
+
+        def write(connection: sqlite3.Connection) -> None:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany(statement, ((*row, self._digest(row)) for row in rows))
+            connection.execute("COMMIT")
+
+        self._try(write)
 
     def _digest(self, row: Sequence[object]) -> bytes:
         """Return the digest of a row, keyed by the model."""
@@ -191,8 +227,12 @@ class VectorCache:
 
     def _disable(self, error: Exception) -> None:
         place = self._file or f"the cache of {FOLDER}"
-        tqdm.write(f"{place}: cannot be used ({error}); photos are encoded without it", file=sys.stderr)
+        tqdm.write(f"{place}: cannot be used ({error}); photos and captions are encoded without it", file=sys.stderr)
         self._file = None
+
+
+def _caption_digest(caption: str) -> bytes:
+    return hashlib.sha256(caption.encode("utf-8", "surrogatepass")).digest()
 
 
 def _connected(file: Path) -> sqlite3.Connection:

@@ -6,9 +6,9 @@ No code of a model's folder or repository is executed (pipeline/runtime/hub_load
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from torch.nn.functional import normalize
 
 from pipeline.errors import UserError, reason
 from pipeline.features.hub_tower import PREFIX, weights_digest
+from pipeline.runtime.files import sha256
 from pipeline.runtime.hub_loading import load_pretrained
 from saywhich.judging.open_clip_judge import OFFLINE
 from saywhich.judging.photo_vectors import PreparedPhoto
@@ -58,8 +59,8 @@ class HubJudge:
         self._limit = int(text.max_position_embeddings)
         self._pads = True if kind == "clip" else "max_length"  # SigLIP was trained on texts of full length
         self.size = int(getattr(self._model.config, "projection_dim", 0) or text.projection_size)
-        made = json.dumps(self._processor.image_processor.to_dict(), sort_keys=True, default=str)
-        self.digest = hashlib.sha256(f"judge {weights_digest(self._model.cpu())} {made}".encode()).hexdigest()
+        made = f"judge {weights_digest(self._model.cpu())} {_processor_digest(self._processor)}"
+        self.digest = hashlib.sha256(made.encode()).hexdigest()
         self._model.to(self._device)
 
     def prepare(self, photo: Photo) -> PreparedPhoto:
@@ -86,6 +87,14 @@ class HubJudge:
 
     def unknown(self, texts: Sequence[str]) -> list[str]:
         return []
+
+
+def _processor_digest(processor: Any) -> str:
+    """Return a digest of the processor's files: preprocessing of images, and the tokeniser with its vocabulary."""
+    with TemporaryDirectory() as folder:
+        processor.save_pretrained(folder)
+        files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+        return " ".join(f"{path.relative_to(folder)} {sha256(path)}" for path in files)
 
 
 def _pooled(found: Any) -> Tensor:

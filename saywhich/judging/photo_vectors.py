@@ -1,4 +1,4 @@
-"""Photo embeddings by any encoder, from the cache where possible; an interrupted run goes on from there."""
+"""Embeddings of photos and captions, from the cache where possible; an interrupted run goes on from there."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from tqdm import tqdm
 
 from pipeline.errors import UserError
 from saywhich.photos import Photo, load_in_threads
-from saywhich.vector_cache import EmbeddedPhotos, PhotoGallery, gallery_vectors
+from saywhich.vector_cache import EmbeddedPhotos, PhotoGallery, VectorCache, gallery_vectors
 
 AT_ONCE = 32  # photos in one batch
 TEXTS_AT_ONCE = 256
+CACHED_AT_ONCE = 64 * TEXTS_AT_ONCE  # captions looked up in the cache together
 
 PreparedPhoto = Mapping[str, Tensor]  # a network's inputs of one photo, by name
 
@@ -27,7 +28,7 @@ class PhotoEncoder(Protocol):
     """A network that embeds photos."""
 
     name: str
-    digest: str  # identifies weights and preprocessing, for the cache
+    digest: str  # identifies weights, preprocessing and tokeniser, for the cache
     size: int  # H
 
     def prepare(self, photo: Photo) -> PreparedPhoto:
@@ -76,13 +77,27 @@ def encode_gallery(encoder: PhotoEncoder, files: Sequence[Path]) -> PhotoGallery
 def encode_captions(judge: CaptionJudge, texts: Sequence[str]) -> Tensor:
     """Return embeddings (N, H) of N captions, each distinct one encoded once, so that equal ones tie to the bit."""
     distinct = sorted(set(texts))
-    place = {text: row for row, text in enumerate(distinct)}
-    parts = []
+    found = torch.empty(len(distinct), judge.size)
+    store = VectorCache(judge.digest, judge.size)
     with tqdm(total=len(distinct), desc=f"captions by {judge.name}", unit="", disable=None) as bar:
-        for first in range(0, len(distinct), TEXTS_AT_ONCE):
-            parts.append(judge.encode_texts(distinct[first : first + TEXTS_AT_ONCE]).cpu())
-            bar.update(len(parts[-1]))
-    return torch.cat(parts)[[place[text] for text in texts]]
+        for first in range(0, len(distinct), CACHED_AT_ONCE):
+            part = distinct[first : first + CACHED_AT_ONCE]
+            cached = store.known_captions(part)
+            bar.update(len(cached))
+            new = [row for row, text in enumerate(part, first) if text not in cached]
+            for row, text in enumerate(part, first):
+                if text in cached:
+                    found[row] = torch.from_numpy(cached[text].copy())
+            for begin in range(0, len(new), TEXTS_AT_ONCE):
+                rows = new[begin : begin + TEXTS_AT_ONCE]
+                found[rows] = judge.encode_texts([distinct[row] for row in rows]).float().cpu()
+                store.add_captions([distinct[row] for row in rows], found[rows].numpy())
+                bar.update(len(rows))
+            if new:
+                store.confirm_captions(part)
+    store.close()
+    place = {text: row for row, text in enumerate(distinct)}
+    return found[[place[text] for text in texts]]
 
 
 def prepared_digest(prepared: PreparedPhoto) -> str:

@@ -119,7 +119,7 @@ def test_a_cache_on_a_disk_that_is_full_or_read_only_is_done_without(photos, tmp
                 assert check(photos) in (30, 60)
                 told = [line for line in capsys.readouterr().err.splitlines() if str(tmp_path / "cache") in line]
                 assert len(told) == 1
-                assert "photos are encoded without it" in told[0]
+                assert "photos and captions are encoded without it" in told[0]
     except PermissionError as error:
         pytest.skip(str(error))
 

@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from colour_judge import ColourJudge
 from PIL import Image
 from safetensors.torch import save_file
 from saywhich_world import paint
@@ -20,7 +19,6 @@ from pipeline.runtime.torchvision_cpu import declare_operators
 from saywhich.judging.hub_judge import HubJudge
 from saywhich.judging.judge_sources import open_judge
 from saywhich.judging.open_clip_judge import OpenClipJudge
-from saywhich.judging.photo_vectors import encode_captions
 
 SHORT = ["a red dog", "A red ball!", "the box"]
 LONG = "the dog on the box on the ball on the dog"
@@ -114,21 +112,6 @@ def test_an_open_clip_judge_has_the_embeddings_of_open_clip(clip_file, photos):
     close(judge.encode_texts([*SHORT, LONG]), wanted[1])
     assert judge.cut(["a dog", LONG, 40 * "dog ", "dog " * 14]) == [40 * "dog "]  # 14 words, a begin and an end fit
     assert judge.gives_clip_score
-
-
-def test_equal_captions_are_encoded_once_and_tie():
-    class Counting(ColourJudge):
-        encoded = 0
-
-        def encode_texts(self, texts):
-            self.encoded += len(texts)
-            return super().encode_texts(texts)
-
-    judge, texts = Counting(), [f"red {'green ' * (number % 7)}{number}" for number in range(300)]
-    heard = encode_captions(judge, [*texts, *reversed(texts)])
-    assert judge.encoded == 300
-    assert torch.equal(heard[:300], heard[300:].flip(0))
-    assert torch.equal(heard[:300], judge.encode_texts(texts))
 
 
 def test_weights_that_are_not_here_are_one_line(monkeypatch):

@@ -1,0 +1,70 @@
+"""Embeddings of captions in the cache: an interrupted run goes on, and damage changes nothing."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from colour_judge import ColourJudge
+from damaged import HOW, damage
+
+from saywhich.judging.photo_vectors import TEXTS_AT_ONCE, encode_captions
+
+TEXTS = [f"red {'green ' * (number % 7)}{'blue ' * (number % 5)}{number}" for number in range(3 * TEXTS_AT_ONCE)]
+
+
+class CountingJudge(ColourJudge):
+    """Counts the captions that it encodes, and fails after `allowed` of them."""
+
+    encoded, allowed = 0, 10**9
+
+    def encode_texts(self, texts):
+        if self.encoded + len(texts) > self.allowed:
+            raise KeyboardInterrupt
+        self.encoded += len(texts)
+        return super().encode_texts(texts)
+
+
+@pytest.fixture(autouse=True)
+def kept(tmp_path, monkeypatch) -> Path:
+    """The cache folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "saywhich/photos"
+
+
+def count_encoded(texts=TEXTS, digest: str = "colours") -> int:
+    """Encode captions, compare the embeddings with those of the judge alone, and count those that it encoded."""
+    judge = CountingJudge()
+    judge.digest = digest
+    assert torch.equal(encode_captions(judge, texts), ColourJudge().encode_texts(texts))
+    return judge.encoded
+
+
+def test_equal_captions_are_encoded_once_and_tie():
+    assert count_encoded([*TEXTS, *reversed(TEXTS)]) == len(TEXTS)
+
+
+def test_an_interrupted_run_goes_on_and_a_second_run_encodes_nothing():
+    judge = CountingJudge()
+    judge.allowed = 2 * TEXTS_AT_ONCE
+    with pytest.raises(KeyboardInterrupt):
+        encode_captions(judge, TEXTS)
+    assert count_encoded() == TEXTS_AT_ONCE
+    assert count_encoded() == 0
+    assert count_encoded([*TEXTS, "a new one"]) == 1
+    assert count_encoded(digest="another model") == len(TEXTS)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_damaged_cache_gives_equal_embeddings_and_heals(kept, how):
+    assert count_encoded() == len(TEXTS)
+    assert count_encoded(digest="another model") == len(TEXTS)
+    (file,), (other,) = (list((kept / name).iterdir()) for name in ("colours", "another model"))
+    rng = random.Random(how)
+    for _ in range(4):
+        file.write_bytes(damage(how, file.read_bytes(), [other.read_bytes()], rng))
+        count_encoded()
+        count_encoded()
+        assert count_encoded() == 0, "does not heal"
