@@ -33,7 +33,7 @@ def write_scene_dialogs(
     pronoun, ellipsis or none. The relevance of each candidate is exact. `answers` has the relevance of every possible
     answer, 0 for other texts.
     """
-    # several scenes of each neighbourhood, since sampling a neighbourhood takes longer than the dialogs about its scenes
+    # several scenes of each neighbourhood, since sampling one takes longer than drawing the dialogs about its scenes
     elsewhere = {i: sample_scene(seed, i) for i in range(ELSEWHERE, ELSEWHERE + 2 * OTHERS, 2)}
     others = CandidatePool(_about(seed, i, scene)[1] for i, scene in elsewhere.items())
     rivals = RivalAnswers(seed, list(elsewhere.values()))
