@@ -24,6 +24,7 @@ from pipeline.features.film_extractor import open_film
 from pipeline.models.decoder import Decoder
 from pipeline.models.inference import optimize_for_decoding
 from pipeline.models.listener import Listener
+from pipeline.models.pragmatic_decoder import DistractorBatches, PragmaticDecoder
 from pipeline.models.unroll import generate
 from pipeline.protocols import Channel
 from pipeline.types import Batch
@@ -31,6 +32,7 @@ from pipeline.vocabulary import Vocabulary
 from saywhich.feature_extractor import FeatureExtractor
 from saywhich.model_files import MAIN, ModelFiles
 from saywhich.photos import UNLIKE, Photo, UndecodedPhoto, content_digest, load_in_threads, open_photo
+from saywhich.pragmatic_decoding import DISTRACTORS, NEEDS_AMONG, PragmaticDecoding, PragmaticGallery
 
 AT_ONCE = 32  # photos in one batch of the network
 BEAM = 5
@@ -90,6 +92,12 @@ class PhotoFeatures:
             tensors = {name: getattr(self, name)[some] for name in ("pooled", "regions", "mask", "vectors", "contents")}
             yield PhotoFeatures(**tensors, boxes=None if self.boxes is None else self.boxes[some])
 
+    def select(self, rows: Sequence[int]) -> PhotoFeatures:
+        """Return the features of the photos `rows`, in that order."""
+        tensors = {name: getattr(self, name)[list(rows)] for name in ("pooled", "regions", "mask", "vectors")}
+        boxes = None if self.boxes is None else self.boxes[list(rows)]
+        return PhotoFeatures(**tensors, boxes=boxes, contents=tuple(self.contents[row] for row in rows))
+
 
 @dataclass(frozen=True)
 class Distractors:
@@ -129,6 +137,8 @@ class Model:
         beam: int = BEAM,
         samples: int | None = None,
         among: Sequence[Photo] | Photo | None = None,
+        pragmatic: float | None = None,
+        distractors: int = DISTRACTORS,
         seed: int = 0,
     ) -> list[Caption]:
         """Generate a caption for each of M images: the best of a beam, or the first of `samples` sampled captions.
@@ -137,13 +147,20 @@ class Model:
         among the distractors by each candidate, and the best candidate is returned. A distractor identical to the image
         does not count. The samples of an image depend only on the image and on `seed`.
 
+        With the weight α `pragmatic`, each word is chosen to tell the image from the nearest `distractors` of `among`.
+        The best of the beam is then the only candidate.
+
         >>> caption = model.caption(["a.jpg"], samples=20, among=["a.jpg", "b.jpg", "c.jpg"])[0]
         >>> 1 <= caption.rank <= caption.of == 3
         True
         """
         sight = self.extract_features(images)
-        others = None if among is None else self.distractors(among)
-        return self.caption_features(sight, beam=beam, samples=samples, among=others, seed=seed)
+        if pragmatic is not None:
+            gallery = self.pragmatic_gallery(PragmaticDecoding(pragmatic, distractors), among)
+            options: dict[str, Any] = {"among": gallery.among, "pragmatic": gallery}
+        else:
+            options = {"among": None if among is None else self.distractors(among)}
+        return self.caption_features(sight, beam=beam, samples=samples, seed=seed, **options)
 
     def score(self, captions: Sequence[str], images: Sequence[Photo] | Photo) -> np.ndarray:
         """Return the listener's scores (N, M) float32 of N captions and M images, cosines in −1 … 1.
@@ -193,6 +210,16 @@ class Model:
         seen = self.extract_features(images)
         return Distractors(seen.vectors, seen.contents)
 
+    def pragmatic_gallery(
+        self, decoding: PragmaticDecoding, among: Sequence[Photo] | Photo | None
+    ) -> PragmaticGallery[PhotoFeatures]:
+        """Encode the images among which distractors are found; raises UserError where there are none."""
+        self.require_listener()
+        if among is None:
+            raise UserError(NEEDS_AMONG)
+        seen = self.extract_features(among)
+        return PragmaticGallery(decoding, Distractors(seen.vectors, seen.contents), seen.select)
+
     def features_of(self, prepared: Sequence[Tensor]) -> PhotoFeatures:
         """Extract the features of M images that `prepare` returned."""
         seen = self.feature_extractor(prepared)
@@ -229,8 +256,9 @@ class Model:
         samples: int | None = None,
         among: Distractors | None = None,
         seed: int = 0,
+        pragmatic: PragmaticGallery[PhotoFeatures] | None = None,
     ) -> list[Caption]:
-        """Generate captions as `caption` does, from extracted features.
+        """Generate captions as `caption` does, from extracted features; with `pragmatic`, by pragmatic decoding.
 
         Raises UserError where `beam` or `samples` is below 1.
         """
@@ -238,12 +266,12 @@ class Model:
             raise UserError(f"beam {beam}, samples {samples}: give 1 or more")
         if not len(sight):
             return []
-        channel: Channel = Beam(beam, 1 if among is None else beam)
+        channel: Channel = Beam(beam, 1 if among is None or pragmatic is not None else beam)
         if samples is not None:
             channel = Multinomial(samples, requires_grad=False)
         # one image at a time, so that samples depend on no other image
         parts = sight.split(AT_ONCE if samples is None else 1)
-        tokens = torch.cat([self._spoken(part, channel, seed) for part in parts])
+        tokens = torch.cat([self._spoken(part, channel, seed, pragmatic) for part in parts])
         texts = [[self.vocabulary.decode(row) for row in rows] for rows in tokens.tolist()]
         if among is None:
             return [Caption(said[0], tuple(said), unlike=odd) for said, odd in zip(texts, sight.unlike, strict=True)]
@@ -251,14 +279,33 @@ class Model:
         heard = self._judge().encode_text(flat).cpu().unflatten(0, tokens.shape[:2])
         return ranked_captions(texts, heard, sight.vectors, sight.contents, among)
 
-    def _spoken(self, sight: PhotoFeatures, channel: Channel, seed: int) -> Tensor:
+    def _spoken(
+        self,
+        sight: PhotoFeatures,
+        channel: Channel,
+        seed: int,
+        pragmatic: PragmaticGallery[PhotoFeatures] | None,
+    ) -> Tensor:
         """Generate captions (M, K, T) through `channel`, with the token UNK banned."""
         channel = BanToken(channel, self.vocabulary.unk) if self.vocabulary.unk >= 0 else channel
         drawn = int(hashlib.sha256(f"{seed} {sight.contents[0]}".encode()).hexdigest()[:15], 16)
         rng = torch.Generator(self.device).manual_seed(drawn)
         speaker = optimize_for_decoding(self.speaker.to(self.device).eval())
+        if pragmatic is not None:
+            speaker = self._pragmatic(speaker, sight, pragmatic)
         tokens = generate(speaker, batch_of(sight).to(self.device), channel, rng).tokens.cpu()
         return pad(tokens, (0, speaker.max_words - tokens.shape[1])).unflatten(0, (len(sight), -1))
+
+    def _pragmatic(
+        self, speaker: Decoder, sight: PhotoFeatures, gallery: PragmaticGallery[PhotoFeatures]
+    ) -> PragmaticDecoder:
+        """Return the pragmatic speaker of these M images, whose distractors `gallery` finds."""
+        nearest = gallery.nearest(sight.vectors, sight.contents)  # (M, K)
+        rows, place = nearest.clamp_min(0).unique(return_inverse=True)
+        read = gallery.read(rows.tolist()) if len(rows) else self._nothing()
+        batches = [batch_of(read.select(column.tolist())).to(self.device) for column in place.T]
+        distractors = DistractorBatches(batches, nearest >= 0)
+        return PragmaticDecoder(speaker, gallery.decoding.alpha, lambda _: distractors)
 
     def _judge(self, seen: ImageFeatures | None = None, mirrored: ImageFeatures | None = None) -> ListenerJudge:
         def of(these: ImageFeatures | None) -> Any:

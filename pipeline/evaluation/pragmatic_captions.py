@@ -50,14 +50,20 @@ class PragmaticCaptions:
 
 
 def nearest_images(vectors: Tensor, number: int) -> Tensor:
-    """Return the `number` nearest other images (M, number) of each of M images, by inner product; −1: there are fewer.
+    """Return the `number` nearest other images (M, number) of each of M images, as `nearest_among` does."""
+    rows = torch.arange(len(vectors))
+    parts = rows.split(max(1, AT_ONCE // max(1, len(vectors))))
+    return torch.cat([nearest_among(vectors[part], vectors, part.unsqueeze(1) == rows, number) for part in parts])
 
-    Equally near images are taken in their order.
+
+def nearest_among(vectors: Tensor, gallery: Tensor, same: Tensor, number: int) -> Tensor:
+    """Return the `number` nearest of N images (M, number) of each of M images, by inner product; −1: there are fewer.
+
+    `vectors` (M, D) and `gallery` (N, D) are embeddings; `same` (M, N) bool marks the gallery's copies of an image,
+    which do not count. Equally near images are taken in their order.
     """
-    images, found = len(vectors), min(number, len(vectors) - 1)
-    nearest = torch.full((images, number), -1)
-    for part in torch.arange(images).split(max(1, AT_ONCE // images)):
-        scores = (vectors[part].double() @ vectors.double().T).float().cpu()
-        scores[torch.arange(len(part)), part] = -torch.inf
-        nearest[part, :found] = scores.argsort(dim=1, descending=True, stable=True)[:, :found]
+    scores = (vectors.double() @ gallery.double().T).float().cpu().masked_fill(same.cpu(), -torch.inf)
+    order = scores.argsort(dim=1, descending=True, stable=True)[:, :number]
+    nearest = torch.full((len(vectors), number), -1)
+    nearest[:, : order.shape[1]] = order.masked_fill(scores.gather(1, order).isneginf(), -1)
     return nearest

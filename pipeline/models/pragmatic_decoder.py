@@ -95,8 +95,11 @@ class PragmaticDecoder(WrappedDecoder):
 
 
 def pragmatic_logits(spoken: Tensor, prior: Tensor, alpha: float) -> Tensor:
-    """Return log S0 + α log L0 (n, V+1) of the first image, given `spoken` (n, 1+K, V+1) and `prior` (n, 1+K)."""
+    """Return log S0 + α log L0 (n, V+1) of the first image, given `spoken` (n, 1+K, V+1) and `prior` (n, 1+K).
+
+    Tokens that are impossible for the first image are impossible; all other images may be impossible, too.
+    """
     if alpha == 0:
         return spoken[:, 0]
     listener = (prior.unsqueeze(2) + spoken).log_softmax(1)[:, 0]
-    return spoken[:, 0] + alpha * listener
+    return (spoken[:, 0] + alpha * listener).masked_fill(spoken[:, 0].isneginf(), -torch.inf)

@@ -19,6 +19,7 @@ from pipeline.errors import UserError, one_line
 from pipeline.runtime.escaping import csv_cell
 from saywhich.commands import chosen_model, model_option
 from saywhich.outputs import open_output
+from saywhich.pragmatic_decoding import DISTRACTORS, PragmaticDecoding, PragmaticGallery
 from saywhich.pretrained.pretrained_options import add_pretrained, open_captioner
 
 if TYPE_CHECKING:
@@ -39,6 +40,19 @@ def add(parser: ArgumentParser) -> None:
         metavar="FOLDER",
         help="distinguish each photo from these photos: of several captions, print the one by which the listener "
         "ranks the photo highest, and that rank",
+    )
+    parser.add_argument(
+        "--pragmatic",
+        type=float,
+        metavar="ALPHA",
+        help="with --among: choose each word to tell the photo from the most similar ones, too; ALPHA weighs this, and "
+        "0 chooses words as without; begin with 1",
+    )
+    parser.add_argument(
+        "--distractors",
+        type=int,
+        metavar="N",
+        help=f"with --pragmatic: the number of similar photos; default: {DISTRACTORS}",
     )
     generation = parser.add_mutually_exclusive_group()
     generation.add_argument("--beam", type=int, metavar="N", help="the best of a beam of N; default: 5")
@@ -64,12 +78,14 @@ def run(options: Namespace) -> int:
     for photo in photos if options.coco else ():
         coco_id(photo)  # before a long run
     gallery = photo_files(options.among) if options.among else []
-    samples = options.samples or (CANDIDATES if gallery and options.beam is None else None)
+    pragmatic = _pragmatic(options)
+    ranked = gallery and options.beam is None and pragmatic is None
+    samples = options.samples or (CANDIDATES if ranked else None)
     if options.speaker is None and options.preset is None:
         if options.listener is not None:
             raise UserError(f"--listener {options.listener}: goes with --speaker or --preset; give one of them")
-        return _run_trained(options, photos, gallery, samples)
-    captioner = open_captioner(options, bool(gallery), samples)
+        return _run_trained(options, photos, gallery, samples, pragmatic)
+    captioner = open_captioner(options, bool(gallery), samples, pragmatic)
     with _out(options) as write, _progress(photos) as bar:
         for part, captions in captioner.stream(photos, gallery):
             for file, caption in zip(part, captions, strict=True):
@@ -78,7 +94,24 @@ def run(options: Namespace) -> int:
     return int(captioner.broken > 0)
 
 
-def _run_trained(options: Namespace, photos: list[Path], gallery: list[Path], samples: int | None) -> int:
+def _pragmatic(options: Namespace) -> PragmaticDecoding | None:
+    """Return the settings of pragmatic decoding, if any; raises UserError for options that do not go together."""
+    if options.pragmatic is None:
+        if options.distractors is not None:
+            raise UserError(f"--distractors {options.distractors}: goes with --pragmatic; give --pragmatic 1")
+        return None
+    if not options.among:
+        raise UserError(f"--pragmatic {options.pragmatic:g}: tells photos from those of --among; give --among FOLDER")
+    return PragmaticDecoding(options.pragmatic, DISTRACTORS if options.distractors is None else options.distractors)
+
+
+def _run_trained(
+    options: Namespace,
+    photos: list[Path],
+    gallery: list[Path],
+    samples: int | None,
+    pragmatic: PragmaticDecoding | None,
+) -> int:
     """Caption the photos by a trained model and its own listener; return the exit status."""
     import torch
 
@@ -88,16 +121,20 @@ def _run_trained(options: Namespace, photos: list[Path], gallery: list[Path], sa
 
     model = saywhich.load(chosen_model(options))
     stream = PhotoStream(model)
-    among = None
+    generation: dict[str, Any] = {"beam": BEAM if options.beam is None else options.beam, "samples": samples}
     if gallery:
         others = stream.gallery(gallery)
         among = Distractors(torch.from_numpy(others.vectors), others.contents)
-    generation: dict[str, Any] = {"beam": BEAM if options.beam is None else options.beam, "samples": samples}
+        generation["among"] = among
+        if pragmatic is not None:
+            generation["pragmatic"] = PragmaticGallery(
+                pragmatic, among, lambda rows: model.extract_features([others.files[row] for row in rows])
+            )
     files: list[Path] = []
     contents: list[str] = []
     with _out(options) as write, _progress(photos) as bar:
         for part, features in stream.features(photos):
-            captions = model.caption_features(features, **generation, among=among, seed=options.seed)
+            captions = model.caption_features(features, **generation, seed=options.seed)
             for file, caption in zip(part, captions, strict=True):
                 write(file, caption)
             bar.update(len(part))

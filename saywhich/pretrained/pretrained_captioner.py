@@ -15,6 +15,8 @@ from saywhich.judging.judge_sources import open_judge
 from saywhich.judging.photo_vectors import CaptionJudge, encode_gallery
 from saywhich.model import Caption, Distractors, ranked_captions
 from saywhich.photos import load_in_threads
+from saywhich.pragmatic_decoding import PragmaticDecoding, PragmaticGallery
+from saywhich.pretrained.pragmatic_generation import pragmatic_candidates
 from saywhich.pretrained.pretrained_speaker import DecodedPhoto, GenerationSettings, PretrainedSpeaker
 
 AT_ONCE = 32  # captions that are generated in one batch
@@ -37,13 +39,15 @@ class PretrainedCaptioner:
     listener: CaptionJudge | None = None
     settings: GenerationSettings = field(default_factory=GenerationSettings)
     at_once: int = AT_ONCE
+    pragmatic: PragmaticDecoding | None = None
     broken: int = 0
 
     def stream(self, files: Sequence[Path], gallery: Sequence[Path] = ()) -> Iterator[tuple[list[Path], list[Caption]]]:
         """Yield the readable photos and a caption of each, in batches; report each other photo in a line on stderr.
 
         With a gallery, the listener ranks the photo among the gallery's photos by each candidate, and the candidate
-        with the largest margin is taken. The listener's photo embeddings come from the cache where possible.
+        with the largest margin is taken. The listener's photo embeddings come from the cache where possible. With
+        `pragmatic`, candidates are told from the nearest photos of the gallery word by word.
         """
         if not gallery:
             for there, photos in self._photos(files):
@@ -58,15 +62,23 @@ class PretrainedCaptioner:
         rows = [row_of[file] for file in gallery if file in row_of]
         among = Distractors(vectors[rows], tuple(seen.contents[row] for row in rows))
         for there, photos in self._photos([file for file in files if file in row_of]):
-            texts = self.speaker.candidates(photos, self.settings)
-            heard = torch.stack([listener.encode_texts(said) for said in texts]).cpu()
             own = [row_of[file] for file in there]
             contents = [seen.contents[row] for row in own]
+            if self.pragmatic is None:
+                texts = self.speaker.candidates(photos, self.settings)
+            else:
+                told = PragmaticGallery(self.pragmatic, among, lambda at: self._read([seen.files[rows[i]] for i in at]))
+                nearest = told.nearest(vectors[own], contents)
+                texts = pragmatic_candidates(self.speaker, photos, nearest, told, self.settings)
+            heard = torch.stack([listener.encode_texts(said) for said in texts]).cpu()
             yield there, ranked_captions(texts, heard, vectors[own], contents, among)
 
     def _photos(self, files: Sequence[Path]) -> Iterator[tuple[list[Path], list[DecodedPhoto]]]:
         """Yield readable photos in batches of at most `at_once` captions, or one photo with all of its captions."""
-        size = min(PHOTOS, max(1, self.at_once // (self.settings.samples or self.settings.beam)))
+        of_photo = (self.settings.samples or self.settings.beam) * (
+            self.pragmatic.distractors + 1 if self.pragmatic else 1
+        )
+        size = min(PHOTOS, max(1, self.at_once // of_photo))
         for part in load_in_threads(files, self.speaker.prepare, size):
             there = [(file, photo) for file, photo in part if isinstance(photo, DecodedPhoto)]
             for _, error in part:
@@ -75,3 +87,13 @@ class PretrainedCaptioner:
                     tqdm.write(str(error), file=sys.stderr)
             if there:
                 yield [file for file, _ in there], [photo for _, photo in there]
+
+    def _read(self, files: Sequence[Path]) -> list[DecodedPhoto]:
+        """Decode distractors, which the listener has read before; raises UserError for one that has changed since."""
+        photos = []
+        for part in load_in_threads(files, self.speaker.prepare, PHOTOS):
+            for _, photo in part:
+                if isinstance(photo, UserError):
+                    raise photo
+                photos.append(photo)
+        return photos

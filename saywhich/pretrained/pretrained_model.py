@@ -13,6 +13,8 @@ from pipeline.errors import UserError
 from saywhich.judging.photo_vectors import CaptionJudge, prepared_digest
 from saywhich.model import Caption, Distractors, SearchHit, best_matches, listed, ranked_captions
 from saywhich.photos import Photo, load_in_threads
+from saywhich.pragmatic_decoding import DISTRACTORS, NEEDS_AMONG, PragmaticDecoding, PragmaticGallery
+from saywhich.pretrained.pragmatic_generation import pragmatic_candidates
 from saywhich.pretrained.pretrained_speaker import DecodedPhoto, GenerationSettings, PretrainedSpeaker
 
 PHOTOS = 8  # photos in one batch
@@ -57,14 +59,22 @@ class PretrainedModel:
         beam: int = 5,
         samples: int | None = None,
         among: Sequence[Photo] | Photo | None = None,
+        pragmatic: float | None = None,
+        distractors: int = DISTRACTORS,
         seed: int = 0,
     ) -> list[Caption]:
         """Generate a caption for each of M images, as `Model.caption` does; `among` are N distractors."""
-        others = None
+        others = gallery = None
         if among is not None:
             seen = self.extract_features(among)
             others = Distractors(seen.vectors, seen.contents)
-        return self.caption_features(self.extract_features(images), beam=beam, samples=samples, among=others, seed=seed)
+        if pragmatic is not None:
+            decoding = PragmaticDecoding(pragmatic, distractors)
+            if others is None:
+                raise UserError(NEEDS_AMONG)
+            gallery = PragmaticGallery(decoding, others, lambda rows: [seen.photos[row] for row in rows])
+        sight = self.extract_features(images)
+        return self.caption_features(sight, beam=beam, samples=samples, among=others, seed=seed, pragmatic=gallery)
 
     def score(self, captions: Sequence[str], images: Sequence[Photo] | Photo) -> np.ndarray:
         """Return the listener's scores (N, M) float32 of N captions and M images, cosines in −1 … 1."""
@@ -101,12 +111,18 @@ class PretrainedModel:
         samples: int | None = None,
         among: Distractors | None = None,
         seed: int = 0,
+        pragmatic: PragmaticGallery[Sequence[DecodedPhoto]] | None = None,
     ) -> list[Caption]:
-        """Generate captions as `caption` does, from extracted features."""
-        settings = replace(self.settings, beam=beam, samples=samples, whole_beam=among is not None, seed=seed)
+        """Generate captions as `caption` does, from extracted features; with `pragmatic`, by pragmatic decoding."""
+        whole = among is not None and pragmatic is None
+        settings = replace(self.settings, beam=beam, samples=samples, whole_beam=whole, seed=seed)
         captions: list[Caption] = []
-        for part in sight.split(PHOTOS if samples is None else 1):
-            texts = self.speaker.candidates(part.photos, settings)
+        for part in sight.split(PHOTOS if samples is None and pragmatic is None else 1):
+            if pragmatic is None:
+                texts = self.speaker.candidates(part.photos, settings)
+            else:
+                nearest = pragmatic.nearest(part.vectors, part.contents)
+                texts = pragmatic_candidates(self.speaker, part.photos, nearest, pragmatic, settings)
             if among is None:
                 captions += [Caption(said[0], tuple(said)) for said in texts]
             else:

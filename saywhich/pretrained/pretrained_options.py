@@ -14,6 +14,7 @@ from saywhich.pretrained.presets import PRESETS, confirm_downloads
 
 if TYPE_CHECKING:
     from saywhich.judging.photo_vectors import CaptionJudge
+    from saywhich.pragmatic_decoding import PragmaticDecoding
     from saywhich.pretrained.pretrained_captioner import PretrainedCaptioner
     from saywhich.pretrained.pretrained_model import PretrainedModel
     from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
@@ -70,7 +71,9 @@ def chosen_listener(options: Namespace) -> str | None:
     return listener.name
 
 
-def open_captioner(options: Namespace, ranked: bool, samples: int | None) -> PretrainedCaptioner:
+def open_captioner(
+    options: Namespace, ranked: bool, samples: int | None, pragmatic: PragmaticDecoding | None
+) -> PretrainedCaptioner:
     """Open the speaker, and the listener where candidates are `ranked`, of the parsed options of `caption`.
 
     Raises UserError in one line for options that do not go together, and for models that cannot be opened.
@@ -80,13 +83,14 @@ def open_captioner(options: Namespace, ranked: bool, samples: int | None) -> Pre
     if options.model is not None:
         raise UserError("--model names a trained model, with a listener of its own: leave out --speaker and --preset")
     beam = 5 if options.beam is None else options.beam
-    settings = replace(_settings(options), beam=beam, samples=samples, whole_beam=ranked, seed=options.seed)
+    whole = ranked and pragmatic is None
+    settings = replace(_settings(options), beam=beam, samples=samples, whole_beam=whole, seed=options.seed)
     at_once = AT_ONCE if options.batch is None else options.batch
     if at_once < 1:
         raise UserError(f"--batch {at_once}: give 1 or more")
     speaker, listener = _names(options, ranked)
     opened = _open_listener(listener) if ranked else None
-    return PretrainedCaptioner(_open_speaker(speaker, options), opened, settings, at_once)
+    return PretrainedCaptioner(_open_speaker(speaker, options), opened, settings, at_once, pragmatic)
 
 
 def open_pretrained(options: Namespace) -> PretrainedModel:

@@ -15,7 +15,10 @@ from tiny_pretrained import FAMILIES, write_pretrained
 from pipeline.runtime.hub_loading import import_transformers
 from saywhich.cli import main
 from saywhich.judging.judge_sources import open_judge
+from saywhich.model import Distractors
+from saywhich.pragmatic_decoding import PragmaticDecoding, PragmaticGallery
 from saywhich.pretrained.captioner_families import CHAT_PROMPT
+from saywhich.pretrained.pragmatic_generation import pragmatic_candidates
 from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
 
 SIZES = [(40, 50), (90, 30), (64, 64)]
@@ -110,6 +113,35 @@ def test_a_speaker_has_the_likelihoods_of_the_librarys_own_forward(family, photo
     assert compared > 10
     first = scores[::2, 0].log_softmax(1)
     assert (first[0] - first[1]).abs().max() > 1e-3  # photos differ
+
+
+@torch.inference_mode()
+def test_each_word_is_told_from_distractors_by_bayes_rule_over_whole_prefixes(family, photos):
+    """The library's own forward gives log p of each prefix by each photo; photo 1 has one distractor, photo 2 none."""
+    name, folder = family
+    speaker, recording, alpha = PretrainedSpeaker(str(folder)), Recording(), 30.0
+    shown = [speaker.prepare(path) for path in photos]
+    distractors = Distractors(torch.zeros(3, 1), ("a", "b", "c"))
+    among = PragmaticGallery(PragmaticDecoding(alpha), distractors, lambda rows: [shown[row] for row in rows])
+    nearest, settings = torch.tensor([[2, 1], [0, -1], [-1, -1]]), GenerationSettings(beam=1, max_tokens=7)
+    told = pragmatic_candidates(speaker, shown, nearest, among, settings, [recording])
+    begin, tokens = recording.steps[0][0].shape[1], recording.steps[-1][0]
+    said = [row[begin:] for row in tokens.tolist()]
+    assert said[0::3] == said[1::3] == said[2::3]
+    changed = 0
+    for photo, (words, others) in enumerate(zip(said[::3], nearest.tolist(), strict=True)):
+        words = words[: min((at for at, token in enumerate(words) if token in (2, 3)), default=len(words))]
+        images = [shown[row].image for row in (photo, *others) if row >= 0]
+        by_image = torch.stack([own_logits(name, folder, image, [*words, 1]).log_softmax(1) for image in images])
+        each = by_image[:, : len(words)].gather(2, torch.tensor(words).view(1, -1, 1).expand(len(images), -1, 1))
+        before = each.squeeze(2).cumsum(1) - each.squeeze(2)  # log p of the prefix by image
+        posterior = (before.unsqueeze(2) + by_image[:, : len(words)]).log_softmax(0)[0]
+        scores = by_image[0, : len(words)] + alpha * posterior
+        chosen = scores.gather(1, torch.tensor(words).unsqueeze(1)).squeeze(1)
+        assert (chosen >= scores.max(1).values - 1e-3).all()
+        changed += int((by_image[0, : len(words)].argmax(1) != torch.tensor(words)).sum())
+    assert changed
+    assert told[2] == speaker.candidates(shown, settings)[2]
 
 
 def test_the_command_prints_the_candidate_that_the_listener_prefers(family, photos, listener, capsys):

@@ -62,6 +62,10 @@ def told(capsys, *arguments):
         (["--speaker", "blip", "--samples", "2", "--top-p", "0"], "temperature 1.0, top-p 0.0: give more than 0"),
         (["--speaker", "git", "--prompt", "a"], "--speaker git: captioners of the kind git take no --prompt"),
         (["--speaker", "blip", "--max-tokens", "500"], "--speaker blip: it cannot generate (index out of range in"),
+        (["--speaker", "blip", "--pragmatic", "1"], "--pragmatic 1: tells photos from those of --among; give --among"),
+        (["--speaker", "blip", "--distractors", "3"], "--distractors 3: goes with --pragmatic; give --pragmatic 1"),
+        (["--among", ".", "--pragmatic", "-1"], "--pragmatic -1, --distractors 7: give at least 0 and 1"),
+        (["--among", ".", "--pragmatic", "nan"], "--pragmatic nan, --distractors 7: give at least 0 and 1"),
         (["--speaker", "blip", "--among", ".", "--listener", "no"], "--listener no: no such judge; give a folder that"),
     ],
 )

@@ -1,0 +1,55 @@
+"""Pragmatic decoding of photos: its settings, and which photos of a gallery are a photo's distractors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from pipeline.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from saywhich.model import Distractors
+
+DISTRACTORS = 7  # default number of distractors, as at evaluation
+NEEDS_AMONG = "pragmatic tells photos from those of among: give among"
+Features = TypeVar("Features", covariant=True)
+
+
+@dataclass(frozen=True)
+class PragmaticDecoding:
+    """Pragmatic decoding with the weight α = `alpha`, against at most `distractors` photos."""
+
+    alpha: float
+    distractors: int = DISTRACTORS
+
+    def __post_init__(self) -> None:
+        """Raise UserError for numbers out of range."""
+        if not (0 <= self.alpha < math.inf and self.distractors >= 1):
+            raise UserError(f"--pragmatic {self.alpha:g}, --distractors {self.distractors}: give at least 0 and 1")
+
+
+@dataclass(frozen=True)
+class PragmaticGallery(Generic[Features]):
+    """N photos `among` which pragmatic decoding finds distractors; `read` returns the features of some rows of them."""
+
+    decoding: PragmaticDecoding
+    among: Distractors
+    read: Callable[[Sequence[int]], Features]
+
+    def nearest(self, vectors: Tensor, contents: Sequence[str]) -> Tensor:
+        """Return the rows (M, K) of the distractors of M photos, nearest first; −1: there are fewer.
+
+        `vectors` (M, H) are the listener's embeddings of the photos, and `contents` the digests of the prepared photos.
+        Photos with the digest of the photo are no distractors.
+        """
+        import torch
+
+        from pipeline.evaluation.pragmatic_captions import nearest_among
+
+        same = torch.tensor([[mine == other for other in self.among.contents] for mine in contents])
+        number = min(self.decoding.distractors, len(self.among))
+        return nearest_among(vectors, self.among.vectors, same.view(len(contents), len(self.among)), number)

@@ -1,0 +1,81 @@
+"""Pragmatic decoding of pretrained captioners (Cohn-Gordon et al. 2018), as a logits processor of transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from pipeline.models.pragmatic_decoder import pragmatic_logits
+from saywhich.pragmatic_decoding import PragmaticGallery
+from saywhich.pretrained.pretrained_speaker import (
+    DecodedPhoto,
+    GenerationSettings,
+    LogitsProcessor,
+    PretrainedSpeaker,
+)
+
+
+def pragmatic_candidates(
+    speaker: PretrainedSpeaker,
+    photos: Sequence[DecodedPhoto],
+    nearest: Tensor,
+    gallery: PragmaticGallery[Sequence[DecodedPhoto]],
+    settings: GenerationSettings,
+    processors: Sequence[LogitsProcessor] = (),
+) -> list[list[str]]:
+    """Return K candidate captions of each of B photos, as `speaker.candidates` does, told from their distractors.
+
+    `nearest` (B, D) are the distractors' rows in `gallery`, −1: there is none. The speaker generates the captions of a
+    photo and of its distractors in one batch. The processor gives all of them the photo's scores, so that all go on by
+    the same token, and reads from their own scores how likely that token is for each.
+    """
+    rows = sorted({row for row in nearest.flatten().tolist() if row >= 0})
+    read = dict(zip(rows, gallery.read(rows), strict=True))
+    groups: list[DecodedPhoto] = []
+    for photo, others in zip(photos, nearest.tolist(), strict=True):
+        # a missing distractor is filled with the photo; equal digests mean equal random numbers
+        groups += [replace(each, content=photo.content) for each in (photo, *(read.get(row, photo) for row in others))]
+    exist = torch.nn.functional.pad(nearest >= 0, (1, 0), value=True)
+    chooser = PragmaticProcessor(gallery.decoding.alpha, exist.to(speaker.device))
+    return speaker.candidates(groups, settings, [*processors, chooser])[:: exist.shape[1]]
+
+
+class PragmaticProcessor:
+    """A logits processor: log S1 of the first image of each group, for all rows of the group.
+
+    A group has an image and its K distractors, each with the same number of rows, its beams or samples. `exist`
+    (B, 1+K) says which images are there. Later processors and the choice of a token must treat equal rows equally.
+    """
+
+    def __init__(self, alpha: float, exist: Tensor) -> None:
+        self._alpha = alpha
+        self._uniform = torch.zeros(exist.shape, device=exist.device).masked_fill_(~exist, -torch.inf)
+        self._tokens: Tensor | None = None  # (B, n, t), after the last step
+        self._prior = self._spoken = torch.empty(0)  # (B, n, 1+K) before that step; (B, n, 1+K, V) at that step
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Return the scores (B · (1+K) · n, V) of the next token, given the tokens so far (B · (1+K) · n, t)."""
+        groups, images = self._uniform.shape
+        spoken = scores.float().log_softmax(1).unflatten(0, (groups, images, -1)).transpose(1, 2)
+        tokens = input_ids.unflatten(0, (groups, images, -1))[:, 0]
+        self._prior = self._posterior(tokens)
+        self._tokens, self._spoken = tokens, spoken
+        chosen = pragmatic_logits(spoken.flatten(0, 1), self._prior.flatten(0, 1), self._alpha).log_softmax(1)
+        return chosen.unflatten(0, (groups, 1, -1)).expand(-1, images, -1, -1).flatten(0, 2)
+
+    def _posterior(self, tokens: Tensor) -> Tensor:
+        """Return log L0 (B, n, 1+K) of the images given `tokens` (B, n, t), up to a constant."""
+        uniform = self._uniform.unsqueeze(1).expand(-1, tokens.shape[1], -1)
+        if self._tokens is None:
+            return uniform
+        # rows with equal tokens have equal states, so that any of them is the row that a beam search continued
+        continued = (tokens[:, :, None, :-1] == self._tokens[:, None]).all(3).int().argmax(2)  # (B, n)
+        group = torch.arange(len(tokens), device=tokens.device).unsqueeze(1)
+        last = tokens[:, :, -1:].unsqueeze(2).expand(-1, -1, uniform.shape[2], -1)
+        said = self._spoken[group, continued].gather(3, last).squeeze(3)
+        posterior = self._prior[group, continued] + said
+        # a beam search keeps impossible rows, whose captions it never returns
+        return torch.where(posterior[..., :1].isneginf(), uniform, posterior)

@@ -1,0 +1,191 @@
+"""Pragmatic decoding as a logits processor: by hand, beside the project's own decoder, and in commands."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from saywhich_world import paint
+from tiny_captioners import BLIP_BEGIN, END, SPECIAL, WORDS
+from tiny_judges import write_judge
+from tiny_pretrained import write_pretrained
+
+import saywhich
+from pipeline.channels.hard import Greedy
+from pipeline.errors import UserError
+from pipeline.models.hub_captioner import HubDecoder
+from pipeline.models.pragmatic_decoder import DistractorBatches, PragmaticDecoder
+from pipeline.models.unroll import generate
+from pipeline.types import Batch
+from saywhich.cli import main
+from saywhich.judging.judge_sources import open_judge
+from saywhich.model import Distractors
+from saywhich.pragmatic_decoding import PragmaticDecoding, PragmaticGallery
+from saywhich.pretrained.pragmatic_generation import PragmaticProcessor, pragmatic_candidates
+from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
+
+ALPHA, LONGEST = 3.0, 6
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A folder with a captioner and a listener."""
+    top = tmp_path_factory.mktemp("pretrained")
+    write_pretrained("blip", top / "blip")
+    write_judge("clip", top / "clip")
+    return top
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "photos").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return [paint(Path("photos", f"{seed}.png"), seed) for seed in range(4)]
+
+
+def told_apart(spoken, prior):
+    """log S1 by hand of `spoken` (images, V), the image first, and the listener's `prior` (images,)."""
+    posterior = prior.unsqueeze(1) * spoken
+    posterior = posterior[0] / posterior.sum(0)
+    wanted = spoken[0] * posterior**ALPHA
+    return (wanted / wanted.sum()).log()
+
+
+def test_a_beam_keeps_what_the_listener_knows_of_the_row_that_it_continued():
+    """Two images, two beams, three tokens; both beams of the second step continue the second beam of the first."""
+    first = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3]])
+    chooser = PragmaticProcessor(ALPHA, torch.tensor([[True, True]]))
+    begin = torch.full((4, 1), 9)
+    found = chooser(begin, first.repeat_interleave(2, 0).log())
+    torch.testing.assert_close(found, told_apart(first, torch.tensor([0.5, 0.5])).expand(4, -1))
+    # rows: the image's beams, then the distractor's
+    second = torch.tensor([[[0.2, 0.2, 0.6], [0.1, 0.8, 0.1]], [[0.3, 0.3, 0.4], [0.6, 0.2, 0.2]]])
+    tokens = torch.tensor([[9, 0], [9, 1]]).repeat(2, 1)
+    found = chooser(tokens, second.flatten(0, 1).log()).unflatten(0, (2, 2))
+    for beam, prior in enumerate([[0.5, 0.1], [0.3, 0.6]]):
+        wanted = told_apart(second[:, beam], torch.tensor(prior))
+        torch.testing.assert_close(found[:, beam], wanted.expand(2, -1))
+    third = torch.tensor([[0.4, 0.5, 0.1], [0.3, 0.3, 0.4]])
+    tokens = torch.tensor([[9, 1, 2], [9, 1, 0]]).repeat(2, 1)
+    found = chooser(tokens, third.repeat_interleave(2, 0).log()).unflatten(0, (2, 2))
+    for beam, prior in enumerate([[0.3 * 0.1, 0.6 * 0.2], [0.3 * 0.1, 0.6 * 0.6]]):
+        torch.testing.assert_close(found[0, beam], told_apart(third, torch.tensor(prior)))
+
+
+def test_impossible_tokens_stay_impossible_and_make_nothing_undefined():
+    """A processor of the model may forbid tokens for all images; a beam search may still follow one for a while."""
+    scores = torch.tensor([[0.0, -torch.inf, 1.0], [2.0, -torch.inf, 0.0]])
+    chooser = PragmaticProcessor(ALPHA, torch.tensor([[True, True]]))
+    found = chooser(torch.full((2, 1), 9), scores)
+    assert found[:, 1].isneginf().all()
+    assert found[:, [0, 2]].isfinite().all()
+    forced = torch.tensor([[-torch.inf, 0.0, -torch.inf]] * 2)
+    found = chooser(torch.tensor([[9, 1]] * 2), forced)
+    assert found.tolist() == forced.tolist()
+
+
+def test_without_weight_captions_are_the_speakers(models, photos):
+    speaker = PretrainedSpeaker(str(models / "blip"))
+    shown = [speaker.prepare(path) for path in photos]
+    gallery = PragmaticGallery(
+        PragmaticDecoding(0.0), Distractors(torch.zeros(4, 1), tuple("abcd")), lambda rows: [shown[row] for row in rows]
+    )
+    nearest = torch.tensor([[1, 2], [3, -1], [-1, -1], [0, 1]])
+    for settings in (GenerationSettings(beam=3, max_tokens=LONGEST), GenerationSettings(samples=3, max_tokens=LONGEST)):
+        assert pragmatic_candidates(speaker, shown, nearest, gallery, settings) == speaker.candidates(shown, settings)
+
+
+class BanBegin:
+    """BLIP's begin, which the project's decoder never chooses; and the tokens of the last step."""
+
+    tokens = torch.empty(0)
+
+    def __call__(self, tokens, scores):
+        self.tokens = tokens
+        return scores.index_fill(1, torch.tensor([BLIP_BEGIN]), -torch.inf)
+
+
+@torch.inference_mode()
+def test_the_words_are_those_of_the_projects_own_decoder(models, photos):
+    speaker, ban = PretrainedSpeaker(str(models / "blip")), BanBegin()
+    shown = [speaker.prepare(path) for path in photos]
+    nearest = torch.tensor([[1, 2], [3, -1], [-1, -1], [0, 1]])
+    gallery = PragmaticGallery(
+        PragmaticDecoding(ALPHA),
+        Distractors(torch.zeros(4, 1), tuple("abcd")),
+        lambda rows: [shown[row] for row in rows],
+    )
+    settings = GenerationSettings(beam=1, max_tokens=LONGEST)
+    texts = pragmatic_candidates(speaker, shown, nearest, gallery, settings, [ban])
+
+    numbers = [at for at in range(len(SPECIAL) + len(WORDS)) if at != END]
+    own = HubDecoder.pretrained(str(models / "blip"), numbers, LONGEST, 0.0, None).eval()
+    regions = speaker.model.vision_model(speaker.encode(shown)["pixel_values"]).last_hidden_state
+
+    def batch(rows):
+        mask = torch.ones(len(rows), regions.shape[1], dtype=torch.bool)
+        return Batch(rows, regions[rows, 0], regions[rows], mask, torch.zeros(len(rows), 1, dtype=torch.int64))
+
+    others = DistractorBatches([batch(column.clamp_min(0)) for column in nearest.T], nearest >= 0)
+    pragmatic = PragmaticDecoder(own, ALPHA, lambda _: others)
+    ids = torch.tensor([END, *numbers])
+    said = ids[generate(pragmatic, batch(torch.arange(4)), Greedy(), torch.Generator()).tokens].tolist()
+    plain = ids[generate(own, batch(torch.arange(4)), Greedy(), torch.Generator()).tokens].tolist()
+    ends = [row.index(END) if END in row else len(row) for row in said]
+    assert [text for (text,) in texts] == [
+        speaker.tokenizer.decode(row[:end], skip_special_tokens=True) for row, end in zip(said, ends, strict=True)
+    ]
+    begun = ban.tokens[::3, 1:].tolist()  # without each caption's last token
+    assert [row[: min(end, LONGEST - 1)] for row, end in zip(begun, ends, strict=True)] == [
+        row[: min(end, LONGEST - 1)] for row, end in zip(said, ends, strict=True)
+    ]
+    assert said != plain
+
+
+@pytest.mark.parametrize("how", [[], ["--beam", "2"], ["--samples", "3"]])
+def test_the_command_tells_photos_from_the_nearest_of_the_folder(models, photos, how, capsys):
+    """A copy of a photo is no distractor of it; the rank is that of the listener."""
+    Path("photos/copy.png").write_bytes(photos[0].read_bytes())
+    every = [*photos, Path("photos/copy.png")]
+    named = ["--speaker", str(models / "blip"), "--listener", str(models / "clip"), "--max-tokens", str(LONGEST)]
+    options = ["--among", "photos", "--pragmatic", "3", "--distractors", "2", "--jsonl", "said.jsonl", *how]
+    assert main(["caption", "photos", *named, *options]) == 0
+    rows = [json.loads(line) for line in Path("said.jsonl").read_text().splitlines()]
+    assert [row["file"] for row in rows] == [str(path) for path in every]
+
+    speaker, listener = PretrainedSpeaker(str(models / "blip")), open_judge(str(models / "clip"))
+    vectors = torch.from_numpy(listener.encode_photos([listener.prepare(path) for path in every]))
+    shown = [speaker.prepare(path) for path in every]
+    beam = int(how[1]) if "--beam" in how else 5
+    settings = GenerationSettings(beam, 3 if "--samples" in how else None, whole_beam=False, max_tokens=LONGEST)
+    for at, row in enumerate(rows):
+        scores = vectors @ vectors[at]
+        scores[[at, *([0, 4] if at in (0, 4) else [])]] = -torch.inf
+        nearest = scores.argsort(descending=True, stable=True)[:2].unsqueeze(0)
+        gallery = PragmaticGallery(
+            PragmaticDecoding(3.0), Distractors(vectors, ()), lambda rows: [shown[other] for other in rows]
+        )
+        (wanted,) = pragmatic_candidates(speaker, [shown[at]], nearest, gallery, settings)
+        assert sorted(row.get("candidates", [row["caption"]])) == sorted(wanted)
+        assert row["of"] == (4 if at in (0, 4) else 5)
+        ranks = listener.encode_texts([row["caption"]])[0] @ vectors.T
+        others = [other for other in range(5) if other != at and not {other, at} <= {0, 4}]
+        assert row["rank"] == 1 + int((ranks[others] >= ranks[at]).sum())
+
+
+def test_python_has_the_commands_captions(models, photos):
+    named = ["--speaker", str(models / "blip"), "--listener", str(models / "clip"), "--max-tokens", str(LONGEST)]
+    assert main(["caption", "photos", *named, "--among", "photos", "--pragmatic", "3", "--csv", "said.csv"]) == 0
+    loaded = saywhich.load(models / "blip", listener=str(models / "clip"))
+    model = replace(loaded, settings=GenerationSettings(max_tokens=LONGEST))
+    paths = [str(path) for path in photos]
+    found = model.caption(paths, among=paths, pragmatic=3.0)
+    lines = [f"{path},{each.text},{each.rank},4,{each.margin:.4f}" for path, each in zip(paths, found, strict=True)]
+    assert Path("said.csv").read_text().splitlines()[1:] == lines
+    assert [each.text for each in found] != [each.text for each in model.caption(paths)]
+    with pytest.raises(UserError, match="give among"):
+        model.caption(paths, pragmatic=3.0)

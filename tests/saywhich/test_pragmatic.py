@@ -1,0 +1,79 @@
+"""Pragmatic captions of a trained model: the distractors of each photo, and the command."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipeline.channels.hard import BanToken, Beam
+from pipeline.errors import UserError
+from pipeline.evaluation.pragmatic_captions import nearest_among
+from pipeline.models.pragmatic_decoder import DistractorBatches, PragmaticDecoder
+from pipeline.models.unroll import generate
+from saywhich.cli import main
+from saywhich.model import batch_of
+
+ALPHA = 40.0
+
+
+def test_copies_of_an_image_are_no_distractors_of_it():
+    vectors = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    gallery = torch.tensor([[0.9, 0.1], [1.0, 0.0], [0.0, 1.0], [0.9, 0.1]])
+    same = torch.tensor([[False, True, False, False], [True, True, True, False]])
+    assert nearest_among(vectors, gallery, same, 2).tolist() == [[0, 3], [3, -1]]
+    assert nearest_among(vectors, gallery[:0], same[:, :0], 2).tolist() == [[-1, -1], [-1, -1]]
+
+
+@pytest.fixture
+def sure(model):
+    """The model, with a speaker that depends on the image."""
+    with torch.no_grad():
+        model.speaker.logit.weight *= 8
+        model.speaker.region.weight *= 8
+    return model
+
+
+def pragmatic_text(model, features, at, others):
+    """The best caption of a beam, by the decoder itself, of one photo beside others."""
+    batches = [batch_of(features.select([other])) for other in others]
+    distractors = DistractorBatches(batches, torch.ones(1, len(others), dtype=torch.bool))
+    speaker = PragmaticDecoder(model.speaker.eval(), ALPHA, lambda _: distractors)
+    tokens = generate(
+        speaker, batch_of(features.select([at])), BanToken(Beam(5), model.vocabulary.unk), torch.Generator()
+    ).tokens
+    return model.vocabulary.decode(tokens[0].tolist())
+
+
+def test_captions_are_those_beside_the_nearest_photos(sure, photos):
+    paths = [str(photos / f"{name}.jpg") for name in "abc"]
+    features = sure.extract_features(paths)
+    scores = (features.vectors @ features.vectors.T).fill_diagonal_(-torch.inf)
+    found = sure.caption(paths, among=paths, pragmatic=ALPHA, distractors=1)
+    nearest = scores.argmax(1).tolist()
+    wanted = [pragmatic_text(sure, features, at, [nearest[at]]) for at in range(3)]
+    assert [str(each) for each in found] == wanted
+    plain = [str(each) for each in sure.caption(paths)]
+    assert [str(each) for each in sure.caption(paths, among=paths, pragmatic=0.0)] == plain
+    assert [str(each) for each in found] != plain
+    both = sure.caption(paths[0], among=paths, pragmatic=ALPHA)
+    assert str(both[0]) == pragmatic_text(sure, features, 0, scores[0].argsort(descending=True)[:2].tolist())
+    assert both[0].of == 3
+    with pytest.raises(UserError, match="give among"):
+        sure.caption(paths, pragmatic=1.0)
+
+
+def test_the_command_prints_pragmatic_captions(repository, model, photos):
+    paths = [str(photos / f"{name}.jpg") for name in "abc"]
+    options = ["--model", str(repository / "models/psst_multinomial"), "--among", ".", "--csv", "said.csv"]
+    assert main(["caption", *paths, *options, "--pragmatic", str(ALPHA), "--distractors", "2"]) == 0
+    with open("said.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    found = model.caption(paths, among=paths, pragmatic=ALPHA, distractors=2)
+    assert [(row["caption"], int(row["rank"]), int(row["of"])) for row in rows] == [
+        (each.text, each.rank, each.of) for each in found
+    ]
+    assert main(["caption", *paths, *options, "--samples", "3", "--pragmatic", "1"]) == 0
+    assert Path("said.csv").read_text().count("\n") == 4
