@@ -1,4 +1,4 @@
-"""Transmission of runs' records to MLflow in a separate process; nothing else imports mlflow.
+"""Transmission of runs' records to MLflow in a separate process; only this and `database` import mlflow.
 
 Sending twice does no harm: MLflow keeps one copy of equal metrics, parameters, tags and artifacts, and an existing run
 is found by its key.
@@ -11,19 +11,18 @@ import json
 import os
 import re
 import shutil
-import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
-from urllib.parse import quote
 
 from pipeline.runtime.files import sha256, write_atomically
+from pipeline.tracking.database import create_database, file_of, move_paths, sqlite_address
 from pipeline.tracking.spool import (
     DAMAGED,
     NOT_SENT,
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 EXPERIMENT = "saywhich"
 KEY = "saywhich.run"  # the tag with the run's key
 KIND = {"mlflow.experimentKind": "custom_model_development"}  # without it, MLflow opens its pages for traces of agents
-ARTIFACTS = (("experiments", "artifact_location"), ("runs", "artifact_uri"), ("logged_models", "artifact_location"))
 POLL = 0.5  # seconds between checks of the spool
 IDLE = 20.0  # seconds without a run after which a sender ends: more than the gap between two DVC stages
 TRIES = 3  # failures in a row after which the records of a finished run are left in the spool
@@ -213,13 +211,14 @@ def connect() -> Tracker:
     from mlflow.exceptions import MlflowException
 
     own = root() / "mlflow.db"
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or _sqlite(own)
-    database = uri.split("?")[0].removeprefix("sqlite:///") if uri.startswith("sqlite:///") else None
-    database = str(own) if uri == _sqlite(own) else database
-    lock = Path(f"{database}.lock").absolute() if database else None
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or sqlite_address(own)
+    database = own if uri == sqlite_address(own) else file_of(uri)
+    lock = database.with_name(f"{database.name}.lock") if database else None
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
     artifacts = None if uri.startswith(("http", "databricks")) else (root() / "mlartifacts").as_uri()
-    with _locked(lock):  # the first client creates the tables; two at once would fail
+    with _locked(lock):  # two processes at once would fail to create the tables
+        if database:
+            create_database(database)
         client = MlflowClient(tracking_uri=uri)
         experiment = client.get_experiment_by_name(name)
         if experiment is None:
@@ -230,24 +229,8 @@ def connect() -> Tracker:
                 if experiment is None:
                     raise
         elif "MLFLOW_TRACKING_URI" not in os.environ and database and experiment.artifact_location != artifacts:
-            _move(Path(database), experiment.artifact_location, str(artifacts))
+            move_paths(database, experiment.artifact_location, str(artifacts))
         return Tracker(client, experiment.experiment_id, lock)
-
-
-def _sqlite(path: Path) -> str:
-    """Return SQLAlchemy's address of a SQLite database; a path with a `?` needs SQLite's own escaped form."""
-    return f"sqlite:///file:{quote(str(path))}?uri=true" if "?" in str(path) else f"sqlite:///{path}"
-
-
-def _move(database: Path, before: str, now: str) -> None:
-    """Replace the path prefix `before` by `now`: MLflow keeps absolute paths, and this is a copy of a repository."""
-    with closing(sqlite3.connect(database)) as connection, connection:
-        for table, column in ARTIFACTS:
-            connection.execute(
-                f"UPDATE {table} SET {column} = :now || substr({column}, length(:before) + 1) "
-                f"WHERE {column} = :before OR substr({column}, 1, length(:before) + 1) = :before || '/'",
-                {"before": before, "now": now},
-            )
 
 
 def _open_run(tracker: Tracker, head: Mapping[str, Any], spool: Path) -> str:

@@ -1,0 +1,75 @@
+"""MLflow's SQLite database: its address, its complete creation, and its paths in a copy of the repository."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
+
+# columns with absolute paths
+PATHS = (("experiments", "artifact_location"), ("runs", "artifact_uri"), ("logged_models", "artifact_location"))
+PART, ASIDE = ".part", ".incomplete"
+
+
+def sqlite_address(path: Path) -> str:
+    """Return SQLAlchemy's address of a SQLite database; a path with a `?` needs SQLite's own escaped form."""
+    return f"sqlite:///file:{quote(str(path))}?uri=true" if "?" in str(path) else f"sqlite:///{path}"
+
+
+def file_of(address: str) -> Path | None:
+    """Return the absolute path of the database in an address `sqlite:///PATH`; None for other addresses."""
+    path = address.split("?")[0].removeprefix("sqlite:///")
+    return None if path in (address, "") or path.startswith(("file:", ":")) else Path(path).absolute()
+
+
+def create_database(path: Path) -> None:
+    """Create MLflow's tables in the file `path` unless it has them; the caller holds the lock of the database.
+
+    MLflow's migrations are not one transaction: a kill between them leaves a file that nothing can open. The tables are
+    therefore made in a file beside it, which is renamed. A file without runs whose migrations did not end is kept with
+    the suffix ASIDE, and one line on stderr says so.
+    """
+    if path.exists() and path.stat().st_size:
+        if not _is_incomplete(path):
+            return
+        aside = path.with_name(path.name + ASIDE)
+        os.replace(path, aside)
+        print(f"MLflow: {path.name} was not created completely and has no run: kept as {aside.name}", file=sys.stderr)
+    part = path.with_name(path.name + PART)
+    for leftover in (part, part.with_name(f"{part.name}-journal")):
+        leftover.unlink(missing_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    store = SqlAlchemyStore(sqlite_address(part), (path.parent / "mlartifacts").as_uri())
+    store.engine.dispose()
+    os.replace(part, path)
+
+
+def _is_incomplete(path: Path) -> bool:
+    """Return whether the migrations of this file did not end before it had a run."""
+    from alembic.script import ScriptDirectory
+    from mlflow.store import db_migrations
+
+    newest = ScriptDirectory(os.path.dirname(str(db_migrations.__file__))).get_current_head()
+    try:
+        with closing(sqlite3.connect(path)) as connection:
+            row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+            (runs,) = connection.execute("SELECT count(*) FROM runs").fetchone()
+    except sqlite3.DatabaseError:  # of something else, or damaged: MLflow reports it
+        return False
+    return runs == 0 and (row is None or row[0] != newest)
+
+
+def move_paths(database: Path, before: str, now: str) -> None:
+    """Replace the path prefix `before` by `now`: MLflow keeps absolute paths, and this is a copy of a repository."""
+    with closing(sqlite3.connect(database)) as connection, connection:
+        for table, column in PATHS:
+            connection.execute(
+                f"UPDATE {table} SET {column} = :now || substr({column}, length(:before) + 1) "
+                f"WHERE {column} = :before OR substr({column}, 1, length(:before) + 1) = :before || '/'",
+                {"before": before, "now": now},
+            )
