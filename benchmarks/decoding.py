@@ -29,8 +29,8 @@ from pipeline.models.decoder import Decoder
 from pipeline.models.inference import optimize_for_decoding
 from pipeline.protocols import Channel
 from pipeline.runtime.memory import keep_freed
+from pipeline.slices.slice_agents import load_speaker
 from pipeline.types import Batch, Message
-from pipeline.workflow.slices import load_speaker
 
 CPU = torch.device("cpu")
 CHANNELS: dict[str, Channel] = {"greedy": Greedy(), "sampling": Multinomial(), "beam 2": Beam(2), "beam 5": Beam(5)}

@@ -38,6 +38,7 @@ def importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
     from pipeline.readers import read_corpus
     from pipeline.runtime.untrusted import read_npy
     from pipeline.slices.corpus_formats import FORMATS
+    from pipeline.slices.feature_formats import FEATURE_FORMATS
 
     def of(name: str, read: Callable[[Path], object]) -> Importer:
         def written(content: bytes) -> object:
@@ -61,7 +62,9 @@ def importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
         unpack(path, "photos/*", folder / "unpacked", files=1, most_bytes=10_000, source={})
 
     def tsv(path: Path) -> None:
-        import_features(["1"], folder / "out", FeatureWriter, format="tsv", regions=str(path), max_regions=3)
+        import_features(
+            ["1"], folder / "out", FeatureWriter, form=FEATURE_FORMATS["tsv"], regions=str(path), max_regions=3
+        )
 
     npy, zipped, weights = io.BytesIO(), io.BytesIO(), folder / "weights.safetensors"
     np.save(npy, np.arange(6.0).reshape(2, 3))
@@ -104,7 +107,7 @@ def importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
                 "visdial",
                 "a.json",
                 {"train": "a.json", "val": "dialogs_val.json", "test": "dialogs_test.json"},
-                dialogs={"rounds": None, "options": None},
+                slice_settings={"dialogs": {"rounds": None, "options": None}},
             ),
         ),
         "flickr8k": (

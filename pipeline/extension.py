@@ -1,11 +1,12 @@
-"""Extension points of the workflow: the parts that a slice puts in place of those of the captioning core."""
+"""Extension points of the workflow: the parts that a slice adds to the captioning core or puts in place of its own."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
@@ -13,11 +14,42 @@ if TYPE_CHECKING:
     from torch import nn
 
     from pipeline.composition.method import Method
-    from pipeline.config.schema import EvaluateSection, PretrainSettings
     from pipeline.data.feature_store import FeatureStore
     from pipeline.data.prepared import Prepared
+    from pipeline.evaluation.evaluation_settings import EvaluationSettings
     from pipeline.models.decoder import Decoder
+    from pipeline.section import Section
     from pipeline.training.loop import EpochBatches
+
+
+class NameReference(NamedTuple):
+    """A name in params.yaml that must be one of `known`; `kind` describes these, and `keys` is its place."""
+
+    value: str
+    known: Collection[str]
+    kind: str
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class AgentSections:
+    """Schemas of the blocks of `pretrain` for agents that are trained together.
+
+    `judges` are schemas of further listeners that may judge. `own_keys` are keys of `pretrain` blocks that no other
+    schema requires. `metric` is the validation metric of these agents, beside those of captions.
+    """
+
+    title: str
+    speaker: type[Section]
+    listener: type[Section]
+    judges: tuple[type[Section], ...] = ()
+    own_keys: tuple[str, ...] = ()
+    metric: str = ""
+
+    @property
+    def listeners(self) -> tuple[type[Section], ...]:
+        """Return the schemas of all listeners."""
+        return self.listener, *self.judges
 
 
 class SplitEvaluation(Protocol):
@@ -27,6 +59,9 @@ class SplitEvaluation(Protocol):
 
     def split(self, speaker: Decoder, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
         """Return the results of `split` for metrics.json, and the columns of captions.parquet."""
+
+    def summarise(self, results: Mapping[str, Any]) -> dict[str, float]:
+        """Return the few numbers that DVC shows, from the results of a split."""
 
     def signature(self, splits: Sequence[str], objective: Any, gamma: float) -> str:
         """Return one line of everything that two results must share to be comparable."""
@@ -44,7 +79,7 @@ class Slice(ABC):
     @abstractmethod
     def build_evaluation(
         self,
-        settings: EvaluateSection,
+        settings: EvaluationSettings,
         prepared: Prepared,
         store: FeatureStore,
         judges: Mapping[str, Path],
@@ -65,11 +100,11 @@ class SliceTraining(ABC):
     owned: tuple[type[nn.Module], ...]
 
     @abstractmethod
-    def trains(self, settings: PretrainSettings) -> bool:
+    def trains(self, settings: Section) -> bool:
         """Return whether a block of `pretrain` describes an agent of this slice."""
 
     @abstractmethod
-    def build_pretraining(self, settings: PretrainSettings, prepared: Prepared, store: FeatureStore) -> Method:
+    def build_pretraining(self, settings: Section, prepared: Prepared, store: FeatureStore) -> Method:
         """Build the method that pretrains the agent that the settings describe."""
 
     @abstractmethod

@@ -22,7 +22,7 @@ from saywhich.feature_extractor import FeatureExtractor
 from saywhich.model import Model
 from saywhich.model_files import MAIN, ModelFiles, locate_model
 
-# agents that caption or retrieve photos; the agents of dialogs are not among them
+# agents that caption or retrieve photos; the agents of slices are not among them
 CAPTIONERS = tuple(kind.__name__ for kind in (Att2in, Transformer, PooledLstm, HubDecoder, GuidedDecoder))
 LISTENERS = (Listener.__name__,)
 

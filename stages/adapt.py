@@ -51,8 +51,8 @@ def build_adaptation(
     """
     from pipeline.composition.caption_pretraining import adapt_listener
     from pipeline.composition.reference_cider import reference_cider
-    from pipeline.workflow.slices import find_owner, load_any_agent
-    from pipeline.workflow.training import TRAINING
+    from pipeline.slices.slice_agents import find_owner, load_any_agent
+    from pipeline.slices.slice_training import TRAINING
 
     speaker = load_any_agent(model / "weights.safetensors", "speaker")
     listener = load_any_agent(root / "pretrained" / "listener" / "weights.safetensors", "listener")

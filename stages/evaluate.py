@@ -1,4 +1,4 @@
-"""Evaluation of one method: captions and retrieval by its judges, or, in dialogs, answers and ranked candidates.
+"""Evaluation of one method: captions and retrieval by its judges, or a slice's protocol (ranked answers in dialogs).
 
 python -m stages.evaluate --method psst_multinomial → data/evaluation/psst_multinomial: metrics, a summary of
 the last of its splits, and captions.
@@ -44,9 +44,8 @@ def run(stage: Stage) -> None:
     import pyarrow.parquet as pq
 
     from pipeline.data.image_features import load_data
-    from pipeline.evaluation.summary import summary_metrics
     from pipeline.runtime import matmul_precision
-    from pipeline.workflow.slices import load_speaker
+    from pipeline.slices.slice_agents import load_speaker
 
     assert stage.instance is not None
     p = stage.settings.evaluate
@@ -76,7 +75,7 @@ def run(stage: Stage) -> None:
             CAPTIONS: sha256(stage.out / "captions.parquet"),
         }
         write_atomically(stage.out / "metrics.json", checksummed_json(metrics))
-        shown = summary_metrics(results[p.splits[-1]])
+        shown = evaluation.summarise(results[p.splits[-1]])
         write_atomically(stage.out / "summary.json", json.dumps(shown, indent=2) + "\n")
         record.metrics(shown | flat_numbers(results), 0)
         record.table({k: v[:100] for k, v in columns.items()}, "captions.json")
@@ -101,7 +100,7 @@ def build_evaluation(
     from pipeline.evaluation.judges import ADAPTED, OWN, JudgeSources
     from pipeline.evaluation.open_evaluation import open_evaluation
     from pipeline.slices.evaluation_parts import EVALUATION
-    from pipeline.workflow.slices import SLICES, find_owner
+    from pipeline.slices.slice_agents import SLICES, find_owner
 
     method, device = str(stage.instance), stage.device
     if owner := find_owner(SLICES, [speaker]):

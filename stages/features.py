@@ -38,6 +38,7 @@ def run(stage: Stage) -> None:
     from pipeline.features.extractor import NetworkSettings
     from pipeline.features.imported import import_features
     from pipeline.features.network_weights import HUB
+    from pipeline.slices.feature_formats import FEATURE_FORMATS
     from pipeline.worlds.annotated_objects import annotated_objects
     from pipeline.worlds.scenes.fact_features import write_fact_features
 
@@ -56,7 +57,7 @@ def run(stage: Stage) -> None:
                 prepared.ids.to_pylist(),
                 stage.out,
                 FeatureWriter,
-                format=imported.format,
+                form=FEATURE_FORMATS[imported.format],
                 regions=imported.regions,
                 max_regions=imported.max_regions,
                 pooled=imported.pooled,

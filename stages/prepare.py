@@ -49,7 +49,7 @@ def run(stage: Stage) -> None:
         p.shares.model_dump() if p.shares else None,
         expected.images,
         p.known_corrupt,
-        p.dialogs.expected if p.dialogs else None,
+        p.slice_settings,
         p.max_missing_share or 0.0,
         FORMATS,
     )
@@ -64,10 +64,10 @@ def run(stage: Stage) -> None:
                 raise UserError(f"{counted}: the file of document frequencies is missing; null counts them here")
             corpus = replace(corpus, sources=(*corpus.sources, counted))
         write_prepared(corpus, stage.out, p.min_count, p.max_words, p.count_words, expected.words, p.tokenizer)
-        if isinstance(corpus.dialogs, Dialogs) and p.dialogs is not None:
+        if isinstance(corpus.attached, Dialogs) and p.dialogs is not None:
             known = Prepared.load(stage.out).vocabulary
             lengths = DialogLengths(p.dialogs.caption, p.dialogs.question, p.dialogs.answer)
-            write_prepared_dialogs(corpus.dialogs, known, lengths, stage.out)
+            write_prepared_dialogs(corpus.attached, known, lengths, stage.out)
         (stage.out / OBJECTS).unlink(missing_ok=True)
         if p.instances is not None:
             objects = read_instances([root / file for file in p.instances])

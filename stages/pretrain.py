@@ -56,7 +56,7 @@ def build_pretraining(
     """Build the agent and the method that pretrains it, and for speakers the CIDEr-D of captions."""
     from pipeline.composition.caption_pretraining import pretrain_listener, pretrain_speaker
     from pipeline.composition.reference_cider import reference_cider
-    from pipeline.workflow.training import TRAINING
+    from pipeline.slices.slice_training import TRAINING
 
     for each in TRAINING:
         if each.trains(settings):

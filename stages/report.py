@@ -15,7 +15,7 @@ def run(stage: Stage) -> None:
     """Write the report on the sweep and on the existing evaluations of the methods in params.yaml."""
     from pipeline.analysis.results import evaluated
     from pipeline.report.report_page import write_report
-    from pipeline.workflow.slice_reports import REPORT
+    from pipeline.slices.slice_reports import REPORT
 
     settings = stage.settings
     evaluations = evaluated(stage.root, settings.methods)

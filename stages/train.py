@@ -62,8 +62,8 @@ def build_method(
     from pipeline.composition.compose import compose
     from pipeline.composition.joint import Agents, pair_agents
     from pipeline.composition.reward_files import load_rewards
-    from pipeline.workflow.slices import find_owner, load_any_agent
-    from pipeline.workflow.training import TRAINING
+    from pipeline.slices.slice_agents import find_owner, load_any_agent
+    from pipeline.slices.slice_training import TRAINING
 
     speaker = load_any_agent(root / "pretrained" / settings.speaker / "weights.safetensors", "speaker")
     listener = load_any_agent(root / "pretrained" / "listener" / "weights.safetensors", "listener")

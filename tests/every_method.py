@@ -1,16 +1,15 @@
-"""All methods by name, whatever module of pipeline/methods they are in."""
+"""All methods by name, whatever module of methods they are in."""
 
 from __future__ import annotations
 
 import inspect
-import pkgutil
 from importlib import import_module
 from typing import get_type_hints
 
-from pipeline import methods
+from pipeline.composition.method_modules import method_modules
 from pipeline.dialog.composition.dialog_agents import DialogAgents
 
-MODULES = [import_module(f"pipeline.methods.{module.name}") for module in pkgutil.iter_modules(methods.__path__)]
+MODULES = [import_module(module) for module in method_modules().values()]
 ALL = {
     name: function
     for module in MODULES

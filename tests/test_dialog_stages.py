@@ -11,9 +11,8 @@ import pytest
 import yaml
 from whole_profiles import profile
 
-from pipeline.config.load import PRIORS
 from pipeline.dialog.data.prepared_dialogs import PreparedDialogs
-from pipeline.dialog.evaluation import priors
+from pipeline.dialog.settings import PRIORS
 from pipeline.workflow.grid_cells import gather_results
 from stages import adapt, cross, draw, evaluate, features, prepare, pretrain, report, train
 
@@ -95,7 +94,6 @@ def test_an_evaluation_ranks_by_likelihood_and_by_every_discriminator(world):
 
 
 def test_priors_and_others_rank_beside_one_method(world):
-    assert priors.PRIORS == PRIORS
     test = json.loads((world / "data/evaluation/g_mle/metrics.json").read_text())["test"]
     assert set(test["beside"]) == {*PRIORS, "d_np"}
     assert test["beside"]["d_np"]["ranking"] == test["judges"]["d_np"]["ranking"]
@@ -161,7 +159,7 @@ def test_differences_have_intervals_over_dialogs(world):
 
 def test_no_training_is_the_pretrained_generator(world):
     first, second = (world / "data" / place / "weights.safetensors" for place in ("pretrained/speaker", "models/g_mle"))
-    from pipeline.workflow.slices import load_any_agent
+    from pipeline.slices.slice_agents import load_any_agent
 
     before, after = (load_any_agent(path, "speaker").state_dict() for path in (first, second))
     assert all((after[name] == value).all() for name, value in before.items())

@@ -27,6 +27,7 @@ from pipeline.features.imported import import_features
 from pipeline.readers import read_corpus
 from pipeline.runtime.untrusted import read_npy
 from pipeline.slices.corpus_formats import FORMATS
+from pipeline.slices.feature_formats import FEATURE_FORMATS
 
 CASES = int(os.environ.get("SAYWHICH_FUZZ_CASES", "40"))  # of each kind
 tried: Counter[str] = Counter()
@@ -62,7 +63,7 @@ def read(folder: Path, form: str) -> Corpus | str:
     """The data set, or the one line why there is none."""
     problem = None
     named = {"karpathy": "a.json", "visdial": {"train": "a.json", "val": "a.json", "test": "a.json"}}
-    more = {"dialogs": {"rounds": None, "options": None}} if form == "visdial" else {}
+    more = {"slice_settings": {"dialogs": {"rounds": None, "options": None}}} if form == "visdial" else {}
     try:
         return read_corpus("x", form, folder, named[form], None, formats=FORMATS, **more)
     except UserError as error:
@@ -198,7 +199,9 @@ def test_any_array_is_read_or_one_error(at, instead):
 
 def features_of(folder: Path, form: str, regions: Path) -> str:
     with pytest.raises(UserError) as error:
-        import_features(["1"], folder / "out", FeatureWriter, format=form, regions=str(regions), max_regions=3)
+        import_features(
+            ["1"], folder / "out", FeatureWriter, form=FEATURE_FORMATS[form], regions=str(regions), max_regions=3
+        )
     assert "\n" not in str(error.value)
     return str(error.value)
 

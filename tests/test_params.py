@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import pkgutil
 import re
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from pydantic import ValidationError
 from whole_profiles import profile_text
 
 from pipeline import methods
+from pipeline.composition.method_modules import method_modules
 from pipeline.composition.objective import Objective
 from pipeline.config.load import load, method_settings
 from pipeline.config.reading import UNIONS, keys_of
@@ -142,7 +142,7 @@ STRICT = [
         "features.main={network: imported, imported: {format: detections, regions: [a, b], max_regions: 36}}",
         "features.main.imported",
         "regions",
-        "only tsv takes a list",
+        "format detections takes regions: an HDF5 file",
     ),
     ("features.main.mean=[a]", "features.main.mean", '"a"', "a number"),
     ("features.main.mean=0.5", "features.main.mean", "0.5", "a list, each a number"),
@@ -389,7 +389,7 @@ def test_a_file_of_ones_own_needs_neither_images_nor_a_network(params):
     assert imported is not None
     assert imported.regions == ("d", "e")
     line = refused(params, overrides[0], "prepare.min_count=5", *overrides[1:])
-    assert "format cocotalk and a tokenizer bring their own: min_count: null" in line
+    assert "a tokenizer and the vocabulary of published annotations replace the count: min_count: null" in line
 
 
 @pytest.mark.parametrize("override", ["novalue", "=3", "a..b=3", "seed.x=3"])
@@ -564,9 +564,9 @@ def numbers(annotation, place: str, bounds=()) -> Iterator[tuple[str, bool]]:
 
 def test_every_number_has_an_upper_bound():
     found = dict(numbers(Params, "params"))
-    for module in pkgutil.iter_modules(methods.__path__, "pipeline.methods."):
-        for name, composition in inspect.getmembers(import_module(module.name), inspect.isfunction):
-            if composition.__module__ == module.name and not name.startswith("_"):
+    for module in method_modules().values():
+        for name, composition in inspect.getmembers(import_module(module), inspect.isfunction):
+            if composition.__module__ == module and not name.startswith("_"):
                 for option in inspect.signature(composition, eval_str=True).parameters.values():
                     if option.name not in ("agents", "objective", "rewards"):
                         found |= numbers(option.annotation, f"{name}.{option.name}")

@@ -1,4 +1,4 @@
-"""Construction of a method of pipeline/methods from its agents and settings."""
+"""Construction of a method from its agents and settings."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ def compose(
         composed = with_relax(composed)
     if objective.kl_weight:
         if not isinstance(agents, Agents):
-            raise UserError("train.objective.kl_weight: expected a method of captions, got one of dialogs; set it to 0")
+            raise UserError(
+                f"train.objective.kl_weight: expected agents of captions, got {type(agents).__name__}; set it to 0"
+            )
         composed = with_kl_penalty(composed, objective)
     return replace(composed, gamma=gamma)

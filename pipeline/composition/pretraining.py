@@ -32,10 +32,7 @@ def teacher_forcing(
 
 
 def listener_matching(listener: nn.Module, score: Score, reduction: Reduction = "mean") -> Method:
-    """Build listener training that matches human captions with images (VSE++, Faghri et al. 2018).
-
-    In dialogs it matches answers with questions.
-    """
+    """Build listener training that matches the human text of a batch with its images (VSE++, Faghri et al. 2018)."""
     term = Term("matching", 1.0, score, Detached(Forced(requires_grad=False), reduction))
     return Method({"listener": listener}, (term,), LISTENER_ONLY)
 

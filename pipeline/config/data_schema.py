@@ -10,53 +10,11 @@ from pydantic import AfterValidator, Field
 from pipeline.config.reading import did_you_mean
 from pipeline.ranges import Count, Each, Few, Natural, Positive, Seed, Share, Size, require_distinct
 from pipeline.section import Name, Section, Text
-from pipeline.worlds.scenes.scene_world import NEIGHBOURS
+from pipeline.slices.section_keys import PrepareKeys
 
 if TYPE_CHECKING:
+    from pipeline.features.imported import FeatureFormat
     from pipeline.readers.corpus_format import CorpusFormat
-
-
-def _divided(images: int, val: int, test: int, what: str) -> None:
-    if val + test >= images:
-        raise ValueError(f"val {val} and test {test} leave nothing of images {images} to train on")
-    if val % NEIGHBOURS or test % NEIGHBOURS:
-        raise ValueError(
-            f"val {val} or test {test} would divide a neighbourhood of {NEIGHBOURS} {what}: "
-            f"choose multiples of {NEIGHBOURS}"
-        )
-
-
-class DrawScenes(Section):
-    """Number and size (pixels a side) of the scenes to draw, the sizes of val and test, and whether to draw dialogs."""
-
-    images: Count
-    size: Annotated[int, Field(ge=32, le=4096)]
-    val: Count
-    test: Count
-    dialogs: bool = False
-
-    def _check(self) -> None:
-        _divided(self.images, self.val, self.test, "scenes")
-
-
-class DrawFilms(Section):
-    """Number and size (pixels a side) of the films to draw, the frames of each, and the sizes of val and test."""
-
-    images: Count
-    size: Annotated[int, Field(ge=32, le=4096)]
-    frames: Annotated[int, Field(ge=4, le=100)]
-    val: Count
-    test: Count
-
-    def _check(self) -> None:
-        _divided(self.images, self.val, self.test, "films")
-
-
-class DrawSettings(Section):
-    """The embedded data set to draw: none, scenes or films."""
-
-    scenes: DrawScenes | None = None
-    films: DrawFilms | None = None
 
 
 class SplitShares(Section):
@@ -86,21 +44,6 @@ class ExpectedCounts(Section):
         return {split: number for split, number in given.items() if number is not None}
 
 
-class DialogSettings(Section):
-    """Limits in words for the texts of dialogs, and the rounds and options of each dialog; null: any number."""
-
-    caption: Few = 24
-    question: Few = 16
-    answer: Few = 8
-    rounds: Few | None = 10
-    options: Few | None = 100
-
-    @property
-    def expected(self) -> dict[str, int | None]:
-        """Return the expected numbers of rounds of a dialog and of options of a round; None: any number."""
-        return {"rounds": self.rounds, "options": self.options}
-
-
 def _formats() -> dict[str, CorpusFormat]:
     """Return all forms of corpora by name."""
     from pipeline.slices.corpus_formats import FORMATS  # the readers import NumPy and PyArrow
@@ -114,14 +57,13 @@ def _known_format(name: str) -> str:
     return name
 
 
-class PrepareSettings(Section):
+class PrepareSettings(PrepareKeys):
     """Paths of the images and captions, and the construction of the vocabulary."""
 
     dataset: Name
     format: Annotated[Text, AfterValidator(_known_format)]
     root: Text
     annotations: Text | Annotated[tuple[Text, ...], Field(strict=False, min_length=1)] | dict[Name, Text]
-    dialogs: DialogSettings | None = None
     images: Text | None = None
     splits: Text | None = None
     shares: SplitShares | None = None
@@ -140,8 +82,7 @@ class PrepareSettings(Section):
         from pipeline.readers.corpus_format import CorpusSource
 
         form, shares = _formats()[self.format], None if self.shares is None else self.shares.model_dump()
-        dialogs = self.dialogs.expected if self.dialogs else None
-        source = CorpusSource(Path(self.root), self.annotations, None, self.splits, shares, dialogs)
+        source = CorpusSource(Path(self.root), self.annotations, None, self.splits, shares, self.slice_settings)
         if self.count_ngrams == "whole" and self.document_frequencies is not None:
             raise ValueError(
                 f"count_ngrams whole counts n-grams here, and document_frequencies {self.document_frequencies} gives "
@@ -156,7 +97,7 @@ class PrepareSettings(Section):
             raise ValueError(f"tokenizer needs captions as text, and format {form.name} has only words: leave it out")
         if (self.min_count is None) != (form.own_words(source) or self.tokenizer is not None):
             needed = "min_count is needed where words are counted"
-            own = "visdial_params.json, format cocotalk and a tokenizer bring their own: min_count: null"
+            own = "a tokenizer and the vocabulary of published annotations replace the count: min_count: null"
             raise ValueError(f"{needed}; {own}")
 
 
@@ -174,19 +115,31 @@ class DetectorSettings(Section):
     horizontal_flip: bool = False
 
 
+def _feature_formats() -> dict[str, FeatureFormat]:
+    """Return all forms of imported features by name."""
+    from pipeline.slices.feature_formats import FEATURE_FORMATS  # the readers import NumPy
+
+    return FEATURE_FORMATS
+
+
+def _known_feature_format(name: str) -> str:
+    if name not in _feature_formats():
+        raise ValueError(f"{name} is no form of features; {did_you_mean(name, _feature_formats())}")
+    return name
+
+
 class ImportedSettings(Section):
     """Paths of features that were extracted elsewhere, and the number of regions to keep per image."""
 
-    format: Literal["npy_folders", "tsv", "detections", "visdial"]
+    format: Annotated[Text, AfterValidator(_known_feature_format)]
     regions: Text | Annotated[tuple[Text, ...], *Each]
     pooled: Text | None = None
     max_regions: Size
 
     def _check(self) -> None:
-        if self.format == "visdial" and (isinstance(self.regions, str) or len(self.regions) != 2):
-            raise ValueError("format visdial takes regions: [vdl_img_vgg.h5, visdial_params.json]")
-        if not isinstance(self.regions, str) and self.format not in ("tsv", "visdial"):
-            raise ValueError(f"regions is one path for format {self.format}; only tsv takes a list of files")
+        form = _feature_formats()[self.format]
+        if not form.fits(self.regions):
+            raise ValueError(f"format {self.format} takes regions: {form.takes}")
 
 
 Channels = Annotated[tuple[Annotated[float, Field(ge=-1000, le=1000)], ...], Field(strict=False, min_length=1)]

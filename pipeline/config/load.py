@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,13 +13,11 @@ from typing import Annotated, Any
 
 from pydantic import ValidationError, create_model
 
-from pipeline import methods
+from pipeline.composition.method_modules import METHODS, method_modules
 from pipeline.composition.objective import Objective
 from pipeline.config.data_schema import MAIN
 from pipeline.config.reading import describe_error, did_you_mean, keys_of, override, read_mapping, show_value
 from pipeline.config.schema import (
-    DiscriminatorSettings,
-    GeneratorSettings,
     ListenerBlock,
     Params,
     PragmaticSettings,
@@ -30,21 +27,17 @@ from pipeline.config.schema import (
     TrainSettings,
 )
 from pipeline.errors import UserError
+from pipeline.extension import AgentSections
 from pipeline.models.model_settings import PretrainedJudgeSettings
 from pipeline.ranges import Each, NonNegative
 from pipeline.section import Name, Section
+from pipeline.slices.agent_sections import SLICE_AGENTS
 from pipeline.training.optimisation import Optimisation
 
-# the speaker's schema for each listener's: captions first, then dialogs
-SPEAKS: dict[type[Section], type[Section]] = {
-    ListenerBlock: SpeakerBlock,
-    DiscriminatorSettings: GeneratorSettings,
-}
-LISTENS = (ListenerBlock, PretrainedJudgeSettings)  # may judge captions, with features of their own
+CAPTIONS = AgentSections("speakers", SpeakerBlock, ListenerBlock, (PretrainedJudgeSettings,))
+AGENTS = (CAPTIONS, *SLICE_AGENTS)
 # The keys of every block of `methods`; the others are the options of its composition.
 OWN = ("from", "method", "speaker", "train", "gamma", "rerank", "pragmatic")
-# rankers of candidate answers without a model (dialog/evaluation/priors.py)
-PRIORS = ("chance", "prior", "question_prior")
 REWARDS = "rewards"  # the argument of compositions that takes the reward models of the section `retriever`
 
 
@@ -111,8 +104,8 @@ class _MistakeError(UserError):
 def _params(raw: dict[str, Any]) -> Params:
     params = _checked(Params, raw)
     kinds: dict[str, type[Section]] = {name: type(block) for name, block in params.pretrain.items()}
-    _check_pretrained(params, kinds)
-    speakers = [name for name, kind in kinds.items() if kind is SPEAKS[kinds["listener"]]]
+    agents = _check_pretrained(params, kinds)
+    speakers = [name for name, kind in kinds.items() if kind is agents.speaker]
     schemas = {name: _schema(name, block) for name, block in params.methods.items()}
     blocks = {}
     for name, block in params.methods.items():
@@ -130,16 +123,11 @@ def _params(raw: dict[str, Any]) -> Params:
     _check_decoding(params, blocks)
     _check_null_image(params, blocks)
     _check_baselines(params, blocks)
-    rankers = [name for name, kind in kinds.items() if kind is DiscriminatorSettings]
-    for name, rankers_of in params.evaluate.candidate_rankers.items() if blocks else ():
-        _check_known(name, blocks, "method", "evaluate", "candidate_rankers")
-        for who in rankers_of:
-            _check_known(
-                who, [*rankers, *(PRIORS if rankers else ())], "discriminator", "evaluate", "candidate_rankers", name
-            )
+    for value, known, kind, keys in params.evaluate.references(blocks, kinds) if blocks else ():
+        _check_known(value, known, kind, *keys)
     for name, section in params.features.items():
-        if section.network == "object_detector" and not (params.draw.scenes or params.draw.films):
-            needed = "object_detector learns the facts of drawn scenes or films; choose another network"
+        if section.network == "object_detector" and not params.draw.has_facts:
+            needed = "object_detector learns the facts of drawn images; choose another network"
             raise _MistakeError(("features", name, "network"), f"features.{name}.network: {needed}")
     for key, names in (("control", [params.report.control]), ("frozen_speakers", params.report.frozen_speakers)):
         for name in names if blocks else ():
@@ -160,32 +148,35 @@ def _check_known(value: str, known: Iterable[str], what: str, *keys: str) -> Non
         raise _MistakeError(keys, f"{'.'.join(keys)} = {value} is no {what}; {did_you_mean(value, known)}")
 
 
-def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> None:
-    """Refuse a `pretrain` section that lacks the listener or a judge, or whose features or models do not fit."""
+def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> AgentSections:
+    """Return the schemas of the agents that are trained jointly.
+
+    Refuse a `pretrain` section that lacks the listener or a judge, or whose features or models do not fit.
+    """
     from pipeline.slices.judge_kinds import JUDGES  # imports torch, which `methods` import, too
 
-    if kinds.get("listener") not in SPEAKS:
+    agents = next((each for each in AGENTS if kinds.get("listener") is each.listener), None)
+    if agents is None:
         line = "pretrain.listener is missing: the listener that joint training begins with"
         raise _MistakeError(("pretrain",), line)
     for name, block in params.pretrain.items():
         sees = ("pretrain", name, "features")
         _check_known(block.features, params.features, "set of features", *sees)
-        if block.features != MAIN and kinds[name] not in LISTENS:
-            who = "speakers use" if kinds["listener"] is ListenerBlock else "agents of dialogs use"
-            raise _MistakeError(sees, f"{'.'.join(sees)} = {block.features}: {who} {MAIN}")
+        if block.features != MAIN and kinds[name] not in CAPTIONS.listeners:
+            raise _MistakeError(sees, f"{'.'.join(sees)} = {block.features}: {agents.title} use {MAIN}")
         model, given = getattr(block, "model", None), (params.prepare.tokenizer, params.features[MAIN].network)
         if model and given != (model, f"hub/{model}"):
             needed = f"goes with prepare.tokenizer: {model} and features.{MAIN}.network: hub/{model}"
             raise _MistakeError(("pretrain", name, "model"), f"pretrain.{name}.model {model} {needed}")
-    in_dialogs = kinds["listener"] is DiscriminatorSettings
-    listeners = [name for name, kind in kinds.items() if kind in ((DiscriminatorSettings,) if in_dialogs else LISTENS)]
+    captions = agents is CAPTIONS
+    listeners = [name for name, kind in kinds.items() if kind in agents.listeners]
     if params.retriever:
         named = (("model", params.retriever.model), ("judge", params.retriever.judge))
         for key, listener in named if params.retriever.judge else named[:1]:
-            _check_known(str(listener), [] if in_dialogs else listeners, "listener of pretrain", "retriever", key)
+            _check_known(str(listener), listeners if captions else [], "listener of pretrain", "retriever", key)
         speakers = [name for name, kind in kinds.items() if kind is SpeakerBlock]
         _check_known(params.retriever.speaker, speakers, "speaker of pretrain", "retriever", "speaker")
-    drawn = (params.draw.scenes or params.draw.films) and not in_dialogs
+    drawn = params.draw.has_facts and captions
     judges = [kind.name for kind in JUDGES if not kind.needs_facts] + listeners
     judges += [kind.name for kind in JUDGES if drawn and kind.needs_facts]
     for name, judge in params.evaluate.judges.items():
@@ -195,10 +186,11 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Non
         taken |= {params.retriever.model} if params.retriever else set()
         known = [
             "features",
-            *(["facts"] if params.draw.scenes or params.draw.films else []),
+            *(["facts"] if params.draw.has_facts else []),
             *(name for name in listeners if name not in taken),
         ]
         _check_known(gallery.similarity, known, "retriever", "evaluate", "hard_gallery", "similarity")
+    return agents
 
 
 def _check_baselines(params: Params, blocks: Mapping[str, Any]) -> None:
@@ -242,17 +234,21 @@ def _check_null_image(params: Params, blocks: Mapping[str, Any]) -> None:
 
 def _composition(name: str, block: Mapping[str, Any]) -> Callable[..., Any]:
     """Return the function of the block `name`: `method`, or else `name`, in the module `from`; imports torch."""
-    module, method = block.get("from"), block.get("method", name)
-    modules = [module_info.name for module_info in pkgutil.iter_modules(methods.__path__)]
+    module, method, modules = block.get("from"), block.get("method", name), method_modules()
     if module not in modules:
         wrong = f"from = {show_value(module)} is no" if "from" in block else "from is missing: a"
-        raise UserError(f"methods.{name}.{wrong} module of pipeline/methods; {did_you_mean(str(module), modules)}")
-    functions = dict(inspect.getmembers(import_module(f"{methods.__name__}.{module}"), inspect.isfunction))
-    own = {key: f for key, f in functions.items() if f.__module__.endswith(f".{module}") and not key.startswith("_")}
+        raise UserError(f"methods.{name}.{wrong} module of {METHODS}; {did_you_mean(str(module), modules)}")
+    functions = dict(inspect.getmembers(import_module(modules[module]), inspect.isfunction))
+    own = {key: f for key, f in functions.items() if f.__module__ == modules[module] and not key.startswith("_")}
     if method not in list(own):
         key = f"{name}.method = {show_value(method)}" if "method" in block else name
-        raise UserError(f"methods.{key} is no method of pipeline/methods/{module}.py; {did_you_mean(str(method), own)}")
+        raise UserError(f"methods.{key} is no method of {_file(block)}; {did_you_mean(str(method), own)}")
     return own[method]
+
+
+def _file(block: Mapping[str, Any]) -> str:
+    """Return the path of the module that a method's block names."""
+    return f"{method_modules()[block['from']].replace('.', '/')}.py"
 
 
 def _schema(name: str, block: Mapping[str, Any]) -> type[Section]:
@@ -264,7 +260,7 @@ def _schema(name: str, block: Mapping[str, Any]) -> type[Section]:
         for option in inspect.signature(composition, eval_str=True).parameters.values():
             if option.name in ("agents", "objective", REWARDS):
                 continue
-            place = f"pipeline/methods/{block['from']}.py: option {option.name} of {composition.__name__}"
+            place = f"{_file(block)}: option {option.name} of {composition.__name__}"
             if option.annotation is option.empty:
                 raise UserError(
                     f"{place} has no type; write {option.name}: float, say, or a range of pipeline/ranges.py"
@@ -285,7 +281,7 @@ def _schema(name: str, block: Mapping[str, Any]) -> type[Section]:
         raise _MistakeError(("methods", name), str(mistake)) from None
     except Exception as error:  # raised by the method's own file
         problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        line = f"methods.{name}: pipeline/methods/{block['from']}.py: {problem}"
+        line = f"methods.{name}: {_file(block)}: {problem}"
         raise _MistakeError(("methods", name), line) from error
 
 

@@ -60,7 +60,7 @@ class Corpus:
     skipped: tuple[CorpusImage, ...] = ()  # annotated, but missing, or known to be corrupt and not decodable
     vocabulary: Vocabulary | None = None  # the annotations' own vocabulary, if any
     cut: int | None = None  # words after which the annotations' captions were cut
-    dialogs: AttachedTexts | None = None  # one dialog about each image
+    attached: AttachedTexts | None = None  # a slice's annotations of the images
 
     def counts(self) -> dict[str, int]:
         """Return the number of images in each split, without the skipped ones."""

@@ -212,10 +212,10 @@ def _counted(corpus: Corpus, min_count: int, count_words: Literal["train", "all"
     counted = [image for image in annotated if count_words == "all" or image.split == "train"]
     captions = (caption.words for image in counted for caption in image.captions)
     of_all = count_words == "all"
-    dialogs = (
-        () if corpus.dialogs is None else corpus.dialogs.texts([of_all or i.split == "train" for i in corpus.images])
+    attached = (
+        () if corpus.attached is None else corpus.attached.texts([of_all or i.split == "train" for i in corpus.images])
     )
-    vocabulary = Vocabulary.count(chain(captions, dialogs), min_count)
+    vocabulary = Vocabulary.count(chain(captions, attached), min_count)
     if len(vocabulary) == 1:
         where = "all splits" if count_words == "all" else "the training split"
         raise UserError(f"{corpus.sources[0]}: no word occurs more than {min_count} times in {where}; lower min_count")

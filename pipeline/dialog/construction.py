@@ -9,7 +9,6 @@ from torch import nn
 
 from pipeline.composition.method import Method
 from pipeline.composition.pretraining import listener_adaptation, listener_matching, teacher_forcing
-from pipeline.config.schema import DiscriminatorSettings, GeneratorSettings
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.dialog.composition.answer_preference import NPairScore, PairwiseScore
@@ -21,6 +20,7 @@ from pipeline.dialog.models.dialog_decoder import DialogDecoder
 from pipeline.dialog.models.dialog_encoders import ENCODERS, DialogEncoder
 from pipeline.dialog.models.dialog_lstm import DialogLstm
 from pipeline.dialog.models.discriminator import Discriminator
+from pipeline.dialog.settings import DialogEncoderSettings, DiscriminatorSettings, GeneratorSettings
 from pipeline.extension import SliceTraining
 from pipeline.models.transformer import Transformer
 from pipeline.types import Batch
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from pipeline.config.schema import DialogEncoderSettings, PretrainSettings
+    from pipeline.section import Section
 
 AT_ONCE = 16  # dialogs in one evaluation batch
 
@@ -39,10 +39,10 @@ class DialogTraining(SliceTraining):
 
     owned = (DialogDecoder, Discriminator)
 
-    def trains(self, settings: PretrainSettings) -> bool:
+    def trains(self, settings: Section) -> bool:
         return isinstance(settings, GeneratorSettings | DiscriminatorSettings)
 
-    def build_pretraining(self, settings: PretrainSettings, prepared: Prepared, store: FeatureStore) -> Method:
+    def build_pretraining(self, settings: Section, prepared: Prepared, store: FeatureStore) -> Method:
         """Build the method that pretrains a generator by likelihood, or a discriminator on candidates."""
         if isinstance(settings, GeneratorSettings):
             return teacher_forcing({"speaker": _generator(settings, prepared, store)})

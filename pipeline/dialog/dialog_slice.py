@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.dialog.evaluation.dialog_evaluation import DialogEvaluation
-from pipeline.dialog.evaluation.priors import PRIORS
 from pipeline.dialog.models.dialog_decoder import DialogDecoder
 from pipeline.dialog.models.dialog_encoders import ENCODERS
 from pipeline.dialog.models.dialog_lstm import DialogLstm
 from pipeline.dialog.models.discriminator import Discriminator
+from pipeline.dialog.settings import PRIORS, CandidateRankers
 from pipeline.errors import UserError
 from pipeline.extension import Slice
 from pipeline.models.agent_files import KINDS, load_agent
@@ -21,7 +21,7 @@ from pipeline.models.agent_files import KINDS, load_agent
 if TYPE_CHECKING:
     import torch
 
-    from pipeline.config.schema import EvaluateSection
+    from pipeline.evaluation.evaluation_settings import EvaluationSettings
 
 
 class DialogSlice(Slice):
@@ -32,7 +32,7 @@ class DialogSlice(Slice):
 
     def build_evaluation(
         self,
-        settings: EvaluateSection,
+        settings: EvaluationSettings,
         prepared: Prepared,
         store: FeatureStore,
         judges: Mapping[str, Path],
@@ -44,7 +44,7 @@ class DialogSlice(Slice):
         if rerank is not None:
             raise UserError("rerank: answers in dialogs are not reranked; remove it from the method's block")
         discriminators = {name: self._discriminator(folder) for name, folder in judges.items()}
-        names = settings.candidate_rankers.get(method, ())
+        names = settings.candidate_rankers.get(method, ()) if isinstance(settings, CandidateRankers) else ()
         rankers = {name: name if name in PRIORS else self._discriminator(pretrained / name) for name in names}
         return DialogEvaluation(prepared, store, discriminators, settings.beam, device, rankers)
 

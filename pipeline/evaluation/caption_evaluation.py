@@ -27,6 +27,7 @@ from pipeline.evaluation.multi_sample import MultiSample, Sets, measure_sets
 from pipeline.evaluation.pragmatic_captions import PragmaticCaptions
 from pipeline.evaluation.rerank import Reranker
 from pipeline.evaluation.signature import RewardProtocol, protocol_signature
+from pipeline.evaluation.summary import summary_metrics
 from pipeline.metrics.diversity import self_bleu
 from pipeline.metrics.language import LanguageScorer
 from pipeline.metrics.registry import MEANS
@@ -70,6 +71,8 @@ class Evaluation:
     rerank: Reranker | None = None  # replaces the beam by reranked samples
     pragmatic: PragmaticCaptions | None = None  # pragmatic decoding in place of the speaker's own
     hard_gallery_name: str | None = None  # definition of the hard gallery in the signature
+
+    summarise = staticmethod(summary_metrics)
 
     def split(self, speaker: Decoder, split: str) -> tuple[dict[str, Any], dict[str, list[Any]]]:
         """Return the results of `split`, as metrics.json holds them, and the columns of captions.parquet.

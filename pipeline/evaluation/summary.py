@@ -12,11 +12,8 @@ def summary_metrics(results: Mapping[str, Any]) -> dict[str, float]:
     """Return CIDEr, each judge's text-to-image R@10, and its R@1 in the hard gallery if that was measured.
 
     `results` is a split of metrics.json. Five judges give at most eleven numbers, so that `dvc metrics show` is one
-    table. For dialogs: MRR of the generator and of each discriminator.
+    table.
     """
-    if "ranking" in results:
-        by = {f"MRR {name}": judge["ranking"]["MRR"] for name, judge in results["judges"].items()}
-        return {"MRR": results["ranking"]["MRR"]} | by
     numbers = {"CIDEr": results["language"].get("CIDEr")}
     for name, judge in results["judges"].items():
         numbers[f"R@10 {name}"] = judge["text_to_image"]["R@10"]

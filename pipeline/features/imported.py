@@ -1,8 +1,8 @@
 """Import of features extracted elsewhere, written image by image into the store.
 
-Four published forms: folders of NumPy files as in self-critical.pytorch (`cocotalk_fc`, `cocotalk_att`, `cocobu_att`),
-the TSV files of bottom-up-attention, `coco_detections.hdf5` of meshed-memory-transformer, and `vdl_img_vgg.h5` of
-visDial.pytorch. Nothing in them is unpickled, and only a few images are in memory at a time.
+Three published forms: folders of NumPy files as in self-critical.pytorch (`cocotalk_fc`, `cocotalk_att`,
+`cocobu_att`), the TSV files of bottom-up-attention, and `coco_detections.hdf5` of meshed-memory-transformer. Nothing in
+them is unpickled, and only a few images are in memory at a time.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import hashlib
 import io
 import json
 import os
-import re
 import threading
 import zipfile
 import zlib
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -52,25 +52,31 @@ class ImportedRow(NamedTuple):
     confidence: np.ndarray | None = None  # (n,)
 
 
+@dataclass(frozen=True)
+class FeatureFormat:
+    """Form of imported features: its word in `imported.format`, the paths that it takes, and its reader.
+
+    `read` yields the features of the images `ids`, and adds the SHA-256 of each file that it read. `fits` tells whether
+    `regions` are such paths.
+    """
+
+    name: str
+    takes: str
+    read: Callable[[Sequence[str], Sequence[Path], Digests], Generator[ImportedRow, None, None]]
+    fits: Callable[[str | Sequence[str]], bool] = lambda regions: isinstance(regions, str)
+
+
 def import_features(
     ids: Sequence[str],
     out: Path,
     writer: OpenWriter,
     *,
-    format: str,
+    form: FeatureFormat,
     regions: str | Sequence[str],
     max_regions: int,
     pooled: str | None = None,
 ) -> None:
     """Write the features of the images `ids` into the folder `out`.
-
-    `format` is one of these:
-
-    npy_folders  `regions` is a folder of ID.npz, key `feat`, or ID.npy: (n, D), or a grid (H, W, D)
-    tsv          one file or several, with the regions' boxes
-    detections   an HDF5 file of `ID_features` (n, D)
-    visdial      an HDF5 file of grids (N, H, W, D), `images_train` and `images_val`, and a JSON file whose `img_train`
-                 and `img_val` name their images
 
     Of more than `max_regions` regions the most confident are kept where the file has confidences (`ID_cls_prob`), else
     the first. `pooled` is a folder of ID.npy (P,); without it the vector is the mean of an image's regions. The boxes
@@ -80,9 +86,8 @@ def import_features(
     """
     paths = [Path(regions)] if isinstance(regions, str) else [Path(file) for file in regions]
     sources: dict[str, Digests] = {"regions": {}}
-    read = {"tsv": _of_tsv, "detections": _of_detections, "npy_folders": _of_folders, "visdial": _of_visdial}[format]
     # the threads end with this block, also after an error
-    with closing(read(ids, paths, sources["regions"])) as entries:
+    with closing(form.read(ids, paths, sources["regions"])) as entries:
         vectors = None
         if pooled is not None:
             sources["pooled"] = {}
@@ -123,7 +128,7 @@ def import_features(
                 bar.update(len(some))
             store.manifest.update(
                 network="imported",
-                form=format,
+                form=form.name,
                 sources={part: _described(digests) for part, digests in sources.items()},
                 pooled="the mean of an image's regions" if pooled is None else "as imported",
                 regions_kept={"most": max_regions, "which": which, "images_with_more": cut},
@@ -242,34 +247,6 @@ def _of_detections(ids: Sequence[str], files: Sequence[Path], digests: Digests) 
     digests[str(file)] = sha256(file)
 
 
-def _of_visdial(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Generator[ImportedRow, None, None]:
-    import h5py
-
-    file, params = files
-    try:
-        named = json.loads(require_plain_file(params).read_text(encoding="utf-8"))
-        opened = h5py.File(require_plain_file(file), "r")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file}, {params}: the features of VisDial cannot be read ({reason(error)})") from None
-    with opened:
-        places: dict[str, tuple[str, int]] = {}
-        for split in [key.removeprefix("images_") for key in opened if key.startswith("images_")]:
-            images = named.get(f"img_{split}", named.get(f"unique_img_{split}", []))
-            rows = len(read_dataset(opened, f"images_{split}"))
-            if len(images) != rows:
-                raise UserError(
-                    f"{file}: images_{split} has {rows} rows, but {params} names {len(images)} images of it"
-                )
-            numbers = (re.findall(r"\d+", str(image))[-1] for image in images)
-            places |= {str(int(number)): (f"images_{split}", row) for row, number in enumerate(numbers)}
-        for row, id_ in enumerate(ids):
-            if id_ not in places:
-                raise UserError(f"{file}: image {id_} has no features there; {params} does not name it")
-            name, at = places[id_]
-            yield ImportedRow(row, str(file), read_dataset(opened, name)[at])
-    digests |= {str(path): sha256(path) for path in files}
-
-
 class _Folder:
     """A folder of ID.npz, key `feat`, or ID.npy; `digests` collects the digests of the files read, by name."""
 
@@ -295,6 +272,13 @@ class _Folder:
             except (OSError, *UNREADABLE) as error:
                 raise UserError(f"{file}: the features of image {id_} cannot be read ({reason(error)})") from None
         raise UserError(f"{self.folder}: image {id_} has neither {id_}.npz nor {id_}.npy there")
+
+
+FORMATS = (
+    FeatureFormat("npy_folders", "a folder of ID.npz, key feat, or ID.npy: (n, D), or a grid (H, W, D)", _of_folders),
+    FeatureFormat("tsv", "one file or several, with the regions' boxes", _of_tsv, lambda regions: True),
+    FeatureFormat("detections", "an HDF5 file of ID_features (n, D)", _of_detections),
+)
 
 
 def _described(digests: Digests) -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pipeline.data.corpus import Corpus
 from pipeline.errors import UserError
@@ -32,7 +33,7 @@ def read_corpus(
     shares: Mapping[str, float] | None = None,
     expected: Mapping[str, int] | None = None,
     corrupt: Collection[str] = (),
-    dialogs: Mapping[str, int | None] | None = None,
+    slice_settings: Mapping[str, Any] | None = None,
     missing: float = 0.0,
     formats: Sequence[CorpusFormat] = FORMATS,
 ) -> Corpus:
@@ -41,7 +42,7 @@ def read_corpus(
     The other settings are those of `CorpusSource`. Without `images` no image file is read. Raises UserError, one line
     with file and place, for any error.
     """
-    source = CorpusSource(Path(root), annotations, images, splits, shares, dialogs)
+    source = CorpusSource(Path(root), annotations, images, splits, shares, slice_settings or {})
     corpus_format = next((each for each in formats if each.name == form), None)
     if corpus_format is None:
         raise UserError(f"format {form}: must be one of {', '.join(each.name for each in formats)}")

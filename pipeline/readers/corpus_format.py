@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pipeline.data.corpus import SPLITS, Corpus
 
@@ -16,7 +17,7 @@ LISTED = {"captions", *SPLITS}  # a file of captions and a list of images for ea
 class CorpusSource:
     """Settings of `prepare` that decide how a corpus is read; annotations and splits are paths below `root`.
 
-    `dialogs` are the expected numbers of rounds per dialog and of options per round; None allows any number.
+    `slice_settings` are the settings of forms that slices add, by key.
     """
 
     root: Path
@@ -24,7 +25,7 @@ class CorpusSource:
     images: Path | None = None
     splits: str | None = None
     shares: Mapping[str, float] | None = None
-    dialogs: Mapping[str, int | None] | None = None
+    slice_settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def file(self) -> Path:
@@ -41,7 +42,7 @@ class CorpusSource:
     @property
     def given(self) -> set[str]:
         """Return the names of the optional settings that are given."""
-        return {name for name in ("splits", "shares", "dialogs") if getattr(self, name) is not None}
+        return {name for name in ("splits", "shares") if getattr(self, name) is not None} | self.slice_settings.keys()
 
 
 @dataclass(frozen=True)

@@ -1,28 +1,27 @@
-"""Published names of methods, and the colour of each in all figures, from the cards in pipeline/methods."""
+"""Published names of methods, and the colour of each in all figures, from the cards beside the methods."""
 
 from __future__ import annotations
 
-import pkgutil
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
 
-from pipeline import methods
 from pipeline.composition.method_card import MethodCard
+from pipeline.composition.method_modules import method_modules
 
 
 @cache
 def method_cards() -> dict[str, MethodCard]:
-    """Return the cards of all modules of pipeline/methods by names in params.yaml; imports torch.
+    """Return the cards of all modules of methods by names in params.yaml; imports torch.
 
     A module that cannot be imported has no cards: its error belongs to the stages that train by it.
     """
     cards: dict[str, MethodCard] = {}
-    for module in pkgutil.iter_modules(methods.__path__):
+    for module in method_modules().values():
         with suppress(Exception):
-            cards |= getattr(import_module(f"{methods.__name__}.{module.name}"), "CARDS", {})
+            cards |= getattr(import_module(module), "CARDS", {})
     return cards
 
 

@@ -31,7 +31,7 @@ def claims_of(root: Path) -> Table | None:
     if not (claims := read_claims(root)):
         return None
     params = load(root / "params.yaml")
-    methods = set(params.methods)  # claims about scenes name no method of a dialog profile on the same scenes
+    methods = set(params.methods)  # another profile on the same data has none of the claims' methods
     claims = [claim for claim in claims if {claim.more, claim.than} & methods]
     about = [_profile(root), read_results_json(data / "prepared" / "manifest.json")["dataset"]]
     claims = next(filter(None, ([claim for claim in claims if claim.applies_to(name)] for name in about)), [])

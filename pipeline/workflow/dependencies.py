@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.composition.method_modules import METHODS, method_modules
 from pipeline.config.name_checks import value_at
 from pipeline.config.reading import did_you_mean, show_value
 from pipeline.errors import UserError
@@ -33,7 +34,6 @@ DECIDES_NOTHING = (
     "pipeline.workflow.reuse",
     "pipeline.workflow.stage",
 )
-METHODS = "pipeline.methods"
 SHOWS_CARDS = "pipeline.report.method_names"  # it imports the cards of all methods by their names
 CELL_STAGES = ("train", "adapt", "evaluate")  # stages that Snakemake runs for each cell of `sweep`
 
@@ -65,9 +65,9 @@ def import_closure(modules: Iterable[str]) -> set[str]:
 
 
 def stage_modules(stage: str, methods: Collection[str] = ()) -> set[str]:
-    """Return the import closure of a stage; `methods`: the modules of pipeline/methods that the stage trains by."""
-    scripts = {stage, *CELL_STAGES} if stage == "sweep" else {stage}
-    return import_closure({f"stages.{name}" for name in scripts} | {f"{METHODS}.{name}" for name in methods})
+    """Return the import closure of a stage; `methods`: the modules of methods that the stage trains by."""
+    scripts, modules = {stage, *CELL_STAGES} if stage == "sweep" else {stage}, method_modules()
+    return import_closure({f"stages.{name}" for name in scripts} | {modules[name] for name in methods})
 
 
 def code_digest(stage: str, methods: Collection[str] = ()) -> str:
@@ -78,7 +78,7 @@ def code_digest(stage: str, methods: Collection[str] = ()) -> str:
     modules = stage_modules(stage, methods)
     lines = [f"{module} {_code_sha256(module)}" for module in sorted(modules)]
     if SHOWS_CARDS in modules:
-        lines += [cards for module in sorted(_method_modules()) if (cards := _split_cards(module)[1])]
+        lines += [cards for module in sorted(method_modules().values()) if (cards := _split_cards(module)[1])]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
@@ -103,24 +103,20 @@ def write_code_digests(params: Mapping[str, Any]) -> None:
 
 
 def _named_modules(params: Mapping[str, Any]) -> dict[str, str]:
-    """Return the module of pipeline/methods that each method's block names."""
+    """Return the module of methods that each method's block names, by its last part."""
     blocks = params.get("methods") or {}
     modules = {name: block["from"] for name, block in blocks.items() if isinstance(block, Mapping) and "from" in block}
-    known = {module.rpartition(".")[2] for module in _method_modules()}
+    known = sorted(method_modules())
     for name, module in modules.items():
         if module not in known:
-            wrong = f"methods.{name}.from = {show_value(module)} is no module of pipeline/methods"
-            raise UserError(f"params.yaml: {wrong}; {did_you_mean(str(module), sorted(known))}")
+            wrong = f"methods.{name}.from = {show_value(module)} is no module of {METHODS}"
+            raise UserError(f"params.yaml: {wrong}; {did_you_mean(str(module), known)}")
     return modules
-
-
-def _method_modules() -> set[str]:
-    return import_graph().find_children(METHODS)
 
 
 def _code_sha256(module: str) -> str:
     """Return the SHA-256 of a module's file; of a method's module, without its cards."""
-    if module in _method_modules():
+    if module in method_modules().values():
         return hashlib.sha256(_split_cards(module)[0].encode()).hexdigest()
     return sha256(_file(module))
 

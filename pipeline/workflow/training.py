@@ -13,19 +13,17 @@ from pipeline.data.feature_store import FeatureStore
 from pipeline.data.image_features import load_data
 from pipeline.data.image_groups import LookAlikeGroups
 from pipeline.data.prepared import Prepared
-from pipeline.dialog.construction import DialogTraining
 from pipeline.errors import UserError
 from pipeline.evaluation.validation import build_validation
-from pipeline.extension import SliceTraining
 from pipeline.metrics.cider import CiderD
 from pipeline.metrics.retrieval import similar_distractors
 from pipeline.runtime import matmul_precision, ranks
+from pipeline.slices.slice_agents import find_owner, load_any_agent
+from pipeline.slices.slice_training import TRAINING
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
-from pipeline.workflow.slices import find_owner, load_any_agent
 from pipeline.worlds.neighbourhoods import neighbourhood_numbers
 
-TRAINING: tuple[SliceTraining, ...] = (DialogTraining(),)
 SPARE = 4  # candidates per place in a group of look-alikes: some are in other groups already
 
 

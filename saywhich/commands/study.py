@@ -61,8 +61,8 @@ def _make(options: Namespace) -> None:
     from pipeline.config.load import load
     from pipeline.data.feature_store import FeatureStore
     from pipeline.data.prepared import Prepared
+    from pipeline.slices.slice_reports import REPORT
     from pipeline.study.make import make_study
-    from pipeline.workflow.slice_reports import REPORT
 
     params, data = load(options.params), options.data
     if params.prepare.images is None:

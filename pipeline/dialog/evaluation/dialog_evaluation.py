@@ -23,6 +23,7 @@ from pipeline.dialog.evaluation.candidate_ranking import candidate_ranks, ndcg, 
 from pipeline.dialog.evaluation.priors import prior_scores
 from pipeline.dialog.models.dialog_decoder import DialogDecoder
 from pipeline.dialog.models.discriminator import Discriminator
+from pipeline.dialog.settings import MRR
 from pipeline.evaluation.generate import generate_captions
 from pipeline.metrics.diversity import caption_diversity
 from pipeline.models.decoder import Decoder
@@ -122,6 +123,12 @@ class DialogEvaluation:
             **texts,
             **columns,
         }
+
+    @staticmethod
+    def summarise(results: Mapping[str, Any]) -> dict[str, float]:
+        """Return MRR of the generator and of each discriminator, from the results of a split."""
+        judges = {f"{MRR} {name}": judge["ranking"][MRR] for name, judge in results["judges"].items()}
+        return {MRR: results["ranking"][MRR]} | judges
 
     def signature(self, splits: Sequence[str], objective: Any, gamma: float) -> str:
         """Return one line of everything that two results must share to be comparable."""

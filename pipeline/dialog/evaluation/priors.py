@@ -7,9 +7,7 @@ from collections import Counter
 import numpy as np
 
 from pipeline.dialog.data.prepared_dialogs import PreparedDialogs
-
-CHANCE, PRIOR, OF_QUESTION = "chance", "prior", "question_prior"
-PRIORS = (CHANCE, PRIOR, OF_QUESTION)
+from pipeline.dialog.settings import CHANCE, PRIOR
 
 
 def prior_scores(name: str, dialogs: PreparedDialogs, train: np.ndarray, rows: np.ndarray) -> np.ndarray:

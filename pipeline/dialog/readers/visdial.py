@@ -54,7 +54,7 @@ def read_visdial(
     captions = [AnnotatedCaption(" ".join(words), words) for words in dialogs.captions]
     rows = zip(reader.images, splits, captions, strict=True)
     images = tuple(CorpusImage(image, "", split, (caption,)) for image, split, caption in rows)
-    corpus = Corpus("visdial", images, (*files.values(), *relevance.values()), dialogs=dialogs)
+    corpus = Corpus("visdial", images, (*files.values(), *relevance.values()), attached=dialogs)
     return corpus if whole is None else with_captions_of(corpus, whole)
 
 

@@ -19,7 +19,7 @@ def _fits(source: CorpusSource) -> bool:
 
 def _read(source: CorpusSource) -> Corpus:
     """Read the files; `captions` adds captions of the images."""
-    paths, expected = source.files, ExpectedDialog(**(source.dialogs or {}))
+    paths, expected = source.files, ExpectedDialog(**source.slice_settings["dialogs"])
     whole = read_karpathy(paths["captions"]) if "captions" in paths else None
     if "params" in paths:
         corpus = read_visdial_h5(paths["data"], paths["params"], expected)

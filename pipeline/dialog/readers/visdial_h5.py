@@ -83,7 +83,7 @@ def read_visdial_h5(data: Path, params: Path, expected: ExpectedDialog) -> Corpu
         options=np.concatenate(offered),
         truth=np.concatenate(truth).astype(np.int32),
     )
-    return Corpus("visdial", tuple(images), (data, params), vocabulary=vocabulary, dialogs=dialogs)
+    return Corpus("visdial", tuple(images), (data, params), vocabulary=vocabulary, attached=dialogs)
 
 
 def _names(file: Mapping[str, Any]) -> list[str]:

@@ -12,21 +12,22 @@ from small_dialogs import REGION, REGIONS, prepared_dialogs, raw_dialogs
 
 from pipeline.composition.objective import Objective
 from pipeline.composition.pretraining_settings import MatchingSettings
-from pipeline.config.schema import DiscriminatorSettings, GeneratorSettings
 from pipeline.dialog.composition.answer_preference import NPairScore, PairwiseScore
 from pipeline.dialog.construction import DialogTraining
 from pipeline.dialog.data.prepared_dialogs import DialogLengths, PreparedDialogs
 from pipeline.dialog.evaluation.answer_ranking import RankingValidation
+from pipeline.dialog.methods.visual_dialog import gan1
 from pipeline.dialog.models.dialog_decoder import DialogDecoder
 from pipeline.dialog.models.dialog_encoders import Hciae, Hierarchical, LateFusion
 from pipeline.dialog.models.dialog_lstm import DialogLstm
 from pipeline.dialog.models.discriminator import Discriminator
-from pipeline.methods.visual_dialog import gan1
+from pipeline.dialog.settings import DiscriminatorSettings, GeneratorSettings
 from pipeline.models.agent_files import save_agents
 from pipeline.models.transformer import Transformer
+from pipeline.slices.slice_agents import find_owner
+from pipeline.slices.slice_training import TRAINING
 from pipeline.training.optimisation import Optimisation
-from pipeline.workflow.slices import find_owner
-from pipeline.workflow.training import TRAINING, build_training
+from pipeline.workflow.training import build_training
 from stages.adapt import build_adaptation
 from stages.pretrain import build_pretraining
 from stages.train import build_method

@@ -13,7 +13,7 @@ from feature_checksums import verify
 
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.errors import UserError
-from pipeline.features.imported import import_features
+from pipeline.features.imported import FORMATS, import_features
 
 IDS = ["391895", "522418", "184613", "318219", "554625"]
 SIZE = 8  # 2048 in the published files
@@ -74,11 +74,17 @@ def detections(folder: Path, probabilities: Callable[[int], np.ndarray] | None =
     return {"format": "detections", "regions": str(folder / "coco_detections.hdf5")}
 
 
-FORMS = [npy_folders, tsv, detections]
+EXPORTS = [npy_folders, tsv, detections]
+
+
+def run_import(ids: list[str], out: Path, settings: dict, kept: int) -> None:
+    form = next(form for form in FORMATS if form.name == settings["format"])
+    rest = {key: value for key, value in settings.items() if key != "format"}
+    import_features(ids, out, FeatureWriter, form=form, **rest, max_regions=kept)
 
 
 def imported(out: Path, settings: dict, kept: int = 7) -> FeatureStore:
-    import_features(IDS, out, FeatureWriter, **settings, max_regions=kept)
+    run_import(IDS, out, settings, kept)
     store = FeatureStore(out)
     verify(store)
     return store
@@ -86,13 +92,13 @@ def imported(out: Path, settings: dict, kept: int = 7) -> FeatureStore:
 
 def refused(out: Path, settings: dict, kept: int = 7) -> str:
     with pytest.raises(UserError) as caught:
-        import_features(IDS, out, FeatureWriter, **settings, max_regions=kept)
+        run_import(IDS, out, settings, kept)
     assert "\n" not in str(caught.value)
     assert not out.exists() or list(out.iterdir()) == []
     return str(caught.value)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", EXPORTS)
 def test_every_image_gets_its_own_regions_and_their_mean(tmp_path, form):
     store = imported(tmp_path / "out", form(tmp_path))
     assert (len(store), store.pooled_size, store.regions_shape) == (5, SIZE, (7, SIZE))
@@ -105,7 +111,7 @@ def test_every_image_gets_its_own_regions_and_their_mean(tmp_path, form):
 
 def test_the_forms_say_the_same(tmp_path):
     stores = []
-    for form in FORMS:
+    for form in EXPORTS:
         (tmp_path / form.__name__).mkdir()
         stores.append(imported(tmp_path / form.__name__ / "out", form(tmp_path / form.__name__)))
     for store in stores[1:]:
@@ -133,7 +139,7 @@ def test_the_manifest_names_form_and_digest_of_the_source(tmp_path):
     assert manifest["sources"]["regions"] == {"files": 2, "sha256": sha256(listed).hexdigest()}
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", EXPORTS)
 def test_of_more_regions_the_first_are_kept_and_the_mean_is_of_all(tmp_path, form):
     pooled, found, mask = imported(tmp_path / "out", form(tmp_path), kept=4).read(np.arange(5))
     assert mask.sum(1).tolist() == [3, 4, 4, 4, 4]
@@ -173,29 +179,6 @@ def test_of_more_detections_the_most_confident_are_kept_whatever_the_background(
     np.testing.assert_array_equal(store.read(np.array([4]))[1][0], half(regions(4)[[1, 3, 4, 6]]))
     np.testing.assert_array_equal(store.read(np.array([1]))[1][0], half(regions(1)))
     assert "most confident" in store.manifest["regions_kept"]["which"]
-
-
-def test_vdl_img_vgg_goes_by_the_images_that_its_params_name(tmp_path):
-    grids = np.arange(3 * 2 * 2 * 4, dtype=np.float32).reshape(3, 2, 2, 4)
-    with h5py.File(tmp_path / "vdl_img_vgg.h5", "w") as file:
-        file["images_train"], file["images_val"] = grids[:2], grids[2:]
-    params = tmp_path / "visdial_params.json"
-    named = {"img_train": ["train2014/COCO_train2014_000000000011.jpg", 7], "unique_img_val": [9]}
-    params.write_text(json.dumps(named))
-    settings = {"format": "visdial", "regions": [str(tmp_path / "vdl_img_vgg.h5"), str(params)]}
-
-    def store(ids: list[str]) -> FeatureStore:
-        import_features(ids, tmp_path / "out", FeatureWriter, **settings, max_regions=4)
-        return FeatureStore(tmp_path / "out")
-
-    pooled, regions, _ = store(["9", "11", "7"]).read(np.arange(3))
-    np.testing.assert_array_equal(regions, grids[[2, 0, 1]].reshape(3, 4, 4))
-    np.testing.assert_array_equal(pooled, grids[[2, 0, 1]].mean((1, 2)))
-    with pytest.raises(UserError, match="image 12 has no features there"):
-        store(["9", "12"])
-    params.write_text(json.dumps(named | {"img_train": [7]}))
-    with pytest.raises(UserError, match=r"images_train has 2 rows, but .* names 1 images of it"):
-        store(["9"])
 
 
 def test_a_grid_is_flattened_row_by_row_and_never_cut(tmp_path):

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from pipeline.analysis.selection import ReportSettings
 from pipeline.report.report_page import write_report
-from pipeline.workflow.slice_reports import REPORT
+from pipeline.slices.slice_reports import REPORT
 
 data = Path(sys.argv[1])
 evaluations = sorted((data / "evaluation").iterdir())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline.report.report_section import ReportSection, SectionContent, insert_sections
-from pipeline.workflow.slice_reports import REPORT
+from pipeline.slices.slice_reports import REPORT
 
 
 def section(name: str) -> ReportSection:

@@ -7,8 +7,8 @@ import pytest
 
 from pipeline.analysis.selection import ReportSettings
 from pipeline.report.report_page import write_report
+from pipeline.slices.slice_reports import REPORT
 from pipeline.study.design import StudyDesign
-from pipeline.workflow.slice_reports import REPORT
 
 
 @pytest.mark.slow

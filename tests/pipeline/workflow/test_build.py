@@ -43,9 +43,9 @@ from pipeline.models.listener import Listener
 from pipeline.models.lstm import PooledLstm
 from pipeline.runtime import matmul_precision
 from pipeline.scores.discriminability import CollapseRecovery, Hinge, InfoNCE, InputDropout
+from pipeline.slices.slice_agents import load_speaker
 from pipeline.training.optimisation import Optimisation
 from pipeline.workflow import stage as door
-from pipeline.workflow.slices import load_speaker
 from pipeline.workflow.training import build_training
 from stages import prepare
 from stages.adapt import build_adaptation

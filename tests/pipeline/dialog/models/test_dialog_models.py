@@ -14,8 +14,8 @@ from pipeline.dialog.models.dialog_encoders import ENCODERS, last_lstm_states
 from pipeline.dialog.models.dialog_lstm import DialogLstm
 from pipeline.models.agent_files import save_agents
 from pipeline.models.unroll import generate, teacher_force
+from pipeline.slices.slice_agents import load_any_agent
 from pipeline.types import Message, RelaxedTokens, TokenDistributions, caption_mask
-from pipeline.workflow.slices import load_any_agent
 
 ROUNDS = 4
 

@@ -59,7 +59,7 @@ def test_the_official_form_is_read(files):
         ("20", "val"),
         ("30", "test"),
     ]
-    found = corpus.dialogs
+    found = corpus.attached
     assert found.captions[0] == ("picture", "number", "10")
     assert found.questions[found.question[0, 1]] == ("how", "many", "are", "there")
     chosen = [found.answers[found.options[3, r, found.truth[3, r]]] for r in range(2)]
@@ -82,7 +82,7 @@ def test_the_last_dialogs_of_train_are_held_out_where_there_is_no_val(files, mon
 def test_dense_annotations_are_of_some_rounds(files, tmp_path, key):
     dense = tmp_path / "dense.json"
     dense.write_text(json.dumps([{"image_id": 30, "round_id": 2, key: [0.2, 0.0, 1.0]}]))
-    found = read_visdial(files, {"test": dense}, SMALL).dialogs
+    found = read_visdial(files, {"test": dense}, SMALL).attached
     assert found.relevance[3, 1].tolist() == pytest.approx([0.2, 0.0, 1.0])
     assert np.isnan(found.relevance[:3]).all()
     assert np.isnan(found.relevance[3, 0]).all()
@@ -138,13 +138,13 @@ def test_captions_and_files_come_from_a_file_that_has_more(files, tmp_path):
     images = [{"cocoid": i, "filename": f"{i}.jpg", "split": "train", "sentences": sentences} for i in (10, 11, 20, 30)]
     (tmp_path / "captions.json").write_text(json.dumps({"images": images}))
     named = {"train": "train.json", "val": "val.json", "test": "test.json", "captions": "captions.json"}
-    given = {"dialogs": {"rounds": 2, "options": 3}, "formats": FORMATS}
+    given = {"slice_settings": {"dialogs": {"rounds": 2, "options": 3}}, "formats": FORMATS}
     corpus = read_corpus("scenes", "visdial", tmp_path, named, None, **given)
     assert [(i.file, i.split, len(i.captions)) for i in corpus.images][2:] == [
         ("20.jpg", "val", 2),
         ("30.jpg", "test", 2),
     ]
-    assert corpus.dialogs.captions[0] == ("picture", "number", "10")
+    assert corpus.attached.captions[0] == ("picture", "number", "10")
     (tmp_path / "captions.json").write_text(json.dumps({"images": images[:3]}))
     with pytest.raises(UserError, match=r"image 30 of .* is not there"):
         read_corpus("scenes", "visdial", tmp_path, named, None, **given)
@@ -154,7 +154,7 @@ def prepared(corpus: Corpus, out: Path, **lengths: int) -> PreparedDialogs:
     write_prepared(corpus, out, None if corpus.vocabulary else 0, 16)
     known = Prepared.load(out).vocabulary
     write_prepared_dialogs(
-        corpus.dialogs, known, DialogLengths(**{"caption": 24, "question": 16, "answer": 8} | lengths), out
+        corpus.attached, known, DialogLengths(**{"caption": 24, "question": 16, "answer": 8} | lengths), out
     )
     return PreparedDialogs.load(out)
 
@@ -233,7 +233,7 @@ def test_options_may_count_from_0_or_from_1(tmp_path, monkeypatch, forms):
     assert Prepared.load(tmp_path / "out").vocabulary.words == tuple(WORDS)  # ids stay what they are
     assert found.answers[found.human_answers[4]].tolist() == [[2, 0, 0], [7, 6, 0]]
     assert found.questions[0, 0].tolist() == [4, 3, 6]
-    assert corpus.dialogs.captions[0] == ("red", "it")
+    assert corpus.attached.captions[0] == ("red", "it")
 
 
 def test_an_answer_that_is_not_among_the_options_is_told(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ import re
 
 from pipeline.analysis.selection import ReportSettings
 from pipeline.report.report_page import write_report
-from pipeline.workflow.slice_reports import REPORT
+from pipeline.slices.slice_reports import REPORT
 
 
 def test_measured_gradients_are_shown_where_they_were_made(world, tmp_path, observed):

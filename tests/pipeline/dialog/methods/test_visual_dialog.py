@@ -14,9 +14,9 @@ from pipeline.channels.straight_through import Gumbel, ReinMax, StraightThrough
 from pipeline.channels.teacher_forcing import Forced
 from pipeline.composition.objective import Objective
 from pipeline.dialog.composition.dialog_agents import DialogAgents
+from pipeline.dialog.methods.visual_dialog import g_dis, g_more, g_psst, g_reinmax, g_rloo, gan1, gan2
 from pipeline.errors import UserError
 from pipeline.estimators.rollouts import StepRollouts
-from pipeline.methods.visual_dialog import g_dis, g_more, g_psst, g_reinmax, g_rloo, gan1, gan2
 
 PASSED = {"rho": 0.6, "mix": "token", "feed": "sample"}
 # method, its options, the channel that the preference crosses, α

@@ -1,0 +1,128 @@
+"""The sections and keys of params.yaml that visual dialog adds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, Tag
+
+from pipeline.extension import AgentSections, NameReference
+from pipeline.ranges import Dropped, Each, Few, Natural, NonNegative, Seed, Size
+from pipeline.section import Given, Name, Section
+from pipeline.training.optimisation import Optimisation
+from pipeline.training.selectable_metrics import selects
+from pipeline.worlds.draw_settings import DrawScenes
+
+MRR = "MRR"  # the validation metric of generators and discriminators
+PRIORS = CHANCE, PRIOR, OF_QUESTION = "chance", "prior", "question_prior"  # rankers of candidates without a model
+
+
+class DrawScenesWithDialogs(DrawScenes):
+    """Drawn scenes, and whether to draw dialogs about them."""
+
+    dialogs: bool = False
+
+
+class DialogSettings(Section):
+    """Limits in words for the texts of dialogs, and the rounds and options of each dialog; null: any number."""
+
+    caption: Few = 24
+    question: Few = 16
+    answer: Few = 8
+    rounds: Few | None = 10
+    options: Few | None = 100
+
+    @property
+    def expected(self) -> dict[str, int | None]:
+        """Return the expected numbers of rounds of a dialog and of options of a round; None: any number."""
+        return {"rounds": self.rounds, "options": self.options}
+
+
+class PrepareDialogs(Section):
+    """The key of `prepare` for corpora of dialogs."""
+
+    dialogs: DialogSettings | None = None
+
+    @property
+    def slice_settings(self) -> dict[str, Any]:
+        """Return the settings of a corpus's form that slices add, by key."""
+        return {} if self.dialogs is None else {"dialogs": self.dialogs.expected}
+
+
+class DialogEncoderSettings(Section):
+    """An encoder of image, history and question for a generator or a discriminator; `history` or `image` may be off.
+
+    `layer_norm`: normalises the encoding before its tanh; false: the paper's form, whose tanh saturates in generators.
+    `region_positions`: encodes the position of each region, in grids of equal size in every image. `round_positions`:
+    encodes the age of each round of the history.
+    """
+
+    features: Name
+    encoder: Literal["hciae", "lf", "hre"]
+    word_dim: Size
+    hidden_dim: Size
+    dropout: Dropped
+    history: bool = True
+    image: bool = True
+    layer_norm: bool = True
+    region_positions: bool = False
+    round_positions: bool | None = None
+    optimisation: Annotated[Optimisation, Given, selects(MRR)]
+
+    def _check(self) -> None:
+        if self.round_positions is not None and self.encoder != "hciae":
+            raise ValueError(f"round_positions needs encoder hciae, got {self.encoder}: leave it out")
+
+
+class GeneratorSettings(DialogEncoderSettings):
+    """A generator of answers in a dialog, and its pretraining; `layers` and `heads` belong to the transformer."""
+
+    decoder: Literal["lstm", "transformer"]
+    layers: Few | None = None
+    heads: Few | None = None
+
+    def _check(self) -> None:
+        super()._check()
+        if any((size is None) != (self.decoder == "lstm") for size in (self.layers, self.heads)):
+            raise ValueError("decoder transformer takes layers and heads, decoder lstm neither")
+
+
+class DiscriminatorSettings(DialogEncoderSettings):
+    """A discriminator that ranks candidate answers.
+
+    Its negatives are `sampled_options` of a round's candidates (null: all), and `batch_negatives` human answers to
+    other questions of the batch. `seed` is added to the global one.
+    """
+
+    answer: Literal["last", "attention"]
+    encode_eos: bool = False
+    sampled_options: Few | None = None
+    batch_negatives: Natural = 0
+    norm_penalty: NonNegative = 0.0
+    seed: Seed = 0
+
+
+DialogBlock = Annotated[GeneratorSettings, Tag("decoder")] | Annotated[DiscriminatorSettings, Tag("answer")]
+DIALOG_AGENTS = AgentSections(
+    "agents of dialogs", GeneratorSettings, DiscriminatorSettings, own_keys=("decoder", "answer"), metric=MRR
+)
+
+
+class CandidateRankers(Section):
+    """The key of `evaluate` for dialogs.
+
+    `candidate_rankers`: method → rankers of the candidates in dialogs that are evaluated with it, once: chance, prior,
+    question_prior, names in `pretrain`.
+    """
+
+    candidate_rankers: dict[Name, Annotated[tuple[Name, ...], *Each]] = Field(default_factory=dict)
+
+    def references(self, methods: Collection[str], agents: Mapping[str, type[Section]]) -> Iterator[NameReference]:
+        """Yield the names in these keys that must exist; `agents`: the schema of each block of `pretrain`."""
+        trained = [name for name, kind in agents.items() if kind is DiscriminatorSettings]
+        known, place = [*trained, *(PRIORS if trained else ())], ("evaluate", "candidate_rankers")
+        for method, rankers in self.candidate_rankers.items():
+            yield NameReference(method, methods, "method", place)
+            for ranker in rankers:
+                yield NameReference(ranker, known, "discriminator", (*place, method))

@@ -1,0 +1,8 @@
+"""Schemas of the blocks of `pretrain` for the agents of slices."""
+
+from __future__ import annotations
+
+from pipeline.dialog.settings import DIALOG_AGENTS, DialogBlock
+
+SliceBlock = DialogBlock  # the union of all slices' blocks
+SLICE_AGENTS = (DIALOG_AGENTS,)

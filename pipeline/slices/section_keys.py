@@ -1,0 +1,22 @@
+"""Sections of params.yaml that slices own, and the keys that they add to sections of the core."""
+
+from __future__ import annotations
+
+from pipeline.dialog.settings import CandidateRankers, DrawScenesWithDialogs, PrepareDialogs
+from pipeline.section import Section
+from pipeline.worlds.draw_settings import DrawFilms
+
+EvaluateKeys = CandidateRankers
+PrepareKeys = PrepareDialogs
+
+
+class DrawSettings(Section):
+    """The embedded data set to draw: none, scenes or films."""
+
+    scenes: DrawScenesWithDialogs | None = None
+    films: DrawFilms | None = None
+
+    @property
+    def has_facts(self) -> bool:
+        """Return whether the facts of every image are known, as for all drawn images."""
+        return self.scenes is not None or self.films is not None

@@ -1,0 +1,30 @@
+"""The check that a training selects its epoch by a validation metric that it measures."""
+
+from __future__ import annotations
+
+from pydantic import AfterValidator
+
+from pipeline.training.optimisation import Optimisation
+
+
+def selects(*metrics: str) -> AfterValidator:
+    """Return a check of Optimisation: `select` must be `last` or one of `metrics`, and related settings must fit."""
+
+    def check(optimisation: Optimisation) -> Optimisation:
+        select = optimisation.select
+        if optimisation.schedule == "step" and (optimisation.decay is None or optimisation.decay_every is None):
+            raise ValueError("schedule step needs decay and decay_every (epochs)")
+        if optimisation.schedule != "step" and optimisation.start_epoch:
+            raise ValueError(
+                f"start_epoch {optimisation.start_epoch} goes with schedule step, not with {optimisation.schedule}; "
+                "set it to 0"
+            )
+        if select != "last" and optimisation.validate_every == 0:
+            raise ValueError(f"select {select} needs validations: set validate_every to 1 or more epochs")
+        if optimisation.patience is not None and select == "last":
+            raise ValueError("patience needs a validation metric to wait for: set select to one, recall@10 say")
+        if select not in ("last", *metrics):
+            raise ValueError(f"select = {select} is not allowed: {' | '.join(('last', *metrics))}")
+        return optimisation
+
+    return AfterValidator(check)

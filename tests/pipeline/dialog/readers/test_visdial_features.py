@@ -1,0 +1,35 @@
+"""Features of visDial.pytorch, as its programs write them."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+
+from pipeline.data.feature_store import FeatureStore, FeatureWriter
+from pipeline.dialog.readers.visdial_features import VISDIAL_FEATURES
+from pipeline.errors import UserError
+from pipeline.features.imported import import_features
+
+
+def test_vdl_img_vgg_goes_by_the_images_that_its_params_name(tmp_path):
+    grids = np.arange(3 * 2 * 2 * 4, dtype=np.float32).reshape(3, 2, 2, 4)
+    with h5py.File(tmp_path / "vdl_img_vgg.h5", "w") as file:
+        file["images_train"], file["images_val"] = grids[:2], grids[2:]
+    params = tmp_path / "visdial_params.json"
+    named = {"img_train": ["train2014/COCO_train2014_000000000011.jpg", 7], "unique_img_val": [9]}
+    params.write_text(json.dumps(named))
+    settings = {"form": VISDIAL_FEATURES, "regions": [str(tmp_path / "vdl_img_vgg.h5"), str(params)]}
+
+    def store(ids: list[str]) -> FeatureStore:
+        import_features(ids, tmp_path / "out", FeatureWriter, **settings, max_regions=4)
+        return FeatureStore(tmp_path / "out")
+
+    pooled, regions, _ = store(["9", "11", "7"]).read(np.arange(3))
+    np.testing.assert_array_equal(regions, grids[[2, 0, 1]].reshape(3, 4, 4))
+    np.testing.assert_array_equal(pooled, grids[[2, 0, 1]].mean((1, 2)))
+    with pytest.raises(UserError, match="image 12 has no features there"):
+        store(["9", "12"])
+    params.write_text(json.dumps(named | {"img_train": [7]}))
+    with pytest.raises(UserError, match=r"images_train has 2 rows, but .* names 1 images of it"):
+        store(["9"])
