@@ -83,22 +83,26 @@ def read_starts(root: Path, name: str) -> dict[int, ResultFile]:
 def summarise_starts(starts: Mapping[int, ResultFile]) -> ResultFile:
     """Return the summary of recorded starts. Raises UserError where they have other methods or columns."""
     files = list(starts.values())
+    known = [name for name in files[0].tables if all(name in file.tables for file in files)]
+    if RESULTS in known:
+        tables = {OVER_STARTS: results_over_starts([file.table(RESULTS) for file in files])}
+        if CLAIMS in known:
+            tables[CLAIMS_OVER_STARTS] = claims_over_starts([file.tables[CLAIMS] for file in files])
+    else:
+        tables = {name: _over_starts([file.tables[name] for file in files]) for name in known if name != CLAIMS}
     return ResultFile(
         command=" and ".join(file.command for file in files),
         commit=", ".join(dict.fromkeys(file.commit for file in files)),
         date=max(file.date for file in files),
         machine="; ".join(dict.fromkeys(file.machine for file in files)),
         seeds=list(starts),
-        tables={
-            OVER_STARTS: results_over_starts([file.table(RESULTS) for file in files]),
-            **(
-                {CLAIMS_OVER_STARTS: claims_over_starts([file.tables[CLAIMS] for file in files])}
-                if all(CLAIMS in file.tables for file in files)
-                else {}
-            ),
-        },
+        tables=tables,
         figures=files[-1].figures,
     )
+
+
+def _over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
+    return (claims_over_starts if "verdict" in tables[0].columns else results_over_starts)(tables)
 
 
 def spreads(tables: Sequence[PrintedTable]) -> dict[tuple[str, str], Spread]:
@@ -129,28 +133,34 @@ def results_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
         for m, column in enumerate(first.columns[1:], 1):
             same = len({table.rows[n][m] for table in tables}) == 1
             spread = spread_of.get((cells[0], column))
-            digits = len(row[m].partition("±")[0].partition(".")[2])
-            number = MISSING if spread is None else _with_deviation(spread, digits)
+            number = MISSING if spread is None else _with_deviation(spread, _digits_of(row[m]))
             cells.append(row[m] if same else number)
         rows.append(cells)
     return PrintedTable(columns=list(first.columns), rows=rows)
 
 
 def claims_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
-    """Return each claim's mean difference, its 95 % interval over starts, every start's difference, and the verdict."""
+    """Return each claim's mean difference, its 95 % interval over starts, every start's difference, and the verdict.
+
+    The columns before that of the differences identify a claim, except those with numbers of seeds.
+    """
+    columns = tables[0].columns
+    at = next(n for n, column in enumerate(columns) if column.startswith("difference"))
+    keys = [n for n in range(at) if not columns[n].startswith("seeds")]
     rows = []
     for row in tables[0].rows:
-        cells = dict(zip(tables[0].columns, row, strict=True))
-        spread = _spread_of_claim(tables, row)
-        difference, each = "–", "–"
+        claim = [row[n] for n in keys]
+        cells = [other[at] for table in tables for other in table.rows if [other[n] for n in keys] == claim]
+        spread = _spread_of_cells(cells, len(tables))
+        difference, each, verdict = MISSING, MISSING, "open"
         if spread is not None:
-            ends = spread.interval()
-            inside = f" [{_signed(ends[0])}, {_signed(ends[1])}]" if ends else ""
-            difference = _signed(spread.mean) + inside
-            each = ", ".join(map(_signed, spread.values))
-        verdict = "open" if spread is None else spread.verdict
-        rows.append([row[0], cells["by"], cells["at"], str(len(tables)), difference, each, verdict])
-    return PrintedTable(columns=["Claim", "by", "at", "starts", "difference", "by start", "verdict"], rows=rows)
+            digits = _digits_of(row[at])
+            ends, verdict = spread.interval(), spread.verdict
+            inside = f" [{_signed(ends[0], digits)}, {_signed(ends[1], digits)}]" if ends else ""
+            difference = _signed(spread.mean, digits) + inside
+            each = ", ".join(_signed(value, digits) for value in spread.values)
+        rows.append([*claim, str(len(tables)), difference, each, verdict])
+    return PrintedTable(columns=[*(columns[n] for n in keys), "starts", columns[at], "by start", "verdict"], rows=rows)
 
 
 def beside_recorded(here: PrintedTable, recorded: Sequence[PrintedTable]) -> tuple[PrintedTable, list[str]]:
@@ -186,17 +196,20 @@ def _unmarked(method: str) -> str:
 
 def _digits(table: PrintedTable, column: str) -> int:
     at = table.columns.index(column)
-    return max(len(row[at].partition("±")[0].partition(".")[2]) for row in table.rows)
+    return max(_digits_of(row[at]) for row in table.rows)
 
 
-def _spread_of_claim(tables: Sequence[PrintedTable], row: Sequence[str]) -> Spread | None:
-    """Return the spread of a claim's differences; None where a start has no difference, or only a bound of it."""
-    cells = [
-        other[table.columns.index("difference")] for table in tables for other in table.rows if other[:3] == row[:3]
-    ]
+def _digits_of(cell: str) -> int:
+    """Return the number of decimals of the number that the cell begins with."""
+    number = _NUMBER.match(cell)
+    return len(number[1].partition(".")[2]) if number else 0
+
+
+def _spread_of_cells(cells: Sequence[str], starts: int) -> Spread | None:
+    """Return the spread of the starts' differences; None where a start has none, or only a bound of it."""
     numbers = [_value(cell) for cell in cells if cell[0] not in "≥≤"]
     known = [number for number in numbers if number is not None]
-    return Spread(tuple(known)) if len(known) == len(tables) else None
+    return Spread(tuple(known)) if len(known) == starts else None
 
 
 def _value(cell: str) -> float | None:
@@ -205,8 +218,8 @@ def _value(cell: str) -> float | None:
     return float(number[1].replace("−", "-").replace(",", "")) if number else None
 
 
-def _signed(value: float) -> str:
-    return typographic_sign(f"{value:+.1f}")
+def _signed(value: float, digits: int) -> str:
+    return typographic_sign(f"{value:+.{digits}f}")
 
 
 def _with_deviation(spread: Spread, digits: int) -> str:

@@ -115,3 +115,32 @@ def test_recorded_starts_are_read_in_order_and_summarised(tmp_path):
 def test_a_number_that_a_start_lacks_has_no_mean():
     found = results_over_starts([table("40.0", "50.0"), table("–", "51.0"), table("44.0", "52.0")])
     assert [row[2] for row in found.rows] == ["–", "51.0±1.0"]
+
+
+def test_tables_of_other_data_are_summarised_by_their_own_names_and_decimals():
+    """Drawn dialogs have no table of captions' results: each table that all starts have is summarised."""
+
+    def start(mrr: str, difference: str, chosen: str) -> ResultFile:
+        tables = {
+            "Generators": PrintedTable(columns=["Method", "α", "MRR"], rows=[["G-MLE", chosen, mrr]]),
+            "Claims of the paper": PrintedTable(
+                columns=["Claim", "difference in MRR", "seeds", "verdict"], rows=[["D helps", difference, "1", "open"]]
+            ),
+            CLAIMS: PrintedTable(columns=["Claim"], rows=[]),
+        }
+        return ResultFile(command="c", commit="a", date="2026", machine="m", seeds=[1], tables=tables)
+
+    starts = [
+        start("0.4000", "+0.0100 [−0.1, +0.2]", "2"),
+        start("0.4100", "+0.0200 [0, +0.2]", "8"),
+        start("0.4200", "+0.0300 [0, +0.2]", "2"),
+    ]
+    tables = summarise_starts(dict(enumerate(starts))).tables
+    assert tables["Generators"].rows == [["G-MLE", "4±3", "0.4100±0.0100"]]
+    half = T * 0.01 / 3**0.5
+    assert tables["Claims of the paper"].columns == ["Claim", "starts", "difference in MRR", "by start", "verdict"]
+    interval = f"[−{half - 0.02:.4f}, +{half + 0.02:.4f}]"
+    assert tables["Claims of the paper"].rows == [
+        ["D helps", "3", f"+0.0200 {interval}", "+0.0100, +0.0200, +0.0300", "open"]
+    ]
+    assert list(tables) == ["Generators", "Claims of the paper"]
