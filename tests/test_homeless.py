@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+from homeless import USER, run_homeless
+from saywhich_world import make_repository, paint
 
-ROOT = Path(__file__).parents[1]
-USER = "12345"
-# it may read what only root can, so that an interpreter in root's home can be started
-AS_USER = [
-    "setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups",
-    "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search",
-]  # fmt: skip
+from saywhich.exporting import export_model
+
 CODE = """
 import getpass, os, sys
 from pathlib import Path
@@ -33,20 +27,8 @@ print(home, getpass.getuser())
 @pytest.fixture
 def homeless(tmp_path):
     """Run Python as such a user; skipped where this process is not root."""
-    if os.geteuid() or shutil.which("setpriv") is None:
-        pytest.skip("only root can become another user, and by setpriv")
     tmp_path.chmod(0o777)
-    environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "USER", "LOGNAME")}
-    environment = {name: value for name, value in environment.items() if not name.startswith(("XDG_", "NUMBA_"))}
-    environment |= {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(tmp_path)}
-
-    def run(*words: str) -> str:
-        command = [*AS_USER, sys.executable, *words]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return run
+    return partial(run_homeless, tmp_path)
 
 
 def test_a_user_without_a_home_has_a_private_one(homeless, tmp_path):
@@ -59,3 +41,20 @@ def test_a_home_that_others_have_prepared_is_not_used(homeless, tmp_path):
     found = Path(homeless("-c", CODE).split()[0])
     assert found.parent == tmp_path
     assert found.name.startswith(f"saywhich-{USER}-")
+
+
+@pytest.mark.slow
+def test_such_a_user_captions_and_searches_photos_and_finds_their_embeddings_again(homeless, tmp_path):
+    for folder in ("repository", "photos"):
+        (tmp_path / folder).mkdir()
+    root = make_repository(tmp_path / "repository")
+    export_model(root / "models/psst_multinomial", tmp_path / "model")
+    for seed, name in enumerate("abc"):
+        paint(tmp_path / "photos" / f"{name}.jpg", seed)
+    for path in tmp_path.rglob("*"):
+        path.chmod(path.stat().st_mode | 0o444 | (0o111 if path.is_dir() else 0))
+    assert homeless("-m", "saywhich", "caption", "photos", "--model", "model").count("\n") == 3
+    found = homeless("-m", "saywhich", "find", "a boat", "photos", "--model", "model")
+    assert found.count(".jpg") == 3
+    assert homeless("-m", "saywhich", "find", "a boat", "photos", "--model", "model") == found
+    assert list((tmp_path / f"saywhich-{USER}").rglob("vectors.sqlite"))

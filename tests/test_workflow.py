@@ -22,6 +22,7 @@ import pytest
 from damaged import damaged, kinds
 from dvc.repo import Repo
 from full_disk import filled, small_disk
+from homeless import USER, run_homeless
 from interrupted import STAGES as KILLED
 from interrupted import interrupted, work_of
 from toy_world import ROOT, stages_run, succeed
@@ -312,6 +313,18 @@ def test_a_stage_that_is_ended_at_random_gives_the_same_files_when_it_is_run_aga
     """A fast sample of `make fault-injection`, in processes of their own."""
     assert list(interrupted(work_of(world[0], tmp_path, name), [request_], seed=1)) == [""]
     assert not list(tmp_path.glob(".*.part")), "what a killed process left is gone after the next run"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["train", "evaluate", "cross"])
+def test_a_stage_runs_for_a_user_without_a_home(world, tmp_path, name):
+    """As in a container, in a copy of the repository that belongs to this user."""
+    copy = tmp_path / "copy"
+    shutil.copytree(world[0], copy, symlinks=True, ignore=shutil.ignore_patterns("mlflow*", ".dvc"))
+    for path in [tmp_path, copy, *copy.rglob("*")]:
+        os.chown(path, int(USER), int(USER), follow_symlinks=False)
+    run_homeless(copy, "-m", f"stages.{name}", *KILLED[name], "--out", "out", code=copy, SAYWHICH_TRACKING="off")
+    assert any((copy / "out").iterdir())
 
 
 def test_damage_is_named_by_what_reads_it(world, tmp_path):

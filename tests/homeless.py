@@ -1,0 +1,35 @@
+"""Python as a user without an entry in the list of users and without HOME."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+USER = "12345"
+# it may read what only root can, so that an interpreter in root's home can be started
+AS_USER = [
+    "setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups",
+    "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search",
+]  # fmt: skip
+
+
+def run_homeless(folder: Path, *words: str, code: Path = ROOT, **settings: str) -> str:
+    """Run Python in `folder` with the packages below `code`; its temporary files and its home are in `folder`, too.
+
+    Skips the test where this process is not root.
+    """
+    if os.geteuid() or shutil.which("setpriv") is None:
+        pytest.skip("only root can become another user, and by setpriv")
+    environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "USER", "LOGNAME")}
+    environment = {name: value for name, value in environment.items() if not name.startswith(("XDG_", "NUMBA_"))}
+    environment |= {"PYTHONPATH": str(code), "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(folder)} | settings
+    command = [*AS_USER, sys.executable, *words]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
