@@ -18,13 +18,15 @@ from pipeline.channels.hard import BanToken, Beam, Multinomial
 from pipeline.data.corpus import tokenise
 from pipeline.errors import UserError
 from pipeline.evaluation.judges import JudgedCaptions, ListenerJudge, judged_captions
+from pipeline.evaluation.pragmatic_captions import with_distractors
 from pipeline.evaluation.rerank import rank_candidates
 from pipeline.features.extractor import ImageFeatures
 from pipeline.features.film_extractor import open_film
 from pipeline.models.decoder import Decoder
 from pipeline.models.inference import optimize_for_decoding
 from pipeline.models.listener import Listener
-from pipeline.models.pragmatic_decoder import DistractorBatches, PragmaticDecoder
+from pipeline.models.pragmatic_decoder import DistractorBatches, PragmaticDecoder, TokenAwareDecoder
+from pipeline.models.retrieval_pragmatics import RetrievalPragmaticDecoder
 from pipeline.models.unroll import generate
 from pipeline.protocols import Channel
 from pipeline.types import Batch
@@ -32,7 +34,7 @@ from pipeline.vocabulary import Vocabulary
 from saywhich.feature_extractor import FeatureExtractor
 from saywhich.model_files import MAIN, ModelFiles
 from saywhich.photos import UNLIKE, Photo, UndecodedPhoto, content_digest, load_in_threads, open_photo
-from saywhich.pragmatic_decoding import DISTRACTORS, NEEDS_AMONG, PragmaticDecoding, PragmaticGallery
+from saywhich.pragmatic_decoding import DISTRACTORS, LISTENER, NEEDS_AMONG, SPEAKER, PragmaticDecoding, PragmaticGallery
 
 AT_ONCE = 32  # photos in one batch of the network
 BEAM = 5
@@ -139,6 +141,7 @@ class Model:
         among: Sequence[Photo] | Photo | None = None,
         pragmatic: float | None = None,
         distractors: int = DISTRACTORS,
+        posterior: str = SPEAKER,
         seed: int = 0,
     ) -> list[Caption]:
         """Generate a caption for each of M images: the best of a beam, or the first of `samples` sampled captions.
@@ -148,7 +151,8 @@ class Model:
         does not count. The samples of an image depend only on the image and on `seed`.
 
         With the weight α `pragmatic`, each word is chosen to tell the image from the nearest `distractors` of `among`.
-        The best of the beam is then the only candidate.
+        The best of the beam is then the only candidate. `posterior`: whose posterior over these images weighs the
+        words, "speaker" (by Bayes' rule) or "listener".
 
         >>> caption = model.caption(["a.jpg"], samples=20, among=["a.jpg", "b.jpg", "c.jpg"])[0]
         >>> 1 <= caption.rank <= caption.of == 3
@@ -156,7 +160,7 @@ class Model:
         """
         sight = self.extract_features(images)
         if pragmatic is not None:
-            gallery = self.pragmatic_gallery(PragmaticDecoding(pragmatic, distractors), among)
+            gallery = self.pragmatic_gallery(PragmaticDecoding(pragmatic, distractors, posterior), among)
             options: dict[str, Any] = {"among": gallery.among, "pragmatic": gallery}
         else:
             options = {"among": None if among is None else self.distractors(among)}
@@ -298,14 +302,22 @@ class Model:
 
     def _pragmatic(
         self, speaker: Decoder, sight: PhotoFeatures, gallery: PragmaticGallery[PhotoFeatures]
-    ) -> PragmaticDecoder:
+    ) -> TokenAwareDecoder:
         """Return the pragmatic speaker of these M images, whose distractors `gallery` finds."""
         nearest = gallery.nearest(sight.vectors, sight.contents)  # (M, K)
+        if gallery.decoding.posterior == LISTENER:
+            images = with_distractors(gallery.among.vectors, sight.vectors, nearest)
+            return RetrievalPragmaticDecoder(speaker, gallery.decoding.alpha, lambda _: images, self._encode_tokens)
         rows, place = nearest.clamp_min(0).unique(return_inverse=True)
         read = gallery.read(rows.tolist()) if len(rows) else self._nothing()
         batches = [batch_of(read.select(column.tolist())).to(self.device) for column in place.T]
         distractors = DistractorBatches(batches, nearest >= 0)
         return PragmaticDecoder(speaker, gallery.decoding.alpha, lambda _: distractors)
+
+    def _encode_tokens(self, tokens: Tensor) -> Tensor:
+        """Return the listener's embeddings (N, H) of captions (N, T)."""
+        texts = [self.vocabulary.decode(row) for row in tokens.tolist()]
+        return self._judge().encode_text(JudgedCaptions(tokens, texts))
 
     def _judge(self, seen: ImageFeatures | None = None, mirrored: ImageFeatures | None = None) -> ListenerJudge:
         def of(these: ImageFeatures | None) -> Any:

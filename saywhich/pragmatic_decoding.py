@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from saywhich.model import Distractors
 
+SPEAKER, LISTENER = "speaker", "listener"  # whose posterior weighs the words
 DISTRACTORS = 7  # default number of distractors, as at evaluation
 NEEDS_AMONG = "pragmatic tells photos from those of among: give among"
 Features = TypeVar("Features", covariant=True)
@@ -21,15 +22,26 @@ Features = TypeVar("Features", covariant=True)
 
 @dataclass(frozen=True)
 class PragmaticDecoding:
-    """Pragmatic decoding with the weight α = `alpha`, against at most `distractors` photos."""
+    """Pragmatic decoding with the weight α = `alpha`, against at most `distractors` photos.
+
+    `posterior`: that of the speaker by Bayes' rule, or that of the listener.
+    """
 
     alpha: float
     distractors: int = DISTRACTORS
+    posterior: str = SPEAKER
 
     def __post_init__(self) -> None:
         """Raise UserError for numbers out of range."""
         if not (0 <= self.alpha < math.inf and self.distractors >= 1):
             raise UserError(f"--pragmatic {self.alpha:g}, --distractors {self.distractors}: give at least 0 and 1")
+        if self.posterior not in (SPEAKER, LISTENER):
+            raise UserError(f"posterior {self.posterior}: give {SPEAKER} or {LISTENER}")
+
+    @property
+    def width(self) -> int:
+        """Return the number of photos whose distributions the speaker computes for the caption of one."""
+        return 1 + self.distractors if self.posterior == SPEAKER else 1
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ def build_evaluation(
         yield owner.build_evaluation(settings, prepared, store, folders, pretrained, method, rerank, device)
         return
     sources = JudgeSources(stage.model, stage.root, prepared, device)
-    decoding = None if pragmatic is None else (pragmatic.alpha, pragmatic.distractors)
+    decoding = None if pragmatic is None else (pragmatic.alpha, pragmatic.distractors, pragmatic.posterior)
     with open_evaluation(settings, method, rerank, EVALUATION, sources, store, decoding) as opened:
         yield opened
 

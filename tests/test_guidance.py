@@ -117,7 +117,10 @@ def test_captions_are_drawn_and_chosen_by_the_own_listener_without_another_train
     # so little is learned here that a smaller weight changes no word
     options = ["--method", "mle", "--set", "methods.mle.pragmatic={alpha: 1000000, distractors: 3}"]
     assert main("evaluate", evaluate.run, options) == 0
-    assert metrics("mle")["settings"]["pragmatic"] == {"alpha": 1e6, "distractors": 3}
-    assert "|pragmatic=alpha:1e+06,distractors:3,among:split|" in metrics("mle")["signature"]
+    assert metrics("mle")["settings"]["pragmatic"] == {"alpha": 1e6, "distractors": 3, "posterior": "speaker"}
+    assert "|pragmatic=alpha:1e+06,distractors:3,posterior:speaker,among:split|" in metrics("mle")["signature"]
     found.append(captions("mle"))
-    assert len({tuple(said) for said in found}) == 4, "the beam's, a drawn one, the best of twenty, and a pragmatic one"
+    options[-1] = "methods.mle.pragmatic={alpha: 1000000, posterior: listener}"
+    assert main("evaluate", evaluate.run, options) == 0
+    found.append(captions("mle"))
+    assert len({tuple(said) for said in found}) == 5, "the beam's, a drawn one, the best of twenty, two pragmatic ones"

@@ -461,7 +461,7 @@ def test_captions_are_decoded_pragmatically_at_evaluation(params):
     loaded = load(params, ["methods.luo.pragmatic={alpha: 2}", "sweep.grid={luo: {pragmatic: [{alpha: 0.5}]}}"])
     settings = method_settings(loaded, "luo")
     assert (settings.pragmatic.alpha, settings.pragmatic.distractors) == (2, 7)
-    assert settings.shown["pragmatic"] == {"alpha": 2, "distractors": 7}
+    assert settings.shown["pragmatic"] == {"alpha": 2, "distractors": 7, "posterior": "speaker"}
     assert "pragmatic" not in settings.arguments
     assert method_settings(load(params), "luo").pragmatic is None
     with pytest.raises(UserError, match=r"methods\.luo\.pragmatic.*rerank"):

@@ -88,10 +88,14 @@ class RerankSettings(Section):
 
 
 class PragmaticSettings(Section):
-    """Pragmatic decoding with weight alpha: words tell the image from its nearest images, `distractors` of them."""
+    """Pragmatic decoding with weight alpha: words tell the image from its nearest images, `distractors` of them.
+
+    `posterior`: whose posterior over these images weighs the words: the speaker's by Bayes' rule, or the listener's.
+    """
 
     alpha: NonNegative
     distractors: Few = 7
+    posterior: Literal["speaker", "listener"] = "speaker"
 
 
 class EvaluateSection(EvaluateKeys, EvaluationSettings):

@@ -91,7 +91,7 @@ class Evaluation:
 
         vocabulary, beam = self.prepared.vocabulary, without_repeated_ngrams(Beam(self.beam), self.no_repeat)
         if self.pragmatic is not None:
-            bound = self.pragmatic.bind(speaker, rows, self._read, self.device)
+            bound = self.pragmatic.bind(speaker, rows, self._read, vocabulary)
             generated = generate_captions(bound, batches(), beam, self.device, vocabulary.unk)
         elif self.rerank is None:
             generated = generate_captions(speaker, batches(), beam, self.device, vocabulary.unk)
@@ -144,7 +144,7 @@ class Evaluation:
             self.hard_gallery_name,
             self.no_repeat,
             self.rerank.samples if self.rerank else None,
-            (self.pragmatic.alpha, self.pragmatic.distractors) if self.pragmatic else None,
+            (self.pragmatic.alpha, self.pragmatic.distractors, self.pragmatic.posterior) if self.pragmatic else None,
         )
 
     def _read(self, rows: np.ndarray) -> Batch:

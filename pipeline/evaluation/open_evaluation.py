@@ -46,12 +46,12 @@ def open_evaluation(
     parts: EvaluationParts,
     sources: JudgeSources,
     store: FeatureStore,
-    pragmatic: tuple[float, int] | None = None,
+    pragmatic: tuple[float, int, str] | None = None,
 ) -> Iterator[Evaluation]:
     """Yield the evaluation protocol of a method; its Java scorers end with the block.
 
-    `rerank`: the number of captions per image that the method's own listener ranks. `pragmatic`: α and the number of
-    distractors of pragmatic decoding.
+    `rerank`: the number of captions per image that the method's own listener ranks. `pragmatic`: α, the number of
+    distractors and the posterior of pragmatic decoding.
     """
     prepared, builders = sources.prepared, {kind.name: kind.build for kind in parts.baselines}
     judges = build_judges(settings.judges, parts.judges, sources)

@@ -4,49 +4,71 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pipeline.evaluation.judges import JudgedCaptions, ListenerJudge, TextJudge
 from pipeline.models.decoder import Decoder
 from pipeline.models.inference import optimize_for_decoding
-from pipeline.models.pragmatic_decoder import DistractorBatches, PragmaticDecoder
+from pipeline.models.pragmatic_decoder import DistractorBatches, PragmaticDecoder, TokenAwareDecoder
+from pipeline.models.retrieval_pragmatics import RetrievalPragmaticDecoder
 from pipeline.types import Batch
+from pipeline.vocabulary import Vocabulary
 
+LISTENER = "listener"  # the posterior of the retrieval listener
 AT_ONCE = 2**22  # scores held in memory
-
-
-class ImageEncoder(Protocol):
-    """The part of a judge that encodes images."""
-
-    def encode_image(self, rows: Tensor) -> Tensor:
-        """Return embeddings (M, D) of the images `rows` (M,) of the prepared data set."""
-        ...
 
 
 @dataclass(frozen=True)
 class PragmaticCaptions:
-    """Pragmatic decoding with α = `alpha` and `distractors` images, the nearest by `encoder` among a split's images."""
+    """Pragmatic decoding with α = `alpha` and `distractors` images, the nearest by `judge` among a split's images.
+
+    `posterior`: the speaker's own, by Bayes' rule, or that of the listener `judge`.
+    """
 
     alpha: float
     distractors: int
-    encoder: ImageEncoder
+    posterior: str
+    judge: ListenerJudge | TextJudge
 
     def bind(
-        self, speaker: Decoder, rows: np.ndarray, read: Callable[[np.ndarray], Batch], device: torch.device
-    ) -> PragmaticDecoder:
+        self, speaker: Decoder, rows: np.ndarray, read: Callable[[np.ndarray], Batch], vocabulary: Vocabulary
+    ) -> TokenAwareDecoder:
         """Return the pragmatic speaker for the images `rows` (M,), whose features `read` gives."""
-        nearest = nearest_images(self.encoder.encode_image(torch.from_numpy(rows)), self.distractors).numpy()
+        device = self.judge.device
+        vectors = self.judge.encode_image(torch.from_numpy(rows))
+        nearest = nearest_images(vectors, self.distractors)
         place = {int(row): at for at, row in enumerate(rows)}
+        inner = optimize_for_decoding(speaker.to(device).eval())
+
+        def places(batch: Batch) -> Tensor:
+            return torch.tensor([place[row] for row in batch.images.tolist()])
 
         def find(batch: Batch) -> DistractorBatches:
-            others = nearest[[place[row] for row in batch.images.tolist()]]  # (B, K)
-            batches = [read(rows[np.maximum(column, 0)]).to(device) for column in others.T]
-            return DistractorBatches(batches, torch.from_numpy(others >= 0))
+            others = nearest[places(batch)]  # (B, K)
+            batches = [read(rows[column.clamp_min(0).numpy()]).to(device) for column in others.T]
+            return DistractorBatches(batches, others >= 0)
 
-        return PragmaticDecoder(optimize_for_decoding(speaker.to(device).eval()), self.alpha, find)
+        def embed(batch: Batch) -> Tensor:
+            return with_distractors(vectors, vectors[places(batch)], nearest[places(batch)])
+
+        def encode_text(tokens: Tensor) -> Tensor:
+            return self.judge.encode_text(JudgedCaptions(tokens, [vocabulary.decode(row) for row in tokens.tolist()]))
+
+        if self.posterior == LISTENER:
+            return RetrievalPragmaticDecoder(inner, self.alpha, embed, encode_text)
+        return PragmaticDecoder(inner, self.alpha, find)
+
+
+def with_distractors(gallery: Tensor, vectors: Tensor, nearest: Tensor) -> Tensor:
+    """Return embeddings (M, 1+K, D) of images `vectors` (M, D) and of rows `nearest` (M, K) of `gallery` (N, D).
+
+    A row of −1 is a row of zeros.
+    """
+    missing = gallery.new_zeros(1, gallery.shape[1])  # the last row, −1
+    return torch.cat([vectors.unsqueeze(1), torch.cat([gallery, missing])[nearest.to(gallery.device)]], 1)
 
 
 def nearest_images(vectors: Tensor, number: int) -> Tensor:

@@ -31,13 +31,13 @@ def protocol_signature(
     hard_gallery: str | None = None,
     no_repeat: int | None = None,
     rerank: int | None = None,
-    pragmatic: tuple[float, int] | None = None,
+    pragmatic: tuple[float, int, str] | None = None,
 ) -> str:
     """Return one line like sacreBLEU's: data, gallery, judges, ties, decoding, reward, tokeniser, versions.
 
     `gamma`, the guidance scale, appears unless it is 1. `rerank`, the number of samples that the speaker's own listener
-    ranks, `pragmatic`, the weight alpha and the number of distractors, and `hard_gallery`, the definition of the hard
-    gallery, appear if given.
+    ranks, `pragmatic`, the weight alpha, the number of distractors and the posterior, and `hard_gallery`, the
+    definition of the hard gallery, appear if given.
     """
     images = prepared.manifest["images"]
     parts = {
@@ -51,10 +51,14 @@ def protocol_signature(
         **({"multi-sample": f"samples:{multi_sample.samples},beams:{multi_sample.beams}"} if multi_sample else {}),
         **({} if gamma == 1 else {"guidance": f"{gamma:g}"}),
         **({"rerank": f"samples:{rerank},among:split"} if rerank else {}),
-        **({"pragmatic": f"alpha:{pragmatic[0]:g},distractors:{pragmatic[1]},among:split"} if pragmatic else {}),
+        **({"pragmatic": _pragmatic(*pragmatic)} if pragmatic else {}),
         "words": f"<={prepared.max_words},no UNK",
         "reward": f"cider-d,eos:{'yes' if objective.eos_in_reward else 'no'},df:{objective.document_frequencies}",
         "metrics": f"pycocoevalcap:{version('pycocoevalcap')},ptb",
         "version": f"saywhich:{version('saywhich')}",
     }
     return "|".join(f"{name}={value}" for name, value in parts.items())
+
+
+def _pragmatic(alpha: float, distractors: int, posterior: str) -> str:
+    return f"alpha:{alpha:g},distractors:{distractors},posterior:{posterior},among:split"

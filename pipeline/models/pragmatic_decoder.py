@@ -35,26 +35,23 @@ class PragmaticState(NamedTuple):
     spoken: Tensor | None
 
 
-class PragmaticDecoder(WrappedDecoder):
-    """A trained speaker S0 whose tokens a literal listener L0 helps to choose, without gradients.
+class TokenAwareDecoder(WrappedDecoder):
+    """A trained speaker `inner` with a subclass's choice of tokens, without gradients.
 
-    S1(w | tokens, image) ∝ S0(w | tokens, image) · L0(image | tokens, w)^α, where by Bayes' rule
-    L0(image | tokens, w) ∝ S0(w | tokens, image) · L0(image | tokens) over the image and its distractors, and L0 is
-    uniform before the first token (Cohn-Gordon et al. 2018, with words in place of characters). α = 0 is the speaker
-    itself. Its hidden states are its logits, log S0 + α log L0, (n, V+1).
+    A token's id is appended to its word embedding, so that a step knows which token was chosen. Hidden states are
+    logits (n, V+1).
     """
 
     requires_grad = False
 
-    def __init__(self, inner: Decoder, alpha: float, distractors: Callable[[Batch], DistractorBatches]) -> None:
-        """Wrap `inner`; the weights are shared, but for the word embeddings, to which a token's id is appended."""
+    def __init__(self, inner: Decoder, alpha: float) -> None:
+        """Wrap `inner`; all weights but the word embeddings are shared."""
         made = {"kind": type(inner).__name__, "arguments": inner.arguments}
         super().__init__(inner.vocabulary, inner.hidden, inner.max_words, 0.0, {"inner": made, "alpha": alpha})
-        self.inner, self.alpha, self.distractors = inner, alpha, distractors
+        self.inner, self.alpha = inner, alpha
         rows = inner.word.weight.detach()
         ids = torch.arange(len(rows), dtype=rows.dtype, device=rows.device).unsqueeze(1)
         assert torch.equal(ids.long().flatten(), torch.arange(len(rows), device=rows.device)), "ids need float32"
-        # L0 needs the chosen token
         self.words_with_ids: nn.Embedding = nn.Embedding.from_pretrained(torch.cat([rows, ids], 1))
         self.eval()
 
@@ -65,6 +62,24 @@ class PragmaticDecoder(WrappedDecoder):
 
     def encode_image(self, batch: Batch) -> Tensor:
         return self.inner.encode_image(batch)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return hidden
+
+
+class PragmaticDecoder(TokenAwareDecoder):
+    """A trained speaker S0 whose tokens a literal listener L0 helps to choose.
+
+    S1(w | tokens, image) ∝ S0(w | tokens, image) · L0(image | tokens, w)^α, where by Bayes' rule
+    L0(image | tokens, w) ∝ S0(w | tokens, image) · L0(image | tokens) over the image and its distractors, and L0 is
+    uniform before the first token (Cohn-Gordon et al. 2018, with words in place of characters). α = 0 is the speaker
+    itself. Its logits are log S0 + α log L0.
+    """
+
+    def __init__(self, inner: Decoder, alpha: float, distractors: Callable[[Batch], DistractorBatches]) -> None:
+        """Wrap `inner`; `distractors` gives those of each image of a batch."""
+        super().__init__(inner, alpha)
+        self.distractors = distractors
 
     def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> PragmaticState:
         decoder, others = fast_form(self.inner), self.distractors(batch)
@@ -89,9 +104,6 @@ class PragmaticDecoder(WrappedDecoder):
         images = tuple(state.decoder.select(each, rows, same_images) for each in state.images)
         spoken = None if state.spoken is None else state.spoken[rows]
         return PragmaticState(state.decoder, images, state.prior[rows], spoken)
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        return hidden
 
 
 def pragmatic_logits(spoken: Tensor, prior: Tensor, alpha: float) -> Tensor:

@@ -19,7 +19,7 @@ from pipeline.errors import UserError, one_line
 from pipeline.runtime.escaping import csv_cell
 from saywhich.commands import chosen_model, model_option
 from saywhich.outputs import open_output
-from saywhich.pragmatic_decoding import DISTRACTORS, PragmaticDecoding, PragmaticGallery
+from saywhich.pragmatic_decoding import DISTRACTORS, LISTENER, SPEAKER, PragmaticDecoding, PragmaticGallery
 from saywhich.pretrained.pretrained_options import add_pretrained, open_captioner
 
 if TYPE_CHECKING:
@@ -53,6 +53,12 @@ def add(parser: ArgumentParser) -> None:
         type=int,
         metavar="N",
         help=f"with --pragmatic: the number of similar photos; default: {DISTRACTORS}",
+    )
+    parser.add_argument(
+        "--posterior",
+        choices=(SPEAKER, LISTENER),
+        help="with --pragmatic: who tells the photo from the similar ones, the speaker itself (default), or the "
+        "listener that --among uses",
     )
     generation = parser.add_mutually_exclusive_group()
     generation.add_argument("--beam", type=int, metavar="N", help="the best of a beam of N; default: 5")
@@ -97,12 +103,14 @@ def run(options: Namespace) -> int:
 def _pragmatic(options: Namespace) -> PragmaticDecoding | None:
     """Return the settings of pragmatic decoding, if any; raises UserError for options that do not go together."""
     if options.pragmatic is None:
-        if options.distractors is not None:
-            raise UserError(f"--distractors {options.distractors}: goes with --pragmatic; give --pragmatic 1")
+        for name in ("distractors", "posterior"):
+            if (given := getattr(options, name)) is not None:
+                raise UserError(f"--{name} {given}: goes with --pragmatic; give --pragmatic 1")
         return None
     if not options.among:
         raise UserError(f"--pragmatic {options.pragmatic:g}: tells photos from those of --among; give --among FOLDER")
-    return PragmaticDecoding(options.pragmatic, DISTRACTORS if options.distractors is None else options.distractors)
+    distractors = DISTRACTORS if options.distractors is None else options.distractors
+    return PragmaticDecoding(options.pragmatic, distractors, options.posterior or SPEAKER)
 
 
 def _run_trained(

@@ -9,6 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from pipeline.data.corpus import tokenise
+from pipeline.models.retrieval_pragmatics import TEMPERATURE
 from saywhich.judging.photo_vectors import PreparedPhoto
 from saywhich.loading import load_model
 from saywhich.photos import Photo
@@ -18,6 +19,7 @@ class ExportedJudge:
     """The listener of the model in a folder; a `CaptionJudge`."""
 
     gives_clip_score = False
+    temperature = TEMPERATURE
 
     def __init__(self, folder: Path) -> None:
         """Load the model. Raises UserError as `saywhich.load` does."""

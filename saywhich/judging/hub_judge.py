@@ -55,6 +55,7 @@ class HubJudge:
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._model.eval().to(self._device)
         self.gives_clip_score = kind == "clip"
+        self.temperature = float(self._model.logit_scale.detach().neg().exp())
         text = self._model.config.text_config
         self._limit = int(text.max_position_embeddings)
         self._pads = True if kind == "clip" else "max_length"  # SigLIP was trained on texts of full length

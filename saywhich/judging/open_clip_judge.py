@@ -44,6 +44,7 @@ class OpenClipJudge:
         self.name = name
         self.size = self._network.pooled_size
         self.gives_clip_score = "siglip" not in name.lower()
+        self.temperature = float(self._network.model.logit_scale.detach().neg().exp())
         made = json.dumps(self._network.description, sort_keys=True, default=str)
         self.digest = hashlib.sha256(f"judge {made}".encode()).hexdigest()
 

@@ -44,6 +44,7 @@ class CaptionJudge(PhotoEncoder, Protocol):
     """A network that embeds photos and captions; inner products of embeddings of length 1 are its scores."""
 
     gives_clip_score: bool  # whether CLIPScore is defined for it
+    temperature: float  # cosines divided by it are the logits that it was trained with
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
         """Return embeddings (N, H) float32 of length 1 of N captions."""

@@ -16,8 +16,8 @@ from saywhich.judging.photo_vectors import CaptionJudge, encode_gallery
 from saywhich.model import Caption, Distractors, ranked_captions
 from saywhich.photos import load_in_threads
 from saywhich.pragmatic_decoding import PragmaticDecoding, PragmaticGallery
-from saywhich.pretrained.pragmatic_generation import pragmatic_candidates
 from saywhich.pretrained.pretrained_speaker import DecodedPhoto, GenerationSettings, PretrainedSpeaker
+from saywhich.pretrained.retrieval_generation import told_apart
 
 AT_ONCE = 32  # captions that are generated in one batch
 PHOTOS = 8  # at most so many decoded photos in a batch
@@ -68,17 +68,14 @@ class PretrainedCaptioner:
                 texts = self.speaker.candidates(photos, self.settings)
             else:
                 told = PragmaticGallery(self.pragmatic, among, lambda at: self._read([seen.files[rows[i]] for i in at]))
-                nearest = told.nearest(vectors[own], contents)
-                texts = pragmatic_candidates(self.speaker, photos, nearest, told, self.settings)
+                texts = told_apart(self.speaker, listener, photos, vectors[own], contents, told, self.settings)
             heard = torch.stack([listener.encode_texts(said) for said in texts]).cpu()
             yield there, ranked_captions(texts, heard, vectors[own], contents, among)
 
     def _photos(self, files: Sequence[Path]) -> Iterator[tuple[list[Path], list[DecodedPhoto]]]:
         """Yield readable photos in batches of at most `at_once` captions, or one photo with all of its captions."""
-        of_photo = (self.settings.samples or self.settings.beam) * (
-            self.pragmatic.distractors + 1 if self.pragmatic else 1
-        )
-        size = min(PHOTOS, max(1, self.at_once // of_photo))
+        width = self.pragmatic.width if self.pragmatic else 1
+        size = min(PHOTOS, max(1, self.at_once // (width * (self.settings.samples or self.settings.beam))))
         for part in load_in_threads(files, self.speaker.prepare, size):
             there = [(file, photo) for file, photo in part if isinstance(photo, DecodedPhoto)]
             for _, error in part:

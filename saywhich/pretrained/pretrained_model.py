@@ -13,9 +13,9 @@ from pipeline.errors import UserError
 from saywhich.judging.photo_vectors import CaptionJudge, prepared_digest
 from saywhich.model import Caption, Distractors, SearchHit, best_matches, listed, ranked_captions
 from saywhich.photos import Photo, load_in_threads
-from saywhich.pragmatic_decoding import DISTRACTORS, NEEDS_AMONG, PragmaticDecoding, PragmaticGallery
-from saywhich.pretrained.pragmatic_generation import pragmatic_candidates
+from saywhich.pragmatic_decoding import DISTRACTORS, NEEDS_AMONG, SPEAKER, PragmaticDecoding, PragmaticGallery
 from saywhich.pretrained.pretrained_speaker import DecodedPhoto, GenerationSettings, PretrainedSpeaker
+from saywhich.pretrained.retrieval_generation import told_apart
 
 PHOTOS = 8  # photos in one batch
 
@@ -61,6 +61,7 @@ class PretrainedModel:
         among: Sequence[Photo] | Photo | None = None,
         pragmatic: float | None = None,
         distractors: int = DISTRACTORS,
+        posterior: str = SPEAKER,
         seed: int = 0,
     ) -> list[Caption]:
         """Generate a caption for each of M images, as `Model.caption` does; `among` are N distractors."""
@@ -69,7 +70,7 @@ class PretrainedModel:
             seen = self.extract_features(among)
             others = Distractors(seen.vectors, seen.contents)
         if pragmatic is not None:
-            decoding = PragmaticDecoding(pragmatic, distractors)
+            decoding = PragmaticDecoding(pragmatic, distractors, posterior)
             if others is None:
                 raise UserError(NEEDS_AMONG)
             gallery = PragmaticGallery(decoding, others, lambda rows: [seen.photos[row] for row in rows])
@@ -121,8 +122,9 @@ class PretrainedModel:
             if pragmatic is None:
                 texts = self.speaker.candidates(part.photos, settings)
             else:
-                nearest = pragmatic.nearest(part.vectors, part.contents)
-                texts = pragmatic_candidates(self.speaker, part.photos, nearest, pragmatic, settings)
+                texts = told_apart(
+                    self.speaker, self.listener, part.photos, part.vectors, part.contents, pragmatic, settings
+                )
             if among is None:
                 captions += [Caption(said[0], tuple(said)) for said in texts]
             else:

@@ -12,7 +12,9 @@ from pipeline.channels.hard import BanToken, Beam
 from pipeline.errors import UserError
 from pipeline.evaluation.pragmatic_captions import nearest_among
 from pipeline.models.pragmatic_decoder import DistractorBatches, PragmaticDecoder
+from pipeline.models.retrieval_pragmatics import RetrievalPragmaticDecoder
 from pipeline.models.unroll import generate
+from pipeline.types import Message, caption_mask
 from saywhich.cli import main
 from saywhich.model import batch_of
 
@@ -47,6 +49,23 @@ def pragmatic_text(model, features, at, others):
     return model.vocabulary.decode(tokens[0].tolist())
 
 
+def listener_text(model, features, at, other):
+    """The best caption of a beam, by the decoder that asks the model's listener, of one photo beside another."""
+    images = features.vectors[[at, other]].unsqueeze(0)
+
+    def encode(tokens):
+        return (
+            model.listener.eval()
+            .encode_text(Message(tokens, caption_mask(tokens), torch.arange(len(tokens)), 1))
+            .detach()
+        )
+
+    speaker = RetrievalPragmaticDecoder(model.speaker.eval(), ALPHA, lambda _: images, encode)
+    channel = BanToken(Beam(5), model.vocabulary.unk)
+    tokens = generate(speaker, batch_of(features.select([at])), channel, torch.Generator()).tokens
+    return model.vocabulary.decode(tokens[0].tolist())
+
+
 def test_captions_are_those_beside_the_nearest_photos(sure, photos):
     paths = [str(photos / f"{name}.jpg") for name in "abc"]
     features = sure.extract_features(paths)
@@ -58,6 +77,9 @@ def test_captions_are_those_beside_the_nearest_photos(sure, photos):
     plain = [str(each) for each in sure.caption(paths)]
     assert [str(each) for each in sure.caption(paths, among=paths, pragmatic=0.0)] == plain
     assert [str(each) for each in found] != plain
+    by_listener = sure.caption(paths, among=paths, pragmatic=ALPHA, distractors=1, posterior="listener")
+    assert [str(each) for each in by_listener] == [listener_text(sure, features, at, nearest[at]) for at in range(3)]
+    assert [str(each) for each in by_listener] not in (plain, wanted)
     both = sure.caption(paths[0], among=paths, pragmatic=ALPHA)
     assert str(both[0]) == pragmatic_text(sure, features, 0, scores[0].argsort(descending=True)[:2].tolist())
     assert both[0].of == 3
@@ -75,5 +97,11 @@ def test_the_command_prints_pragmatic_captions(repository, model, photos):
     assert [(row["caption"], int(row["rank"]), int(row["of"])) for row in rows] == [
         (each.text, each.rank, each.of) for each in found
     ]
+    more = ["--pragmatic", str(ALPHA), "--distractors", "2", "--posterior", "listener"]
+    assert main(["caption", *paths, *options, *more]) == 0
+    with open("said.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    found = model.caption(paths, among=paths, pragmatic=ALPHA, distractors=2, posterior="listener")
+    assert [row["caption"] for row in rows] == [each.text for each in found]
     assert main(["caption", *paths, *options, "--samples", "3", "--pragmatic", "1"]) == 0
     assert Path("said.csv").read_text().count("\n") == 4

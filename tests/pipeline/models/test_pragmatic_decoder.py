@@ -13,6 +13,7 @@ from pipeline.channels.teacher_forcing import Forced
 from pipeline.evaluation.pragmatic_captions import PragmaticCaptions, nearest_images
 from pipeline.models.pragmatic_decoder import DistractorBatches, PragmaticDecoder, pragmatic_logits
 from pipeline.models.unroll import generate, teacher_force
+from pipeline.vocabulary import Vocabulary
 
 ALPHA = 2.0
 
@@ -117,6 +118,8 @@ def test_a_split_s_speaker_reads_the_features_of_each_images_neighbours(toy, spe
     batch, read = toy.batch(), []
 
     class ByNumber:
+        device = torch.device("cpu")
+
         def encode_image(self, rows):
             return torch.stack([torch.cos(rows * 0.7), torch.sin(rows * 0.7)], 1)
 
@@ -130,7 +133,9 @@ def test_a_split_s_speaker_reads_the_features_of_each_images_neighbours(toy, spe
         )  # fmt: skip
 
     rows = torch.arange(8).numpy()
-    bound = PragmaticCaptions(ALPHA, 2, ByNumber()).bind(speaker, rows, images, torch.device("cpu"))
+    bound = PragmaticCaptions(ALPHA, 2, "speaker", ByNumber()).bind(
+        speaker, rows, images, Vocabulary(tuple("abcdefghijkl"))
+    )
     found = generate(bound, batch, Greedy(), rng()).tokens
     nearest = nearest_images(ByNumber().encode_image(torch.arange(8)), 2)
     assert read == nearest.T.tolist()

@@ -54,6 +54,7 @@ def test_a_hub_judge_has_the_embeddings_of_the_librarys_own_forward(family, phot
     assert judge.gives_clip_score == (name == "clip")
     hub, texts = import_transformers(), [*SHORT, LONG]
     whole = getattr(hub, MODELS[name]).from_pretrained(folder).eval()
+    assert judge.temperature == pytest.approx(1 / whole.logit_scale.exp().item())
     processor = hub.AutoProcessor.from_pretrained(folder)
     inputs = processor(
         text=texts, images=[Image.open(path).convert("RGB") for path in photos], padding="max_length",
@@ -112,6 +113,7 @@ def test_an_open_clip_judge_has_the_embeddings_of_open_clip(clip_file, photos):
     close(judge.encode_texts([*SHORT, LONG]), wanted[1])
     assert judge.cut(["a dog", LONG, 40 * "dog ", "dog " * 14]) == [40 * "dog "]  # 14 words, a begin and an end fit
     assert judge.gives_clip_score
+    assert judge.temperature == pytest.approx(1 / model.logit_scale.exp().item())
 
 
 def test_weights_that_are_not_here_are_one_line(monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,10 @@ from tiny_pretrained import write_pretrained
 import saywhich
 from pipeline.channels.hard import Greedy
 from pipeline.errors import UserError
+from pipeline.evaluation.pragmatic_captions import with_distractors
 from pipeline.models.hub_captioner import HubDecoder
 from pipeline.models.pragmatic_decoder import DistractorBatches, PragmaticDecoder
+from pipeline.models.retrieval_pragmatics import TEMPERATURE, RetrievalPragmaticDecoder
 from pipeline.models.unroll import generate
 from pipeline.types import Batch
 from saywhich.cli import main
@@ -26,6 +29,7 @@ from saywhich.model import Distractors
 from saywhich.pragmatic_decoding import PragmaticDecoding, PragmaticGallery
 from saywhich.pretrained.pragmatic_generation import PragmaticProcessor, pragmatic_candidates
 from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
+from saywhich.pretrained.retrieval_generation import RetrievalProcessor, retrieval_candidates
 
 ALPHA, LONGEST = 3.0, 6
 
@@ -88,6 +92,17 @@ def test_impossible_tokens_stay_impossible_and_make_nothing_undefined():
     assert found.tolist() == forced.tolist()
 
 
+def test_the_listeners_distribution_by_hand():
+    """One image and one distractor, three tokens of which two are read; a caption's embedding is that of its end."""
+    vectors = torch.nn.functional.normalize(torch.tensor([[1.0, 2.0], [3.0, 1.0], [0.0, 1.0]]), dim=1)
+    images = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
+    chooser = RetrievalProcessor(ALPHA, images, lambda tokens: vectors[tokens[:, -1]], 0.5, considered=2)
+    said = torch.tensor([0.5, 0.3, 0.2])
+    first, second = (vectors[:2] @ images[0].T / 0.5).exp()
+    wanted = torch.tensor([0.5 * (first[0] / first.sum()) ** ALPHA, 0.3 * (second[0] / second.sum()) ** ALPHA, 0.0])
+    torch.testing.assert_close(chooser(torch.tensor([[7]]), said.log()[None])[0].exp(), wanted / wanted.sum())
+
+
 def test_without_weight_captions_are_the_speakers(models, photos):
     speaker = PretrainedSpeaker(str(models / "blip"))
     shown = [speaker.prepare(path) for path in photos]
@@ -100,28 +115,14 @@ def test_without_weight_captions_are_the_speakers(models, photos):
 
 
 class BanBegin:
-    """BLIP's begin, which the project's decoder never chooses; and the tokens of the last step."""
-
-    tokens = torch.empty(0)
+    """A logits processor that forbids BLIP's begin, which the project's decoder never chooses."""
 
     def __call__(self, tokens, scores):
-        self.tokens = tokens
         return scores.index_fill(1, torch.tensor([BLIP_BEGIN]), -torch.inf)
 
 
-@torch.inference_mode()
-def test_the_words_are_those_of_the_projects_own_decoder(models, photos):
-    speaker, ban = PretrainedSpeaker(str(models / "blip")), BanBegin()
-    shown = [speaker.prepare(path) for path in photos]
-    nearest = torch.tensor([[1, 2], [3, -1], [-1, -1], [0, 1]])
-    gallery = PragmaticGallery(
-        PragmaticDecoding(ALPHA),
-        Distractors(torch.zeros(4, 1), tuple("abcd")),
-        lambda rows: [shown[row] for row in rows],
-    )
-    settings = GenerationSettings(beam=1, max_tokens=LONGEST)
-    texts = pragmatic_candidates(speaker, shown, nearest, gallery, settings, [ban])
-
+def own_decoder(models, speaker, shown):
+    """The project's decoder of the same captioner, the tokenizer's ids of its tokens, and its batch of photos."""
     numbers = [at for at in range(len(SPECIAL) + len(WORDS)) if at != END]
     own = HubDecoder.pretrained(str(models / "blip"), numbers, LONGEST, 0.0, None).eval()
     regions = speaker.model.vision_model(speaker.encode(shown)["pixel_values"]).last_hidden_state
@@ -130,20 +131,92 @@ def test_the_words_are_those_of_the_projects_own_decoder(models, photos):
         mask = torch.ones(len(rows), regions.shape[1], dtype=torch.bool)
         return Batch(rows, regions[rows, 0], regions[rows], mask, torch.zeros(len(rows), 1, dtype=torch.int64))
 
+    return own, torch.tensor([END, *numbers]), batch
+
+
+def own_texts(decoder, ids, batch, speaker):
+    """The decoder's greedy captions as the tokenizer's texts."""
+    said = ids[generate(decoder, batch, Greedy(), torch.Generator()).tokens].tolist()
+    ends = [row.index(END) if END in row else len(row) for row in said]
+    return [speaker.tokenizer.decode(row[:end], skip_special_tokens=True) for row, end in zip(said, ends, strict=True)]
+
+
+@torch.inference_mode()
+def test_the_words_are_those_of_the_projects_own_decoder(models, photos):
+    speaker = PretrainedSpeaker(str(models / "blip"))
+    shown = [speaker.prepare(path) for path in photos]
+    nearest = torch.tensor([[1, 2], [3, -1], [-1, -1], [0, 1]])
+    gallery = PragmaticGallery(
+        PragmaticDecoding(ALPHA),
+        Distractors(torch.zeros(4, 1), tuple("abcd")),
+        lambda rows: [shown[row] for row in rows],
+    )
+    settings = GenerationSettings(beam=1, max_tokens=LONGEST)
+    texts = pragmatic_candidates(speaker, shown, nearest, gallery, settings, [BanBegin()])
+    own, ids, batch = own_decoder(models, speaker, shown)
     others = DistractorBatches([batch(column.clamp_min(0)) for column in nearest.T], nearest >= 0)
     pragmatic = PragmaticDecoder(own, ALPHA, lambda _: others)
-    ids = torch.tensor([END, *numbers])
-    said = ids[generate(pragmatic, batch(torch.arange(4)), Greedy(), torch.Generator()).tokens].tolist()
-    plain = ids[generate(own, batch(torch.arange(4)), Greedy(), torch.Generator()).tokens].tolist()
-    ends = [row.index(END) if END in row else len(row) for row in said]
-    assert [text for (text,) in texts] == [
-        speaker.tokenizer.decode(row[:end], skip_special_tokens=True) for row, end in zip(said, ends, strict=True)
-    ]
-    begun = ban.tokens[::3, 1:].tolist()  # without each caption's last token
-    assert [row[: min(end, LONGEST - 1)] for row, end in zip(begun, ends, strict=True)] == [
-        row[: min(end, LONGEST - 1)] for row, end in zip(said, ends, strict=True)
-    ]
-    assert said != plain
+    assert texts == [[text] for text in own_texts(pragmatic, ids, batch(torch.arange(4)), speaker)]
+    assert texts != [[text] for text in own_texts(own, ids, batch(torch.arange(4)), speaker)]
+
+
+class RecordSteps:
+    """A logits processor that keeps the tokens so far and the scores of each step, and changes nothing."""
+
+    def __init__(self):
+        self.steps = []
+
+    def __call__(self, tokens, scores):
+        self.steps.append((tokens.clone(), scores.clone()))
+        return scores
+
+
+@pytest.mark.parametrize("family", ["blip", "git", "blip-2", "florence2", "idefics3"])
+def test_each_word_is_told_apart_by_the_listener_of_whole_prefixes(models, photos, family):
+    """BLIP's captions begin with the prompt, which the listener reads; those of others do not."""
+    if not (models / family).exists():
+        write_pretrained(family, models / family)
+    prompt = {"prompt": "a red"} if family == "blip" else {}
+    speaker, listener = PretrainedSpeaker(str(models / family), **prompt), open_judge(str(models / "clip"))
+    listener.temperature, record, alpha = 0.05, RecordSteps(), 20.0
+    shown = [speaker.prepare(path) for path in photos]
+    vectors = torch.from_numpy(listener.encode_photos([listener.prepare(path) for path in photos]))
+    images = with_distractors(vectors, vectors, torch.tensor([[1, 2], [3, -1], [-1, -1], [0, 1]]))
+    settings = GenerationSettings(beam=1, max_tokens=LONGEST)
+    said = retrieval_candidates(speaker, listener, shown, images, settings, alpha, [record])
+    begin = 0 if family == "blip" else record.steps[0][0].shape[1]
+    for (before, scores), (after, _) in pairwise(record.steps):
+        for row, (tokens, chosen) in enumerate(zip(before[:, begin:], after[:, -1], strict=True)):
+            best = scores[row].topk(10).indices
+            texts = [speaker.tokenizer.decode([*tokens, word], skip_special_tokens=True) for word in best]
+            cosines = listener.encode_texts(texts) @ vectors.T / 0.05
+            among = [[0, 1, 2], [1, 3], [2], [3, 0, 1]][row]
+            posterior = cosines[:, among].log_softmax(1)[:, 0]
+            wanted = scores[row].log_softmax(0)[best] + alpha * posterior
+            if not torch.isin(tokens, torch.tensor([2, 3])).any():  # ended
+                assert wanted[best == chosen] >= wanted.max() - 1e-3
+    assert said[2] == speaker.candidates(shown, settings)[2]
+    assert said != speaker.candidates(shown, settings)
+
+
+@torch.inference_mode()
+def test_the_listeners_words_are_those_of_the_projects_own_decoder(models, photos):
+    speaker, listener = PretrainedSpeaker(str(models / "blip")), open_judge(str(models / "clip"))
+    listener.temperature = TEMPERATURE
+    shown = [speaker.prepare(path) for path in photos]
+    vectors = torch.from_numpy(listener.encode_photos([listener.prepare(path) for path in photos]))
+    images = with_distractors(vectors, vectors, torch.tensor([[1, 2], [3, -1], [-1, -1], [0, 1]]))
+    settings = GenerationSettings(beam=1, max_tokens=LONGEST)
+    texts = retrieval_candidates(speaker, listener, shown, images, settings, ALPHA, [BanBegin()])
+    own, ids, batch = own_decoder(models, speaker, shown)
+
+    def encode(tokens):
+        said = speaker.tokenizer.batch_decode(ids[tokens], skip_special_tokens=True)
+        return listener.encode_texts([" ".join(text.split()) for text in said])
+
+    pragmatic = RetrievalPragmaticDecoder(own, ALPHA, lambda _: images, encode)
+    assert texts == [[text] for text in own_texts(pragmatic, ids, batch(torch.arange(4)), speaker)]
+    assert texts != [[text] for text in own_texts(own, ids, batch(torch.arange(4)), speaker)]
 
 
 @pytest.mark.parametrize("how", [[], ["--beam", "2"], ["--samples", "3"]])
@@ -187,5 +260,10 @@ def test_python_has_the_commands_captions(models, photos):
     lines = [f"{path},{each.text},{each.rank},4,{each.margin:.4f}" for path, each in zip(paths, found, strict=True)]
     assert Path("said.csv").read_text().splitlines()[1:] == lines
     assert [each.text for each in found] != [each.text for each in model.caption(paths)]
+    more = ["--pragmatic", "3", "--posterior", "listener", "--distractors", "2"]
+    assert main(["caption", "photos", *named, "--among", "photos", *more, "--csv", "said.csv"]) == 0
+    found = model.caption(paths, among=paths, pragmatic=3.0, posterior="listener", distractors=2)
+    lines = [f"{path},{each.text},{each.rank},4,{each.margin:.4f}" for path, each in zip(paths, found, strict=True)]
+    assert Path("said.csv").read_text().splitlines()[1:] == lines
     with pytest.raises(UserError, match="give among"):
         model.caption(paths, pragmatic=3.0)

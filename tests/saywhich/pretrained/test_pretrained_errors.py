@@ -64,6 +64,7 @@ def told(capsys, *arguments):
         (["--speaker", "blip", "--max-tokens", "500"], "--speaker blip: it cannot generate (index out of range in"),
         (["--speaker", "blip", "--pragmatic", "1"], "--pragmatic 1: tells photos from those of --among; give --among"),
         (["--speaker", "blip", "--distractors", "3"], "--distractors 3: goes with --pragmatic; give --pragmatic 1"),
+        (["--posterior", "listener"], "--posterior listener: goes with --pragmatic; give --pragmatic 1"),
         (["--among", ".", "--pragmatic", "-1"], "--pragmatic -1, --distractors 7: give at least 0 and 1"),
         (["--among", ".", "--pragmatic", "nan"], "--pragmatic nan, --distractors 7: give at least 0 and 1"),
         (["--speaker", "blip", "--among", ".", "--listener", "no"], "--listener no: no such judge; give a folder that"),

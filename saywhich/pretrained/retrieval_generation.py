@@ -1,0 +1,104 @@
+"""Pragmatic decoding of pretrained captioners with a listener's posterior (after Ou et al. 2023), or their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from pipeline.evaluation.pragmatic_captions import with_distractors
+from pipeline.models.retrieval_pragmatics import CONSIDERED, retrieval_logits, retrieval_posterior
+from saywhich.judging.photo_vectors import CaptionJudge
+from saywhich.pragmatic_decoding import SPEAKER, PragmaticGallery
+from saywhich.pretrained.pragmatic_generation import pragmatic_candidates
+from saywhich.pretrained.pretrained_speaker import (
+    DecodedPhoto,
+    GenerationSettings,
+    LogitsProcessor,
+    PretrainedSpeaker,
+)
+
+
+def told_apart(
+    speaker: PretrainedSpeaker,
+    listener: CaptionJudge,
+    photos: Sequence[DecodedPhoto],
+    vectors: Tensor,
+    contents: Sequence[str],
+    gallery: PragmaticGallery[Sequence[DecodedPhoto]],
+    settings: GenerationSettings,
+) -> list[list[str]]:
+    """Return K candidate captions of each of B photos, decoded pragmatically as `gallery` says.
+
+    `vectors` (B, H) are the listener's embeddings of the photos, and `contents` the digests of its inputs.
+    """
+    nearest, decoding = gallery.nearest(vectors, contents), gallery.decoding
+    if decoding.posterior == SPEAKER:
+        return pragmatic_candidates(speaker, photos, nearest, gallery, settings)
+    images = with_distractors(gallery.among.vectors, vectors, nearest)
+    return retrieval_candidates(speaker, listener, photos, images, settings, decoding.alpha)
+
+
+def retrieval_candidates(
+    speaker: PretrainedSpeaker,
+    listener: CaptionJudge,
+    photos: Sequence[DecodedPhoto],
+    images: Tensor,
+    settings: GenerationSettings,
+    alpha: float,
+    processors: Sequence[LogitsProcessor] = (),
+) -> list[list[str]]:
+    """Return K candidate captions of each of B photos, as `speaker.candidates` does, told from their distractors.
+
+    `images` (B, 1+K, H) are the listener's embeddings of each photo and its distractors; a row of zeros is none.
+    """
+
+    def encode(texts: list[str]) -> Tensor:
+        distinct = list(dict.fromkeys(texts))
+        place = {text: row for row, text in enumerate(distinct)}
+        return listener.encode_texts(distinct)[[place[text] for text in texts]]
+
+    def decode(tokens: Tensor) -> list[str]:
+        said = speaker.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        return [" ".join(text.split()) for text in said]
+
+    whole = speaker.family.begins_caption
+    considered = max(CONSIDERED, 2 * settings.beam)  # a beam search takes 2 · beam of the first row
+    chooser = RetrievalProcessor(
+        alpha, images, lambda tokens: encode(decode(tokens)), listener.temperature, considered, whole
+    )
+    return speaker.candidates(photos, settings, [*processors, chooser])
+
+
+class RetrievalProcessor:
+    """A logits processor: log S1 of the `considered` most probable tokens, −∞ for all others."""
+
+    def __init__(
+        self,
+        alpha: float,
+        images: Tensor,
+        encode: Callable[[Tensor], Tensor],
+        temperature: float,
+        considered: int = CONSIDERED,
+        whole: bool = False,
+    ) -> None:
+        """Take embeddings `images` (B, 1+K, H), and a function from tokens (N, T) to embeddings (N, H).
+
+        `whole`: captions begin with the tokens before the first step, which they otherwise leave out.
+        """
+        self._alpha, self._images, self._encode = alpha, images, encode
+        self._temperature, self._considered = temperature, considered
+        self._begin: int | None = 0 if whole else None
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Return the scores (n, V) of the next token, given the tokens so far (n, t)."""
+        if self._begin is None:
+            self._begin = input_ids.shape[1]
+        spoken = scores.float().log_softmax(1)
+        best = spoken.topk(min(self._considered, spoken.shape[1]), 1).indices
+        before = input_ids[:, self._begin :].unsqueeze(1).expand(-1, best.shape[1], -1)
+        texts = self._encode(torch.cat([before, best.unsqueeze(2)], 2).flatten(0, 1)).unflatten(0, best.shape)
+        images = self._images.repeat_interleave(len(best) // len(self._images), 0)
+        posterior = retrieval_posterior(texts, images.to(texts.device), self._temperature).to(spoken.device)
+        return retrieval_logits(spoken, best, posterior, self._alpha).log_softmax(1)

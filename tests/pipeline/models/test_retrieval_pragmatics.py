@@ -1,0 +1,130 @@
+"""Pragmatic decoding by a retrieval listener against whole prefixes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pipeline.channels.hard import Beam, Greedy
+from pipeline.evaluation.judges import ListenerJudge
+from pipeline.evaluation.pragmatic_captions import PragmaticCaptions, nearest_images, with_distractors
+from pipeline.models.decoder import RolloutDropout
+from pipeline.models.retrieval_pragmatics import (
+    TEMPERATURE,
+    RetrievalPragmaticDecoder,
+    retrieval_logits,
+    retrieval_posterior,
+)
+from pipeline.models.unroll import generate, teacher_force
+from pipeline.random import BatchRandom
+from pipeline.types import Message, caption_mask
+from pipeline.vocabulary import Vocabulary
+
+ALPHA = 3.0
+WORDS = Vocabulary(tuple("abcdefghijkl"))
+
+
+def rng() -> torch.Generator:
+    return torch.Generator().manual_seed(3)
+
+
+@pytest.fixture
+def agents(toy):
+    """An untrained speaker and listener that depend on image and words."""
+    made = toy.agents()
+    with torch.no_grad():
+        made.speaker.logit.weight *= 4
+        made.speaker.region.weight *= 4
+        made.listener.word.weight *= 20
+    return made.speaker.eval(), made.listener.eval()
+
+
+def embeddings(listener, tokens):
+    mask = caption_mask(tokens)
+    return listener.encode_text(Message(tokens, mask, torch.arange(len(tokens)), 1))
+
+
+def test_the_posterior_by_hand():
+    images = torch.tensor([[[1.0, 0.0], [0.6, 0.8], [0.0, 0.0]]])
+    texts = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
+    first, second = torch.tensor(1 / 0.5).exp(), torch.tensor(0.6 / 0.5).exp()
+    other = torch.tensor(0.8 / 0.5).exp()
+    wanted = torch.stack([first / (first + second), 1 / (1 + other)]).log()
+    torch.testing.assert_close(retrieval_posterior(texts, images, 0.5)[0], wanted)
+
+
+def test_tokens_that_the_listener_did_not_read_are_impossible():
+    spoken, best = torch.tensor([[0.5, 0.3, 0.2]]).log(), torch.tensor([[2, 0]])
+    posterior = torch.tensor([[0.9, 0.5]]).log()
+    found = retrieval_logits(spoken, best, posterior, 2.0).exp()
+    torch.testing.assert_close(found, torch.tensor([[0.5 * 0.25, 0.0, 0.2 * 0.81]]))
+    assert torch.equal(retrieval_logits(spoken, best, posterior, 0), spoken)
+
+
+@pytest.mark.parametrize("considered", [3, None])
+@torch.no_grad()
+def test_each_token_is_the_best_by_the_listener_of_whole_prefixes(toy, agents, considered):
+    speaker, listener = agents
+    batch = toy.batch()
+    vectors = listener.encode_image(batch.pooled)
+    nearest = nearest_images(vectors, 2)
+    nearest[3, 1] = -1
+    images = with_distractors(vectors, vectors, nearest)
+    bound = RetrievalPragmaticDecoder(speaker, ALPHA, lambda _: images, lambda tokens: embeddings(listener, tokens))
+    bound.considered = considered or speaker.vocabulary + 1
+    tokens = generate(bound, batch, Greedy(), rng()).tokens
+    for t in range(tokens.shape[1]):
+        alive = ~(tokens[:, :t] == 0).any(1)
+        spoken, posterior = [], []
+        for word in range(speaker.vocabulary + 1):
+            prefix = torch.cat([tokens[:, :t], torch.full((len(tokens), 1), word)], 1)
+            padded = torch.nn.functional.pad(prefix, (0, tokens.shape[1] - t - 1))
+            spoken.append(teacher_force(speaker, replace(batch, captions=padded)).log_probs[:, t])
+            cosines = torch.einsum("nd,nkd->nk", embeddings(listener, prefix), images) / TEMPERATURE
+            cosines[3, 2] = -torch.inf
+            posterior.append(cosines.log_softmax(1)[:, 0])
+        said = torch.stack(spoken, 1)
+        scores = said + ALPHA * torch.stack(posterior, 1)
+        if considered:
+            scores[said < said.topk(considered, 1).values[:, -1:]] = -torch.inf
+        chosen = scores.gather(1, tokens[:, t : t + 1]).squeeze(1)
+        assert (chosen >= scores.max(1).values - 1e-4)[alive].all()
+    assert not torch.equal(tokens, generate(speaker, batch, Greedy(), rng()).tokens)
+    assert torch.equal(generate(bound, batch, Beam(1), rng()).tokens, tokens)
+
+
+@torch.no_grad()
+def test_rows_move_with_their_images_and_tokens(toy, agents):
+    speaker, listener = agents
+    batch = toy.batch()
+    vectors = listener.encode_image(batch.pooled)
+    images = with_distractors(vectors, vectors, nearest_images(vectors, 2))
+    bound = RetrievalPragmaticDecoder(speaker, ALPHA, lambda _: images, lambda tokens: embeddings(listener, tokens))
+    drop = RolloutDropout(0.0, BatchRandom(batch, None))
+    first = torch.full((len(batch),), speaker.vocabulary + 1)
+    _, state = bound.step(bound.word(first), bound.begin(batch, bound.encode_image(batch), drop, 1))
+    _, state = bound.step(bound.word(1 + torch.arange(len(batch)) % 5), state)
+    rows, last = torch.tensor([5, 0, 0, 3]), torch.arange(len(batch)) % 7
+    wanted, _ = bound.step(bound.word(last), state)
+    found, _ = bound.step(bound.word(last[rows]), bound.select(state, rows))
+    torch.testing.assert_close(found, wanted[rows])
+
+
+def test_a_splits_speaker_embeds_each_images_neighbours(toy, agents):
+    speaker, listener = agents
+    batch = toy.batch()
+    judge = ListenerJudge(listener, lambda rows: batch.pooled[rows], torch.device("cpu"))
+    rows = torch.arange(len(batch))
+    bound = PragmaticCaptions(ALPHA, 2, "listener", judge).bind(
+        speaker, rows.numpy(), lambda _: pytest.fail("features"), WORDS
+    )
+    found = generate(bound, batch, Beam(3), rng()).tokens
+    with torch.no_grad():
+        vectors = listener.encode_image(batch.pooled)
+        images = with_distractors(vectors, vectors, nearest_images(vectors, 2))
+        wanted = RetrievalPragmaticDecoder(speaker, ALPHA, lambda _: images, lambda said: embeddings(listener, said))
+    assert torch.equal(found, generate(wanted, batch, Beam(3), rng()).tokens)
+    none = PragmaticCaptions(0.0, 2, "listener", judge).bind(speaker, rows.numpy(), lambda _: batch, WORDS)
+    assert torch.equal(generate(none, batch, Beam(3), rng()).tokens, generate(speaker, batch, Beam(3), rng()).tokens)
