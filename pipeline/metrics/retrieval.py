@@ -115,7 +115,7 @@ def random_distractors(images: int, count: int, seed: int) -> Tensor:
     return distractors
 
 
-def similar_distractors(features: Tensor, count: int, *, block: int = 512) -> Tensor:
+def similar_distractors(features: Tensor, count: int) -> Tensor:
     """Return (M, count) int64: for each image the nearest other images in feature space, most similar first.
 
     `features` (M, d); similarity is the cosine of mean-centred features. Raises UserError if there are fewer than
@@ -124,6 +124,7 @@ def similar_distractors(features: Tensor, count: int, *, block: int = 512) -> Te
     if count >= len(features):
         raise UserError(f"gallery: {count} distractors an image, but there are only {len(features) - 1} other images")
     unit = torch.nn.functional.normalize(features.double() - features.double().mean(0), dim=1)
+    block = min(512, max(1, AT_ONCE // len(unit)))  # constant memory besides the vectors
     nearest = []
     for start in range(0, len(unit), block):
         cosines = unit[start : start + block] @ unit.T

@@ -75,8 +75,7 @@ def form_bags(vectors: Tensor, size: int, least: float) -> FormedBags:
 
 def _nearest(vectors: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the `count` nearest other photos of each of M and their cosines, (M, count) each, nearest first."""
-    block = max(1, min(512, BLOCK // len(vectors)))
-    nearest = similar_distractors(vectors, count, block=block)
+    nearest = similar_distractors(vectors, count)
     unit = torch.nn.functional.normalize(vectors.double() - vectors.double().mean(0), dim=1)
     cosines = torch.empty(nearest.shape, dtype=torch.float64)
     rows = max(1, BLOCK // (count * vectors.shape[1]))

@@ -62,8 +62,13 @@ JUDGES = (
 )
 
 
-def open_judge(name: str) -> CaptionJudge:
-    """Open the judge of that name. Raises UserError where no kind fits, or its weights are not there."""
+def open_judge(name: str | CaptionJudge) -> CaptionJudge:
+    """Open the judge of that name; a judge is returned as it is.
+
+    Raises UserError where no kind fits, or its weights are not there.
+    """
+    if not isinstance(name, str):
+        return name
     for source in JUDGES:
         if source.fits(name):
             return source.open(name)

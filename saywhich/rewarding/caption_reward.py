@@ -52,7 +52,7 @@ class CaptionReward:
             raise UserError(f"reward: temperature = {temperature}; give a number above 0")
         if score == HARD_GALLERY and photos is None:
             raise UserError("reward: the score 'hard' needs look-alikes; give photos=FOLDER")
-        self.judge = open_judge(judge) if isinstance(judge, str) else judge
+        self.judge = open_judge(judge)
         if score == CLIP_SCORE and not self.judge.gives_clip_score:
             raise UserError(f"reward: CLIPScore is not defined for {self.judge.name}; choose contrastive or hard")
         self.score, self.hard, self.temperature, self.column = score, hard, temperature, column

@@ -162,10 +162,11 @@ def test_random_distractors_are_others_and_different():
         random_distractors(4, 4, seed=0)
 
 
-@pytest.mark.parametrize("block", [1, 3, 512])
-def test_similar_distractors_are_the_nearest_others(block):
+@pytest.mark.parametrize("images", [1, 3, 512])
+def test_similar_distractors_are_the_nearest_others(monkeypatch, images):
+    monkeypatch.setattr(retrieval, "AT_ONCE", 5 * images)  # so many of the five images at once
     features = torch.tensor([[10.0, 0.0], [10.1, 0.1], [0.0, 10.0], [0.2, 10.0], [5.0, 5.0]])
-    found = similar_distractors(features, 1, block=block)
+    found = similar_distractors(features, 1)
     assert found[:4].squeeze(1).tolist() == [1, 0, 3, 2]
     with pytest.raises(UserError, match="only 4 other images"):
         similar_distractors(features, 5)

@@ -1,0 +1,49 @@
+"""Judgements in blocks of any size have the same galleries, ranks, scores and intervals."""
+
+from __future__ import annotations
+
+import json
+
+import torch
+from colour_judge import COLOURS, ColourJudge, write_example
+
+import saywhich
+from pipeline.analysis import bootstrap
+from pipeline.metrics import retrieval
+from saywhich.judging import photo_vectors, retrieval_scores, thumbnails
+
+BLOCKS = {
+    "scores of a ranking": (retrieval, "AT_ONCE", 90),
+    "counts of resamples": (bootstrap, "AT_ONCE", 130),
+    "colours of near-duplicates": (thumbnails, "BLOCK", 1),
+    "captions and references": (retrieval_scores, "PAIRS_AT_ONCE", 7),
+    "captions encoded": (photo_vectors, "TEXTS_AT_ONCE", 3),
+    "captions looked up": (photo_vectors, "CACHED_AT_ONCE", 5),
+}
+
+
+def judged(folder, references, judge="colours"):
+    return saywhich.judge(
+        folder / "after.json", folder / "photos", references=references, judges=[ColourJudge(judge)], metrics=()
+    )
+
+
+def test_blocks_of_any_size_give_equal_numbers(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_example(tmp_path)
+    said = json.loads((tmp_path / "after.json").read_text())
+    references = {name: [text, f"a {COLOURS[place % 3]} thing"] for place, (name, text) in enumerate(said.items())}
+    whole = judged(tmp_path, references)
+    for module, name, size in BLOCKS.values():
+        assert getattr(module, name) > 40
+        monkeypatch.setattr(module, name, size)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    parts = judged(tmp_path, references)
+    assert torch.equal(parts.galleries, whole.galleries)
+    for one, other in zip((*whole.rows, *whole.beside), (*parts.rows, *parts.beside), strict=True):
+        for kind, ranks in vars(one.ranks["colours"]).items():
+            assert (ranks == getattr(other.ranks["colours"], kind)).all(), kind
+        assert {key: each.value for key, each in one.scores.items()} == {
+            key: each.value for key, each in other.scores.items()
+        }
+        assert {key: one.interval(key) for key in one.scores} == {key: other.interval(key) for key in one.scores}
