@@ -37,7 +37,7 @@ WORDS = ("red", "green", "blue", "small", "large", "dog", "cat", "boat", "house"
 class DrawnJudge:
     """A judge with drawn embeddings: photo and caption number n have vectors near each other."""
 
-    name, gives_clip_score = "drawn", False
+    name, metric = "drawn", None
 
     def __init__(self, images: int, size: int) -> None:
         generator = torch.Generator().manual_seed(0)

@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from torch.nn.functional import normalize
 
+from saywhich.judging.clip_metrics import CLIP_SCORE
 from saywhich.photos import open_photo
 
 COLOURS = ("red", "green", "blue")
@@ -18,7 +19,7 @@ COLOURS = ("red", "green", "blue")
 class ColourJudge:
     """Embeds photos by their mean colour and captions by their colour words; knows only short captions."""
 
-    digest, size, gives_clip_score = "colours", 3, True
+    digest, size, metric = "colours", 3, CLIP_SCORE
 
     def __init__(self, name: str = "colours") -> None:
         self.name = name

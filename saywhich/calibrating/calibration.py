@@ -18,12 +18,12 @@ from pipeline.metrics.language import LanguageScorer
 from saywhich.calibrating.rank_correlation import RankCorrelation, correlate
 from saywhich.calibrating.rating_files import CaptionRating, read_ratings
 from saywhich.judging.caption_files import Source, read_caption_set
-from saywhich.judging.caption_scores import CLIP_SCORE, REF_CLIP_SCORE, ScoreKey
+from saywhich.judging.caption_scores import ScoreKey
+from saywhich.judging.clip_metrics import PROMPT, with_nearest_reference
 from saywhich.judging.judge_sources import open_judge
 from saywhich.judging.notes import Notes
 from saywhich.judging.photo_index import PhotoIndex
 from saywhich.judging.photo_vectors import CaptionJudge, encode_captions, encode_gallery
-from saywhich.judging.retrieval_scores import PROMPT, clip_score, ref_clip_score
 from saywhich.judging.text_scores import computable
 
 COSINE, PEOPLE = "cosine", "the other raters' mean"
@@ -141,7 +141,7 @@ def _read_items(file: Path, images: Path, references: Source | None, notes: Note
 def _judge_scores(
     judge: CaptionJudge, spec: str, items: RatedItems, before: Mapping[ScoreKey, Any], notes: Notes
 ) -> dict[ScoreKey, np.ndarray]:
-    """Return CLIPScore and RefCLIPScore of CLIP models, or else the cosine of caption and photo, (N,) each."""
+    """Return CLIPScore or PAC-S of CLIP models, or else the cosine of caption and photo, (N,) each."""
     name = spec if any(key.judge == judge.name for key in before) else judge.name
     photos = encode_gallery(judge, items.files)
     if list(photos.files) != list(items.files):
@@ -149,17 +149,16 @@ def _judge_scores(
     for text in judge.cut(list(dict.fromkeys(items.captions))):
         notes.add(f"captions that are cut, since {name} reads no more of them", text)
     images = torch.from_numpy(photos.vectors)[torch.from_numpy(items.owners)]
-    if not judge.gives_clip_score:
+    if judge.metric is None:
         cosines = (encode_captions(judge, items.captions).double() * images.double()).sum(1)
         return {ScoreKey(name, COSINE): cosines.numpy()}
     captions = encode_captions(judge, [PROMPT + text for text in items.captions])
-    clip = clip_score(captions, images)
-    found = {ScoreKey(name, CLIP_SCORE): clip.numpy()}
+    clip = judge.metric.score(captions, images)
+    found = {ScoreKey(name, judge.metric.name): clip.numpy()}
     if any(items.references):
         nearest = _nearest_reference(judge, captions, items.references)
-        found[ScoreKey(name, REF_CLIP_SCORE)] = (
-            ref_clip_score(clip, nearest).masked_fill(nearest.isnan(), torch.nan).numpy()
-        )
+        both = with_nearest_reference(clip, nearest).masked_fill(nearest.isnan(), torch.nan)
+        found[ScoreKey(name, judge.metric.with_references)] = both.numpy()
     return found
 
 

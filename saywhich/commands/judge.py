@@ -32,8 +32,8 @@ def add_judging(parser: ArgumentParser) -> None:
         action="append",
         metavar="NAME|DIR",
         help="a model that ranks images by caption: a folder that saywhich export wrote (works offline), "
-        "open_clip/NAME.TAG, open_clip/NAME.TAG=FILE.safetensors, or hub/NAME (CLIP, SigLIP); may be given several "
-        f"times; default: {DEFAULT}",
+        "open_clip/NAME.TAG, open_clip/NAME.TAG=FILE.safetensors, pac_s/NAME=FILE.safetensors, or hub/NAME (CLIP, "
+        f"SigLIP); may be given several times; default: {DEFAULT}",
     )
     parser.add_argument(
         "--hard", type=int, default=HARD, metavar="K", help="images in a hard gallery; default: %(default)s"

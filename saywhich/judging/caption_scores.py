@@ -10,6 +10,7 @@ import numpy as np
 
 from pipeline.analysis.bootstrap import RESAMPLES, bleu_from_counts, draw_in_blocks, interval, resampled_means
 from pipeline.metrics.registry import METRICS
+from saywhich.judging.clip_metrics import CLIP_SCORE, PAC_SCORE
 
 
 class ScoreKey(NamedTuple):
@@ -32,14 +33,12 @@ class ScoreKind:
 RECALLS = {"R@1": 1, "R@5": 5, "R@10": 10}
 BACK = "image → text"  # the direction; without it a recall is from text to image
 HARD, HARD_BACK = "R@1 (hard)", f"R@1 (hard) {BACK}"
-CLIP_SCORE, REF_CLIP_SCORE = "CLIPScore", "RefCLIPScore"
 BY_JUDGE = (
     *(ScoreKind(name, 1) for name in RECALLS),
     *(ScoreKind(f"{name} {BACK}", 1) for name in RECALLS),
     ScoreKind(HARD, 1),
     ScoreKind(HARD_BACK, 1),
-    ScoreKind(CLIP_SCORE, 3),
-    ScoreKind(REF_CLIP_SCORE, 3),
+    *(ScoreKind(name, 3) for metric in (CLIP_SCORE, PAC_SCORE) for name in (metric.name, metric.with_references)),
 )
 BY_REFERENCES = tuple(
     ScoreKind(name, metric.digits, 1 if metric.higher_is_better else -1, name == metric.names[-1])

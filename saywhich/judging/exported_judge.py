@@ -18,7 +18,7 @@ from saywhich.photos import Photo
 class ExportedJudge:
     """The listener of the model in a folder; a `CaptionJudge`."""
 
-    gives_clip_score = False
+    metric = None
     temperature = TEMPERATURE
 
     def __init__(self, folder: Path) -> None:

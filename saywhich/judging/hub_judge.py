@@ -20,6 +20,7 @@ from pipeline.errors import UserError, reason
 from pipeline.features.hub_tower import PREFIX, weights_digest
 from pipeline.runtime.files import sha256
 from pipeline.runtime.hub_loading import load_pretrained
+from saywhich.judging.clip_metrics import CLIP_SCORE
 from saywhich.judging.open_clip_judge import OFFLINE
 from saywhich.judging.photo_vectors import PreparedPhoto
 from saywhich.photos import Photo, open_photo
@@ -54,7 +55,7 @@ class HubJudge:
             raise UserError(f"--judge {name}: its weights lack {lacking[0]}; they are not those of a whole model")
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self._model.eval().to(self._device)
-        self.gives_clip_score = kind == "clip"
+        self.metric = CLIP_SCORE if kind == "clip" else None
         self.temperature = float(self._model.logit_scale.detach().neg().exp())
         text = self._model.config.text_config
         self._limit = int(text.max_position_embeddings)

@@ -12,6 +12,7 @@ import numpy as np
 
 from pipeline.errors import UserError
 from pipeline.features.network_weights import HUB
+from saywhich.judging.clip_metrics import PAC_SCORE
 from saywhich.judging.photo_vectors import CaptionJudge, PhotoEncoder, PreparedPhoto
 from saywhich.judging.thumbnails import Thumbnails
 from saywhich.model_files import EXPORTED
@@ -19,9 +20,13 @@ from saywhich.photos import Photo, open_photo
 
 DEFAULT = "open_clip/ViT-B-32.openai"  # the model of the published CLIPScore
 FORMS = (
-    "a folder that saywhich export wrote, open_clip/NAME.TAG, open_clip/NAME.TAG=FILE.safetensors, hub/NAME, or a "
-    "folder of a CLIP or SigLIP model of transformers"
+    "a folder that saywhich export wrote, open_clip/NAME.TAG, open_clip/NAME.TAG=FILE.safetensors, "
+    "pac_s/NAME=FILE.safetensors, hub/NAME, or a folder of a CLIP or SigLIP model of transformers"
 )
+PAC_S = {  # the models whose projections Sarto et al. (2023) trained further
+    "pac_s/ViT-B-32": "open_clip/ViT-B-32.openai",
+    "pac_s/ViT-L-14": "open_clip/ViT-L-14.laion2b_s32b_b82k",
+}
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,18 @@ def _open_clip(name: str) -> CaptionJudge:
     return OpenClipJudge(model, file or HUB)
 
 
+def _pac_s(name: str) -> CaptionJudge:
+    from saywhich.judging.open_clip_judge import OpenClipJudge
+
+    model, _, file = name.partition("=")
+    if not file or model not in PAC_S:
+        forms = " or ".join(f"{each}=FILE.safetensors" for each in PAC_S)
+        raise UserError(f"--judge {name}: give {forms}; docs/judge.md says how to make the file")
+    judge = OpenClipJudge(PAC_S[model], file, metric=PAC_SCORE)
+    judge.name = model
+    return judge
+
+
 def _hub(name: str) -> CaptionJudge:
     from saywhich.judging.hub_judge import HubJudge
 
@@ -58,6 +75,7 @@ def _is_exported(name: str) -> bool:
 JUDGES = (
     JudgeSource(_is_exported, _exported),
     JudgeSource(lambda name: name.startswith("open_clip/"), _open_clip),
+    JudgeSource(lambda name: name.startswith("pac_s/"), _pac_s),
     JudgeSource(lambda name: name.startswith("hub/") or (Path(name) / "config.json").is_file(), _hub),
 )
 

@@ -17,6 +17,7 @@ from pipeline.features.clip import OPEN_CLIP, ClipNetwork
 from pipeline.features.extractor import NetworkSettings
 from pipeline.features.network_weights import HUB, UnreachableWeightsError
 from pipeline.runtime.torchvision_cpu import declare_operators
+from saywhich.judging.clip_metrics import CLIP_SCORE, ClipMetric
 from saywhich.judging.photo_vectors import PreparedPhoto
 from saywhich.photos import Photo, open_photo
 
@@ -27,10 +28,18 @@ TIMES = 8  # a caption of up to so many times the limit is recognised as too lon
 class OpenClipJudge:
     """A model of open_clip; a `CaptionJudge`."""
 
-    def __init__(self, name: str, weights: str = HUB, options: Mapping[str, Any] | None = None, image_size: int = 0):
+    def __init__(
+        self,
+        name: str,
+        weights: str = HUB,
+        options: Mapping[str, Any] | None = None,
+        image_size: int = 0,
+        metric: ClipMetric | None = None,
+    ) -> None:
         """Build `name`, as in open_clip/ViT-B-32.openai, with weights of its hub or of a safetensors file.
 
-        Raises UserError for an unknown model, and where the weights are neither here nor can be fetched.
+        `metric` is the published score by these weights; None: CLIPScore, unless the model is a SigLIP. Raises
+        UserError for an unknown model, and where the weights are neither here nor can be fetched.
         """
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         settings = NetworkSettings(name, image_size or _image_size(name), weights, options=options or {})
@@ -43,7 +52,7 @@ class OpenClipJudge:
             raise UserError(f"--judge {name}: {text}") from None
         self.name = name
         self.size = self._network.pooled_size
-        self.gives_clip_score = "siglip" not in name.lower()
+        self.metric = metric or (None if "siglip" in name.lower() else CLIP_SCORE)
         self.temperature = float(self._network.model.logit_scale.detach().neg().exp())
         made = json.dumps(self._network.description, sort_keys=True, default=str)
         self.digest = hashlib.sha256(f"judge {made}".encode()).hexdigest()

@@ -14,6 +14,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from pipeline.errors import UserError
+from saywhich.judging.clip_metrics import ClipMetric
 from saywhich.photos import Photo, load_in_threads
 from saywhich.vector_cache import EmbeddedPhotos, PhotoGallery, VectorCache, gallery_vectors
 
@@ -43,7 +44,7 @@ class PhotoEncoder(Protocol):
 class CaptionJudge(PhotoEncoder, Protocol):
     """A network that embeds photos and captions; inner products of embeddings of length 1 are its scores."""
 
-    gives_clip_score: bool  # whether CLIPScore is defined for it
+    metric: ClipMetric | None  # the published score by this model
     temperature: float  # cosines divided by it are the logits that it was trained with
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor:

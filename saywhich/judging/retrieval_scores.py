@@ -14,19 +14,16 @@ from pipeline.evaluation.judges import rank_embeddings
 from pipeline.metrics.retrieval import rank_captions_among
 from saywhich.judging.caption_scores import (
     BACK,
-    CLIP_SCORE,
     HARD,
     HARD_BACK,
     RECALLS,
-    REF_CLIP_SCORE,
     ScoreKey,
     ScoreValues,
     mean_over,
 )
+from saywhich.judging.clip_metrics import PROMPT, ClipMetric, with_nearest_reference
 from saywhich.judging.photo_vectors import CaptionJudge, encode_captions
 
-PROMPT = "A photo depicts "  # before captions and references, as in the published CLIPScore
-WEIGHT = 2.5  # w of CLIPScore (Hessel et al. 2021)
 PAIRS_AT_ONCE = 2**16
 
 
@@ -73,21 +70,9 @@ def judge_row(
     if several.any():
         scores[ScoreKey(name, HARD)] = _share(owners, hard == 1, len(images), hard > 0)
         scores[ScoreKey(name, HARD_BACK)] = _share(every, back == 1, len(images), several)
-    if judge.gives_clip_score:
-        scores |= _clip_scores(judge, name, texts, owners, references, images)
+    if judge.metric:
+        scores |= _clip_scores(judge, judge.metric, name, texts, owners, references, images)
     return scores, CaptionRanks(ranks, hard, found.retrieved.numpy())
-
-
-def clip_score(captions: Tensor, images: Tensor) -> Tensor:
-    """Return CLIPScore (N,), 2.5 · max(cos, 0), of embeddings (N, H) of N captions and their images, of length 1."""
-    return WEIGHT * (captions.double() * images.double()).sum(1).clamp(min=0)
-
-
-def ref_clip_score(clip: Tensor, nearest: Tensor) -> Tensor:
-    """Return RefCLIPScore (N,), the harmonic mean of CLIPScore and max(cosine to the nearest reference, 0)."""
-    nearest = nearest.clamp(min=0)
-    total = clip + nearest
-    return torch.where(total > 0, 2 * clip * nearest / total, 0)
 
 
 def _share(owners: np.ndarray, hits: np.ndarray, images: int, counted: np.ndarray | None = None) -> ScoreValues:
@@ -96,6 +81,7 @@ def _share(owners: np.ndarray, hits: np.ndarray, images: int, counted: np.ndarra
 
 def _clip_scores(
     judge: CaptionJudge,
+    metric: ClipMetric,
     name: str,
     texts: Sequence[str],
     owners: np.ndarray,
@@ -103,14 +89,14 @@ def _clip_scores(
     images: Tensor,
 ) -> dict[ScoreKey, ScoreValues]:
     heard = encode_captions(judge, [PROMPT + text for text in texts])
-    clip = clip_score(heard, images[torch.from_numpy(owners)])
-    found = {ScoreKey(name, CLIP_SCORE): mean_over(owners, clip.numpy(), len(images))}
+    clip = metric.score(heard, images[torch.from_numpy(owners)])
+    found = {ScoreKey(name, metric.name): mean_over(owners, clip.numpy(), len(images))}
     said, of = flatten(references)
     if said:
         human = encode_captions(judge, [PROMPT + text for text in said])
         nearest, has = _nearest_reference(heard, owners, human, of)
-        each = ref_clip_score(clip, nearest).numpy()
-        found[ScoreKey(name, REF_CLIP_SCORE)] = mean_over(owners, each, len(images), has)
+        each = with_nearest_reference(clip, nearest).numpy()
+        found[ScoreKey(name, metric.with_references)] = mean_over(owners, each, len(images), has)
     return found
 
 

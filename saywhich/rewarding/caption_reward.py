@@ -14,12 +14,12 @@ from PIL import Image
 from torch import Tensor
 
 from pipeline.errors import UserError
+from saywhich.judging.clip_metrics import PROMPT
 from saywhich.judging.judge_sources import open_judge
 from saywhich.judging.photo_vectors import TEXTS_AT_ONCE, CaptionJudge
-from saywhich.judging.retrieval_scores import PROMPT
 from saywhich.photos import Photo
 from saywhich.rewarding.look_alikes import LookAlikes
-from saywhich.rewarding.reward_scores import clip_score_reward, contrastive_reward, hard_gallery_reward
+from saywhich.rewarding.reward_scores import contrastive_reward, hard_gallery_reward
 
 CONTRASTIVE, HARD_GALLERY, CLIP_SCORE = "contrastive", "hard", "clip_score"
 SCORES = (CONTRASTIVE, HARD_GALLERY, CLIP_SCORE)
@@ -53,7 +53,8 @@ class CaptionReward:
         if score == HARD_GALLERY and photos is None:
             raise UserError("reward: the score 'hard' needs look-alikes; give photos=FOLDER")
         self.judge = open_judge(judge)
-        if score == CLIP_SCORE and not self.judge.gives_clip_score:
+        self.metric = self.judge.metric
+        if score == CLIP_SCORE and not self.metric:
             raise UserError(f"reward: CLIPScore is not defined for {self.judge.name}; choose contrastive or hard")
         self.score, self.hard, self.temperature, self.column = score, hard, temperature, column
         self.look_alikes = (
@@ -79,8 +80,8 @@ class CaptionReward:
         self.cut += len(self.judge.cut(texts))
         images, look_alikes, owners = self._photos([_photo(each) for each in photos])
         captions = self._captions(texts)
-        if self.score == CLIP_SCORE:
-            found = clip_score_reward(captions, images, owners)
+        if self.score == CLIP_SCORE and self.metric:
+            found = self.metric.score(captions, images[owners])
         elif self.score == HARD_GALLERY:
             found = hard_gallery_reward(captions, images, owners, look_alikes, self.temperature)
         else:

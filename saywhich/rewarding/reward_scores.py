@@ -5,13 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from saywhich.judging.retrieval_scores import clip_score
-
-
-def clip_score_reward(captions: Tensor, images: Tensor, owners: Tensor) -> Tensor:
-    """Return CLIPScore (N,) of captions (N, H), whose photos are the rows `owners` (N,) of `images` (B, H)."""
-    return clip_score(captions, images[owners])
-
 
 def contrastive_reward(
     captions: Tensor, images: Tensor, owners: Tensor, look_alikes: Tensor, temperature: float

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from saywhich_world import paint
 from tiny_judges import LONGEST, MODELS, write_judge
 from torch.nn.functional import normalize
@@ -16,9 +16,11 @@ from torch.nn.functional import normalize
 from pipeline.errors import UserError
 from pipeline.runtime.hub_loading import import_transformers
 from pipeline.runtime.torchvision_cpu import declare_operators
+from saywhich.judging.clip_metrics import CLIP_SCORE, PAC_SCORE
 from saywhich.judging.hub_judge import HubJudge
 from saywhich.judging.judge_sources import open_judge
 from saywhich.judging.open_clip_judge import OpenClipJudge
+from saywhich.judging.retrieval_scores import judge_row
 
 SHORT = ["a red dog", "A red ball!", "the box"]
 LONG = "the dog on the box on the ball on the dog"
@@ -51,7 +53,7 @@ def test_a_hub_judge_has_the_embeddings_of_the_librarys_own_forward(family, phot
     name, folder = family
     judge = open_judge(str(folder))
     assert isinstance(judge, HubJudge)
-    assert judge.gives_clip_score == (name == "clip")
+    assert judge.metric == (CLIP_SCORE if name == "clip" else None)
     hub, texts = import_transformers(), [*SHORT, LONG]
     whole = getattr(hub, MODELS[name]).from_pretrained(folder).eval()
     assert judge.temperature == pytest.approx(1 / whole.logit_scale.exp().item())
@@ -112,8 +114,47 @@ def test_an_open_clip_judge_has_the_embeddings_of_open_clip(clip_file, photos):
     close(judge.encode_photos([judge.prepare(photo) for photo in photos]), wanted[0])
     close(judge.encode_texts([*SHORT, LONG]), wanted[1])
     assert judge.cut(["a dog", LONG, 40 * "dog ", "dog " * 14]) == [40 * "dog "]  # 14 words, a begin and an end fit
-    assert judge.gives_clip_score
+    assert judge.metric == CLIP_SCORE
     assert judge.temperature == pytest.approx(1 / model.logit_scale.exp().item())
+
+
+def test_pac_s_is_twice_the_cosine_and_its_harmonic_mean_with_the_nearest_reference(clip_file, photos, tmp_path):
+    path, model, transform = clip_file
+    weights = load_file(path)
+    weights["text_projection"] *= -1  # the drawn weights have negative cosines
+    save_file(weights, tmp_path / "pac_s.safetensors")
+    judge = OpenClipJudge(CLIP, str(tmp_path / "pac_s.safetensors"), SMALL, 64, PAC_SCORE)
+    said, people = [[text] for text in SHORT], [["a red dog", "a box"], [], ["the blue box"]]
+    images = torch.from_numpy(judge.encode_photos([judge.prepare(photo) for photo in photos]))
+    scores, _ = judge_row(judge, "pac", said, people, images, torch.empty(3, 0, dtype=torch.int64))
+    import open_clip
+
+    tokenise = open_clip.get_tokenizer("ViT-S-32-alt", context_length=16)
+
+    def embed(*texts):
+        with torch.inference_mode():
+            found = model.encode_text(tokenise([f"A photo depicts {text}" for text in texts]))
+            return -normalize(found, dim=1).double()
+
+    with torch.inference_mode():
+        seen = torch.stack([transform(Image.open(photo).convert("RGB")) for photo in photos])
+        seen = normalize(model.encode_image(seen), dim=1).double()
+    cosines = (embed(*SHORT) * seen).sum(1)
+    assert (cosines > 0).all()
+    assert scores["pac", "PAC-S"].value == pytest.approx(2 * float(cosines.mean()), abs=1e-6)
+    nearest = [max(float(embed(SHORT[row])[0] @ other) for other in embed(*people[row])) for row in (0, 2)]
+    means = [2 / (1 / (2 * own) + 1 / near) for own, near in zip(cosines[[0, 2]].tolist(), nearest, strict=True)]
+    assert scores["pac", "RefPAC-S"].value == pytest.approx(sum(means) / 2, abs=1e-6)
+    assert ("pac", "CLIPScore") not in scores
+    pairs = torch.tensor([[0.6, 0.8], [-0.6, 0.8]]), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    assert PAC_SCORE.score(*pairs).tolist() == pytest.approx([1.2, 0.0])
+
+
+def test_names_of_pac_s_are_those_of_its_weights(clip_file):
+    with pytest.raises(UserError, match=r"give pac_s/ViT-B-32=FILE.safetensors or pac_s/ViT-L-14=FILE"):
+        open_judge("pac_s/ViT-B-32")
+    with pytest.raises(UserError, match=r"clip\.safetensors, .*: has the shape .*not the weights of open_clip/ViT-B"):
+        open_judge(f"pac_s/ViT-B-32={clip_file[0]}")
 
 
 def test_weights_that_are_not_here_are_one_line(monkeypatch):
