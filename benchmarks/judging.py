@@ -27,6 +27,7 @@ from printed import doing, table
 from torch.nn.functional import normalize
 
 import saywhich
+from saywhich.judging.clip_metrics import ClipMetric
 from saywhich.judging.photo_vectors import PreparedPhoto
 from saywhich.photos import Photo
 
@@ -37,7 +38,8 @@ WORDS = ("red", "green", "blue", "small", "large", "dog", "cat", "boat", "house"
 class DrawnJudge:
     """A judge with drawn embeddings: photo and caption number n have vectors near each other."""
 
-    name, metric = "drawn", None
+    name, temperature = "drawn", 0.07
+    metric: ClipMetric | None = None
 
     def __init__(self, images: int, size: int) -> None:
         generator = torch.Generator().manual_seed(0)

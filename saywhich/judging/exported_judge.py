@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pipeline.data.corpus import tokenise
 from pipeline.models.retrieval_pragmatics import TEMPERATURE
+from saywhich.judging.clip_metrics import ClipMetric
 from saywhich.judging.photo_vectors import PreparedPhoto
 from saywhich.loading import load_model
 from saywhich.photos import Photo
@@ -18,7 +19,7 @@ from saywhich.photos import Photo
 class ExportedJudge:
     """The listener of the model in a folder; a `CaptionJudge`."""
 
-    metric = None
+    metric: ClipMetric | None = None
     temperature = TEMPERATURE
 
     def __init__(self, folder: Path) -> None:

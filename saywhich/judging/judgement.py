@@ -21,7 +21,7 @@ from saywhich.judging.hard_galleries import Galleries, given_galleries, neighbou
 from saywhich.judging.judge_sources import DEFAULT, open_encoder, open_judge
 from saywhich.judging.notes import Notes
 from saywhich.judging.photo_index import PhotoIndex
-from saywhich.judging.photo_vectors import encode_gallery
+from saywhich.judging.photo_vectors import CaptionJudge, encode_gallery
 from saywhich.judging.retrieval_scores import CaptionRanks, judge_row
 from saywhich.judging.text_scores import computable, reader_scores, reference_scores
 from saywhich.judging.thumbnails import Thumbnails
@@ -34,12 +34,13 @@ FEWEST = 2  # images
 class JudgeOptions:
     """Settings of a judgement.
 
-    `judges` and `neighbours` are names (saywhich/judging/judge_sources.py). `hard` is the number of images in a hard
-    gallery, or `galleries` are the galleries themselves. `instances` are COCO's instance files. `metrics` are names of
-    the metrics against references; None: all that can run. `ids` is a table of image_id and file.
+    `judges` are names (saywhich/judging/judge_sources.py) or judges; `neighbours` is a name. `hard` is the number of
+    images in a hard gallery, or `galleries` are the galleries themselves. `instances` are COCO's instance files.
+    `metrics` are names of the metrics against references; None: all that can run. `ids` is a table of image_id and
+    file.
     """
 
-    judges: Sequence[str] = (DEFAULT,)
+    judges: Sequence[str | CaptionJudge] = (DEFAULT,)
     hard: int = HARD
     neighbours: str = Thumbnails.name
     galleries: str | Path | Galleries | None = None
@@ -217,7 +218,7 @@ def _galleries(
         given = options.galleries
         read = given if isinstance(given, Mapping) else read_galleries(Path(given))
         return given_galleries(read, index, files), "given" if isinstance(given, Mapping) else f"from {given}"
-    if options.neighbours in options.judges:
+    if options.neighbours in [judge if isinstance(judge, str) else judge.name for judge in options.judges]:
         raise UserError(
             f"--neighbours {options.neighbours}: is also a judge, and would choose its own galleries; give another"
         )
@@ -236,7 +237,7 @@ def _galleries(
 
 
 def _judge_rows(
-    spec: str,
+    spec: str | CaptionJudge,
     names: list[str],
     files: Sequence[Path],
     rows: Sequence[JudgedRow],
@@ -247,11 +248,11 @@ def _judge_rows(
 ) -> None:
     """Open one judge, and add its scores and ranks of every row; its memory is free afterwards."""
     judge = open_judge(spec)
-    name = judge.name if judge.name not in names else spec
+    name = judge.name if judge.name not in names else spec if isinstance(spec, str) else f"{judge.name} {len(names)}"
     names.append(name)
     photos = encode_gallery(judge, files)
     if list(photos.files) != list(files):
-        raise UserError(f"--judge {spec}: cannot read {len(files) - len(photos.files)} of the photos")
+        raise UserError(f"--judge {name}: cannot read {len(files) - len(photos.files)} of the photos")
     images = torch.from_numpy(photos.vectors)
     for row, own, places in zip(rows, scores, ranks, strict=True):
         texts = [text for each in row.captions for text in each] if row.name not in (HUMAN, RULE) else []
