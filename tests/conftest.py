@@ -9,10 +9,12 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import preloaded_python
 import pytest
 import torch
 from filelock import FileLock
@@ -55,6 +57,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if os.environ["PATH"].split(os.pathsep)[0] != programs:
         os.environ["PATH"] = os.pathsep.join((programs, os.environ["PATH"]))
     config.stash[SLOW_LEFT] = 0
+    if preloaded_python.FOLDER not in os.environ:  # the test processes that this one starts share it
+        os.environ[preloaded_python.FOLDER] = folder = tempfile.mkdtemp(prefix="python-")
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

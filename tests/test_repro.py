@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from dvc.repo import Repo
+from preloaded_python import program
 
 from pipeline.errors import UserError
 from pipeline.workflow import repro
@@ -67,17 +68,17 @@ def write_params(folder: Path, seed: int = 1, **methods: str) -> None:
     (folder / "params.yaml").write_text(yaml.safe_dump({"seed": seed, "methods": {"a": "one", "b": "two"} | methods}))
 
 
-def begin(folder: Path) -> subprocess.Popen[str]:
+def begin(folder: Path, python: str = sys.executable) -> subprocess.Popen[str]:
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     environment |= {"PYTHONPATH": str(ROOT), "SAYWHICH_CORES": "2", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-m", "pipeline.workflow.repro"]
+    command = [python, "-m", "pipeline.workflow.repro"]
     out = subprocess.PIPE
     return subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT, text=True)
 
 
 def repeat(folder: Path) -> tuple[int, str]:
-    """Its exit status, and what it said."""
-    process = begin(folder)
+    """Its exit status, and what it said; by the preloaded Python."""
+    process = begin(folder, program("python"))
     said, _ = process.communicate()
     return process.returncode, said
 
@@ -91,9 +92,7 @@ def ran(folder: Path) -> list[str]:
 
 
 def dvc(folder: Path, *command: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-m", "dvc", *command], cwd=folder, capture_output=True, text=True, check=True
-    ).stdout
+    return subprocess.run([program("dvc"), *command], cwd=folder, capture_output=True, text=True, check=True).stdout
 
 
 def test_instances_run_side_by_side_and_dvc_finds_all_of_it_done(folder):

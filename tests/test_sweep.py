@@ -16,12 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from dummy_stages import LUO, PARAMS, PSST, ROOT, SMALL, STAGES, all_of, ran, write_params, written
+from preloaded_python import program
 
 from pipeline.workflow import estimate, grid_cells
 
 
 def snakemake(folder: Path, *options: str, cores: int = 2) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "snakemake", "--cores", str(cores), *options]
+    command = [program("snakemake"), "--cores", str(cores), *options]
     return subprocess.run(command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import preloaded_python
 from whole_profiles import profile
 
 ROOT = Path(__file__).parents[1]
@@ -46,8 +47,12 @@ def toy_params() -> dict:
 
 
 def run(folder: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A command in `folder`, with this environment's programs first."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    """A command in `folder`, with this environment's programs first, and before them those that are preloaded."""
+    python = preloaded_python.program("python")
+    path = os.pathsep.join(
+        dict.fromkeys((str(Path(python).parent), str(Path(sys.executable).parent), os.environ["PATH"]))
+    )
+    command = tuple(python if word == sys.executable else word for word in command)
     # mlflow, where a test has used it in this process, leaves its tracking address in the environment; the many
     # processes of a repository compile its modules once
     left = ("MLFLOW_", "SAYWHICH_", "PYTHONDONTWRITEBYTECODE")

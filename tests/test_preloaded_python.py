@@ -1,0 +1,81 @@
+"""The preloaded Python runs modules as Python does: words, folder, environment, exit status and signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import preloaded_python
+import pytest
+from preloaded_python import program
+
+MODULE = """
+import os, sys, time
+import helper
+print("torch" in sys.modules, helper.__file__, os.getcwd(), sys.argv[1:], os.environ["WORD"], sys.executable)
+print(__name__, file=sys.stderr)
+if "wait" in sys.argv:
+    print(os.getpid(), flush=True)
+    time.sleep(3600)
+sys.exit(int(sys.argv[1]) if len(sys.argv) > 1 else None)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "module.py").write_text(MODULE)
+    (tmp_path / "helper.py").touch()
+    return tmp_path
+
+
+def begin(folder: Path, *words: str) -> subprocess.Popen[str]:
+    environment = os.environ | {"WORD": "said", "OMP_NUM_THREADS": "1"}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(words, cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True)
+
+
+def test_a_module_has_its_words_folder_environment_and_exit_status(folder):
+    python = program("python")
+    process = begin(folder, python, "-m", "module", "7", "two words")
+    out, error = process.communicate()
+    assert out == f"True {folder}/helper.py {folder} ['7', 'two words'] said {python}\n"
+    assert error == "__main__\n"
+    assert process.returncode == 7
+    assert begin(folder, python, "-m", "module").wait() == 0
+    missing = begin(folder, python, "-m", "nothing")
+    assert "No module named nothing" in missing.communicate()[1]
+    assert missing.returncode == 1
+
+
+def test_other_commands_are_given_to_this_environment_s_python(folder):
+    out, _ = begin(
+        folder, program("python"), "-c", "import sys; print('torch' in sys.modules, sys.executable)"
+    ).communicate()
+    assert out == f"False {sys.executable}\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_ends_both_processes(folder, number):
+    process = begin(folder, program("python"), "-m", "module", "0", "wait")
+    process.stdout.readline()
+    forked = int(process.stdout.readline())
+    assert forked != process.pid
+    assert os.getpgid(forked) == os.getpgid(process.pid)
+    process.send_signal(number)
+    assert process.wait() == -number
+    while Path(f"/proc/{forked}/stat").exists():
+        time.sleep(0.02)
+
+
+def test_the_server_ends_with_the_last_test_process(tmp_path):
+    """Another pytest's server, in another folder."""
+    code = (
+        "import preloaded_python as p, subprocess; p.MODULES = (); subprocess.run([p.program('python'), '-m', 'this'])"
+    )
+    environment = os.environ | {preloaded_python.FOLDER: str(tmp_path), "PYTHONPATH": str(Path(__file__).parent)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout.count("Beautiful is better than ugly.") == 1  # the pipe has ended: nobody is left to write
