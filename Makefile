@@ -13,6 +13,7 @@
 # make estimate [GPU_MEMORY=8 TERAFLOPS=5 BANDWIDTH=200]  memory and time of a step of a pretrained captioner, by calculation
 # make costs                      seconds and peak memory of every stage, from MLflow's records
 # make bench                      the benchmarks, each figure beside its peer's; BENCHMARKS=decoding: that one
+# make bench-judging              captions of 100,000 drawn photos judged: time and memory
 # make bench-cluster              on a Slurm of this machine: what a job takes besides its work, and how workers add up
 # make check                      format, lint, types, layers, workflow files, documents against results/
 # make compare                    which of the claims of results/claims.toml hold in the run that data/ holds
@@ -36,7 +37,7 @@ TORCH ?= auto
 PROFILE ?= $(if $(DATA)$(METHODS)$(GRID),,$(if $(filter results,$(MAKECMDGOALS)),scenes_results))
 INSTALLED := .venv/.installed
 
-.PHONY: setup fmt check test test-cluster estimate costs bench bench-cluster gradients repro results compare record documents docs data profile ui clean verify fault-injection mutants test-all serve
+.PHONY: setup fmt check test test-cluster estimate costs bench bench-cluster bench-judging gradients repro results compare record documents docs data profile ui clean verify fault-injection mutants test-all serve
 
 # The tests of a file stay in one process; tests/conftest.py puts the files that take longest first.
 PYTEST := python -m pytest -n $(or $(WORKERS),logical) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
@@ -65,6 +66,9 @@ bench: $(INSTALLED)
 
 bench-cluster: $(INSTALLED)
 	@mkdir -p data/cluster; python benchmarks/cluster.py | tee data/cluster/cluster.md
+
+bench-judging: $(INSTALLED)
+	@mkdir -p data/judging; python benchmarks/judging.py | tee data/judging/judging.md
 
 # A report that is there is made again, to show it.
 gradients: $(INSTALLED)

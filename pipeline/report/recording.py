@@ -24,6 +24,8 @@ OTHERS = {  # folders in data/ and the commands that write them; profiles use da
     "benchmarks": "make bench",
     "cluster": "python benchmarks/cluster.py",
     "costs": "make costs",
+    "judging": "make bench-judging",
+    "judging_photos": "python benchmarks/judging_photos.py",
     "reliability": "make fault-injection",
     "mutants": "make mutants",
     "gradients_scenes": "make gradients TRAINED=data",

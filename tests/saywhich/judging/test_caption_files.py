@@ -134,9 +134,9 @@ def test_faults_are_counted_with_the_first_three(colours):
         f"captions of captions that are cut, since colours reads no more of them: 1 ({('xyz ' * 21)[:39]}…)",
         f"captions of captions mostly of words that colours does not know: 1 ({('xyz ' * 21)[:39]}…)",
     ]
-    people = {"a.png": ["red"], "b.png": ["green"]}
+    both, people = {"a.png": "red", "b.png": "red"}, {"a.png": ["red"], "b.png": ["green"]}
     notes = list(
-        saywhich.judge({"a.png": "red", "b.png": "red"}, "photos", references=people, judges=["colours"]).notes
+        saywhich.judge(both, "photos", references=people, judges=["colours"], metrics=()).notes
     )
     assert notes == ["photos without a caption in captions, which are left out: 1 (c.png)"]
 
