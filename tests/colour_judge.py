@@ -1,8 +1,13 @@
-"""A judge whose numbers can be computed by hand: a photo is its mean colour, a caption its colour words."""
+"""A judge whose numbers can be computed by hand: a photo is its mean colour, a caption its colour words.
+
+`python tests/colour_judge.py` prints the example of README.md and docs/judge.md.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +15,13 @@ import torch
 from PIL import Image
 from torch.nn.functional import normalize
 
+from saywhich.cli import main
+from saywhich.judging import judge_sources
 from saywhich.judging.clip_metrics import CLIP_SCORE
+from saywhich.judging.judge_sources import JudgeSource
 from saywhich.photos import open_photo
 
+OPTIONS = ("--images", "photos", "--judge", "colours")  # of the example's commands
 COLOURS = ("red", "green", "blue")
 
 
@@ -66,3 +75,19 @@ def write_example(folder: Path) -> None:
         after[name] = f"a {' '.join([COLOURS[first]] * times)} wall with some {COLOURS[second]}"
     for file, said in (("before", before), ("after", after)):
         (folder / f"{file}.json").write_text(json.dumps(said))
+
+
+def print_example(folder: Path) -> None:
+    """Write the example into `folder`, and print what `saywhich judge` and `compare` say of it."""
+    write_example(folder)
+    commands = ["judge", "after.json"], ["compare", "before.json", "after.json"]
+    with contextlib.chdir(folder):
+        for command in commands:
+            print("$ saywhich", *command, *OPTIONS)
+            assert main([*command, *OPTIONS]) == 0
+
+
+if __name__ == "__main__":
+    judge_sources.JUDGES = (JudgeSource(lambda name: name == "colours", lambda name: ColourJudge()),)
+    with tempfile.TemporaryDirectory() as example:
+        print_example(Path(example))

@@ -135,9 +135,7 @@ def test_faults_are_counted_with_the_first_three(colours):
         f"captions of captions mostly of words that colours does not know: 1 ({('xyz ' * 21)[:39]}…)",
     ]
     both, people = {"a.png": "red", "b.png": "red"}, {"a.png": ["red"], "b.png": ["green"]}
-    notes = list(
-        saywhich.judge(both, "photos", references=people, judges=["colours"], metrics=()).notes
-    )
+    notes = list(saywhich.judge(both, "photos", references=people, judges=["colours"], metrics=()).notes)
     assert notes == ["photos without a caption in captions, which are left out: 1 (c.png)"]
 
 
