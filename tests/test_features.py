@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 import signal
@@ -14,6 +13,7 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import save_file
+from stage_runs import run_stage
 from whole_profiles import profile
 
 from pipeline.runtime.torchvision_cpu import declare_operators
@@ -60,7 +60,7 @@ def python(folder, *arguments):
 
 def here(name, *arguments):
     """A stage in this process, which saves its start."""
-    assert door.main(name, importlib.import_module(f"stages.{name}").run, arguments) == 0
+    assert run_stage(name, *arguments) == 0
 
 
 def contents(folder):
