@@ -6,6 +6,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from watched_pages import watched_pages
 
 from pipeline.analysis.selection import ReportSettings
 from pipeline.report.report_page import write_report
@@ -22,23 +23,14 @@ def report(full_report):
 @pytest.fixture
 def open_page(browser, report):
     """Opens the report; in the end fails for anything on the console and for any request beside the file."""
-    contexts, wrong = [], []
+    with watched_pages(browser) as make_page:
 
-    def opened(file=report, **options):
-        context = browser.new_context(**{"viewport": WIDE, **options})
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: wrong.append(message.text))
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        url = file.as_uri()
-        page.on("request", lambda request: request.url.startswith(("data:", url)) or wrong.append(request.url))
-        page.goto(url)
-        return page
+        def opened(file=report, **options):
+            page = make_page(file.as_uri(), **{"viewport": WIDE, **options})
+            page.goto(file.as_uri())
+            return page
 
-    yield opened
-    for context in contexts:
-        context.close()
-    assert wrong == []
+        yield opened
 
 
 @pytest.fixture
