@@ -16,7 +16,7 @@ from pipeline.channels.hard import Greedy, Multinomial
 from pipeline.channels.search import SearchTrajectory
 from pipeline.channels.teacher_forcing import Forced
 from pipeline.composition.joint import Objective
-from pipeline.composition.method import JOINT, Method, Term, UpdateSchedule
+from pipeline.composition.method import JOINT, SPEAKER_ONLY, Method, Term, UpdateSchedule
 from pipeline.composition.retrieval_rewards import pretrain_heads, reward_trajectories, with_discriminator
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import ScoreFunction
@@ -125,7 +125,7 @@ def test_searched_greedy_and_human_captions_are_compared(rewards):
     assert judged.validation_judge == {"rewarded": rewards.retriever, "judged": other}
 
 
-def test_what_weighs_nothing_is_no_term(rewards):
-    contrastive = rewards.contrastive("both", "sum", None)
-    names = [t.name for t in reward_trajectories(contrastive, rewards, 1.0, Forced(), rewards.searched)]
-    assert names == ["discriminability_of_human", "discriminability"]
+def test_a_method_drops_terms_of_weight_0(toy, rewards):
+    terms = reward_trajectories(rewards.contrastive("both", "sum", None), rewards, 1.0, Forced(), rewards.searched)
+    method = Method(toy.agents().roles, terms, SPEAKER_ONLY)
+    assert [term.name for term in method.terms] == ["discriminability_of_human", "discriminability"]
