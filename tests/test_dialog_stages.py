@@ -182,7 +182,7 @@ def test_a_method_of_captions_is_refused_in_one_line(world, monkeypatch, capsys)
     assert "mle: expected Agents, found DialogAgents" in capsys.readouterr().err
 
 
-def test_other_numbers_of_options_are_told_with_file_dialog_and_round(world, monkeypatch, capsys):
+def test_other_numbers_of_options_are_reported_with_file_dialog_and_round(world, monkeypatch, capsys):
     monkeypatch.chdir(world)
     assert run_stage("prepare", "--set", "prepare.dialogs.options=99", "--out", str(world / "refused")) == 2
     said = capsys.readouterr().err

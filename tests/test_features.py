@@ -134,6 +134,6 @@ def test_snakemake_sees_in_shards_what_one_process_sees(world):
 
 
 @pytest.mark.parametrize("given", ["0/2", "3/2", "1", "a/b", "1/2/3"])
-def test_a_shard_that_is_none_is_told_in_one_line(given, capsys):
+def test_a_shard_that_is_none_is_reported_in_one_line(given, capsys):
     assert door.main("features", pytest.fail, ["--params", str(ROOT / "params.yaml"), "--shard", given]) == 2
     assert capsys.readouterr().err == f"--shard {given}: must read K/N, the K-th of N parts, as in 1/8\n"

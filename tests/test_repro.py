@@ -129,7 +129,7 @@ def test_a_broken_lock_is_removed_and_the_results_come_from_the_cache(folder):
     assert json.loads(dvc(folder, "status", "--json")) == {}
 
 
-def test_a_missing_file_of_captions_is_told_before_a_folder_is_hashed(tmp_path, monkeypatch):
+def test_a_missing_file_of_captions_is_reported_before_a_folder_is_hashed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     files = {"captions": "text/token.txt", "train": "text/train.txt"}
     (tmp_path / "photos/text").mkdir(parents=True)
@@ -184,7 +184,7 @@ def test_a_request_to_end_ends_all_that_is_at_work(folder, request_to_end):
     assert repeat(folder)[0] == 0, "no lock is left"
 
 
-def test_a_broken_workflow_is_told_by_dvc(folder):
+def test_a_broken_workflow_is_reported_by_dvc(folder):
     (folder / "dvc.yaml").write_text("stages: {train: {cmd: [}}\n")
     status, said = repeat(folder)
     assert status not in (0, 1)

@@ -73,7 +73,7 @@ def test_a_word_shows_where_the_speaker_looked(open_page, photos):
     assert look.locator("i").count() == 0
 
 
-def test_a_file_that_is_no_photo_is_told_and_the_rest_goes_on(open_page, photos):
+def test_a_file_that_is_no_photo_is_reported_and_the_rest_goes_on(open_page, photos):
     (photos / "notes.jpg").write_text("no photo")
     page = open_page()
     page.set_input_files("#files", [str(photos / "notes.jpg"), str(photos / "a.jpg"), str(photos / "b.jpg")])

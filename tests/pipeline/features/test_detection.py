@@ -102,6 +102,6 @@ def test_adaptive_regions_are_kept_with_their_boxes(weights, tmp_path):
     assert store.manifest["boxes"] == {"min_boxes": 2, "max_boxes": 5, "threshold": 0.99}
 
 
-def test_weights_of_another_network_are_told(weights):
+def test_weights_of_another_network_are_reported(weights):
     with pytest.raises(UserError, match=r"cls_score.weight: has the shape .* the network wants"):
         FasterRCNN(NetworkSettings(DETECTOR, 48, weights, {"num_classes": 7}))
