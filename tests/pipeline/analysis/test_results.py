@@ -46,7 +46,7 @@ def test_methods_keep_the_given_order_then_that_of_the_files_and_settings_ascend
 
 def test_a_guided_method_has_gamma_in_the_settings_of_all_its_runs(world, guided, control):
     single = json.loads(json.dumps(next(entry for entry in guided if entry["settings"].get("gamma") == 1)))
-    del single["settings"]["gamma"]  # an evaluation says nothing of a gamma of 1
+    del single["settings"]["gamma"]  # an evaluation does not record a gamma of 1
     world.write([*guided, control], [single])
     results = read_results(world.sweep, [world.root / "evaluation" / "guidance"], first=("mle",))
     assert [point.settings["gamma"] for point in results.of("guidance")] == [1, 1.5, 2]

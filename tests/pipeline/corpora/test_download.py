@@ -113,7 +113,7 @@ def test_a_part_that_is_whole_already_is_checked_and_used_without_a_request(web,
     assert web.asked == []
 
 
-def test_wrong_bytes_are_removed_and_told(web, fetched, tmp_path):
+def test_wrong_bytes_are_removed_and_reported(web, fetched, tmp_path):
     web.files["a.zip"] = bytes(100_000)
     found = hashlib.sha256(bytes(100_000)).hexdigest()
     with pytest.raises(UserError, match=f"a.zip: SHA-256 {found} came, and {DIGEST} is expected; what came is removed"):

@@ -55,7 +55,7 @@ def test_two_outputs_are_one_log_odds():
     torch.testing.assert_close(blind(images, captions), blind(-images, captions))
 
 
-def test_it_learns_to_tell_what_can_be_told(toy):
+def test_it_learns_to_separate_captions_that_differ(toy):
     """Human captions of the toy world begin with their image's word; broken ones often do not."""
     rewards = replace(reward_models(), discriminator=CaptionClassifier(10, (32, 16)))
     odds = HumanLogOdds(rewards.retriever, rewards.discriminator)

@@ -82,7 +82,7 @@ def test_a_mistake_in_a_karpathy_file_is_reported_with_its_place(karpathy, name)
     assert "\n" not in str(told.value)
 
 
-def test_the_line_told_is_where_the_image_stands(karpathy):
+def test_the_reported_line_is_the_image_s(karpathy):
     annotations, images = karpathy(change=lambda d: d["images"][3].update(split="x"))
     lines = annotations.read_text().splitlines()
     with pytest.raises(UserError) as told:

@@ -301,7 +301,7 @@ def test_text_stands_out_from_its_ground(open_page, scheme):
 @pytest.mark.slow
 @pytest.mark.parametrize("screen", [WIDE, PHONE], ids=["wide", "phone"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_wrong_with_everything_unfolded(open_page, screen, scheme):
+def test_axe_finds_no_fault_in_the_unfolded_page(open_page, screen, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
     page = open_page(viewport=screen, color_scheme=scheme, bypass_csp=True)
     page.evaluate("document.querySelectorAll('details').forEach(details => details.open = true)")
@@ -383,8 +383,8 @@ def test_markup_in_captions_runs_nothing(browser, full_world, tmp_path):
         context.close()
 
 
-def test_markup_that_is_not_escaped_runs(browser, tmp_path):
-    """Or the test above would see nothing."""
+def test_unescaped_markup_runs_in_this_browser(browser, tmp_path):
+    """Without this, the test above could not fail."""
     (tmp_path / "raw.html").write_text(f"<body>{PAYLOADS[1]}{PAYLOADS[8]}</body>")
     context = browser.new_context()
     page = context.new_page()

@@ -345,7 +345,7 @@ def test_numbers_of_an_evaluation_are_named_by_their_path():
     assert flat_numbers(nested) == {"val/language/CIDEr": 0.5, "val/images": 3.0, "beam": 2.0}
 
 
-def test_cider_counts_the_end_of_a_caption_unless_told_otherwise(data):
+def test_cider_counts_eos_unless_the_objective_excludes_it(data):
     assert [reference_cider(data).eos, reference_cider(data, eos=False).eos] == [True, False]
 
 
