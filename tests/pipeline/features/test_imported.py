@@ -80,7 +80,7 @@ EXPORTS = [npy_folders, tsv, detections]
 def run_import(ids: list[str], out: Path, settings: dict, kept: int) -> None:
     form = next(form for form in FORMATS if form.name == settings["format"])
     rest = {key: value for key, value in settings.items() if key != "format"}
-    import_features(ids, out, FeatureWriter, form=form, **rest, max_regions=kept)
+    import_features(ids, out, form=form, **rest, max_regions=kept)
 
 
 def imported(out: Path, settings: dict, kept: int = 7) -> FeatureStore:
