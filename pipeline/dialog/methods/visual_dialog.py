@@ -39,6 +39,8 @@ CARDS = {
     "g_reinmax": MethodCard("G-DIS with ReinMax", 9, "Lu et al., NIPS 2017; Liu, Dong et al., NeurIPS 2023"),
     "g_rloo": MethodCard("G-DIS with RLOO", 4, "Lu et al., NIPS 2017; Kool et al., 2019"),
     "g_more_d": MethodCard("G-MLE from D's encoder", 5, "Lu et al., NIPS 2017"),
+    "g_more_d_blind": MethodCard("G-MLE from D's encoder, no image", 0, "Lu et al., NIPS 2017"),
+    "g_more_d_question": MethodCard("G-MLE from D's encoder, question only", 0, "Lu et al., NIPS 2017"),
     "g_dis_d": MethodCard("G-DIS from D's encoder", 1, "Lu et al., NIPS 2017"),
     "gan1": MethodCard("GAN1", 2, "Lu et al., NIPS 2017"),
     "gan2": MethodCard("GAN2", 3, "Lu et al., NIPS 2017"),

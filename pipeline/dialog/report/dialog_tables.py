@@ -69,6 +69,8 @@ CLAIMS = (  # the claim, the method expected to be better, the other
     ("With the image D-MLE ranks better than without", "d_mle", "d_blind"),
     ("Question and history rank better than the question alone (G-MLE)", "g_mle_blind", "g_mle_question"),
     ("With the image G-MLE ranks better than without", "g_mle", "g_mle_blind"),
+    ("From D's encoder history adds to the question (G-MLE)", "g_more_d_blind", "g_more_d_question"),
+    ("From D's encoder the image adds to both (G-MLE)", "g_more_d", "g_more_d_blind"),
     ("Attention over the history ranks better than an LSTM over rounds (D-MLE, no image)", "d_blind", "d_blind_hre"),
     ("D-MLE ranks better than the prior given the question's text", "d_mle", "question_prior"),
     ("G-MLE ranks better than the prior given the question's text", "g_mle", "question_prior"),
