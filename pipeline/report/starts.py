@@ -81,7 +81,11 @@ def read_starts(root: Path, name: str) -> dict[int, ResultFile]:
 
 
 def summarise_starts(starts: Mapping[int, ResultFile]) -> ResultFile:
-    """Return the summary of recorded starts. Raises UserError where they have other methods or columns."""
+    """Return the summary of recorded starts. Raises UserError where they have other methods or columns.
+
+    Without a table of captions' results, as of dialogs, each table with the same rows and columns in all starts is
+    summarised.
+    """
     files = list(starts.values())
     known = [name for name in files[0].tables if all(name in file.tables for file in files)]
     if RESULTS in known:
@@ -89,7 +93,8 @@ def summarise_starts(starts: Mapping[int, ResultFile]) -> ResultFile:
         if CLAIMS in known:
             tables[CLAIMS_OVER_STARTS] = claims_over_starts([file.tables[CLAIMS] for file in files])
     else:
-        tables = {name: _over_starts([file.tables[name] for file in files]) for name in known if name != CLAIMS}
+        alike = (name for name in known if name != CLAIMS and len({_frame(file.tables[name]) for file in files}) == 1)
+        tables = {name: _over_starts([file.tables[name] for file in files]) for name in alike}
     return ResultFile(
         command=" and ".join(file.command for file in files),
         commit=", ".join(dict.fromkeys(file.commit for file in files)),
@@ -99,6 +104,11 @@ def summarise_starts(starts: Mapping[int, ResultFile]) -> ResultFile:
         tables=tables,
         figures=files[-1].figures,
     )
+
+
+def _frame(table: PrintedTable) -> tuple[str, ...]:
+    """Return the columns and the names of the rows."""
+    return (*table.columns, *(_unmarked(row[0]) for row in table.rows))
 
 
 def _over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:

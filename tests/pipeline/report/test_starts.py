@@ -127,6 +127,7 @@ def test_tables_of_other_data_are_summarised_by_their_own_names_and_decimals():
                 columns=["Claim", "difference in MRR", "seeds", "verdict"], rows=[["D helps", difference, "1", "open"]]
             ),
             CLAIMS: PrintedTable(columns=["Claim"], rows=[]),
+            "Kinds": PrintedTable(columns=["Model", f"only here {mrr}"], rows=[["G-MLE", mrr]]),
         }
         return ResultFile(command="c", commit="a", date="2026", machine="m", seeds=[1], tables=tables)
 
