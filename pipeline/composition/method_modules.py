@@ -6,15 +6,15 @@ import pkgutil
 from importlib import import_module
 from pathlib import Path
 
-import pipeline
-
 METHODS = "pipeline/methods"
+HERE = Path(__file__).parents[1]
+PACKAGE = __name__.removesuffix(".composition.method_modules")  # another one in the wheel than in a clone
 
 
 def method_modules() -> dict[str, str]:
     """Return the full name of each module by its last part, which `from` in params.yaml names; imports none of them."""
-    slices = sorted(path.parts[-3] for path in Path(pipeline.__path__[0]).glob("*/methods/__init__.py"))
-    packages = [import_module(name) for name in ("pipeline.methods", *(f"pipeline.{each}.methods" for each in slices))]
+    slices = sorted(path.parts[-3] for path in HERE.glob("*/methods/__init__.py"))
+    packages = [import_module(f"{PACKAGE}.{name}") for name in ("methods", *(f"{each}.methods" for each in slices))]
     return {
         module.name: f"{package.__name__}.{module.name}"
         for package in packages
