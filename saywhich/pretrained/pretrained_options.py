@@ -38,6 +38,9 @@ def add_pretrained(parser: ArgumentParser) -> None:
         metavar="TEXT",
         help="the instruction of a chat model, Florence-2's task, or BLIP's first words",
     )
+    group.add_argument(
+        "--language", metavar="NAME", help="the captions' language, of chat models alone, such as German"
+    )
     group.add_argument("--dtype", default="float32", help="precision: float32, bfloat16, float16; default: %(default)s")
     group.add_argument("--device", metavar="NAME", help="cpu, cuda or cuda:1; default: a GPU where there is one")
     group.add_argument("--max-tokens", type=int, default=40, metavar="N", help="longest caption; default: %(default)s")
@@ -123,7 +126,8 @@ def _settings(options: Namespace) -> GenerationSettings:
 def _open_speaker(name: str, options: Namespace) -> PretrainedSpeaker:
     from saywhich.pretrained.pretrained_speaker import PretrainedSpeaker
 
-    return PretrainedSpeaker(name, prompt=options.prompt, dtype=options.dtype, device=options.device)
+    given = {"prompt": options.prompt, "language": options.language, "dtype": options.dtype, "device": options.device}
+    return PretrainedSpeaker(name, **given)
 
 
 def _open_listener(name: str) -> CaptionJudge:

@@ -67,18 +67,25 @@ class PretrainedSpeaker:
     """A pretrained captioner by its name on the Hugging Face hub (hub/OWNER/NAME) or from a folder."""
 
     def __init__(
-        self, name: str, *, prompt: str | None = None, dtype: str = "float32", device: torch.device | str | None = None
+        self,
+        name: str,
+        *,
+        prompt: str | None = None,
+        language: str | None = None,
+        dtype: str = "float32",
+        device: torch.device | str | None = None,
     ) -> None:
         """Load the captioner with its processor.
 
-        `prompt` is the instruction of a chat model, Florence-2's task, or the beginning of BLIP's captions. Raises
-        UserError in one line for another kind of model, and where it cannot be loaded or used.
+        `prompt` is the instruction of a chat model, Florence-2's task, or the beginning of BLIP's captions. `language`
+        is added to a chat model's instruction. Raises UserError in one line for another kind of model, and where it
+        cannot be loaded or used.
         """
         self.source = name.removeprefix(PREFIX)
         self.name = name
         try:
             self.device = _open_device(device)
-            self._load(prompt, dtype)
+            self._load(prompt, language, dtype)
         except UserError as error:
             raise UserError(f"--speaker {name}: {str(error).removeprefix(f'{self.source}: ')}") from None
         except ImportError as error:  # of a package that its processor needs
@@ -86,7 +93,7 @@ class PretrainedSpeaker:
                 f"--speaker {name}: needs a package that is not installed ({reason(error)}); install it with pip"
             ) from None
 
-    def _load(self, prompt: str | None, dtype: str) -> None:
+    def _load(self, prompt: str | None, language: str | None, dtype: str) -> None:
         if dtype not in DTYPES:
             raise UserError(f"the precision {dtype} is none of {', '.join(DTYPES)}")
         hub = import_transformers()
@@ -97,7 +104,14 @@ class PretrainedSpeaker:
         self.family: CaptionerFamily = family_of(config.model_type)
         if prompt is not None and not self.family.takes_prompt:
             raise UserError(f"captioners of the kind {config.model_type} take no --prompt; leave it out")
+        if language is not None and not self.family.chat:
+            raise UserError(
+                f"captioners of the kind {config.model_type} write in the language of their training alone; leave out "
+                "--language, or give a chat model"
+            )
         self.prompt = self.family.prompt if prompt is None else prompt
+        if language is not None:
+            self.prompt = f"{self.prompt} Answer in {language}."
         self.processor = _open_processor(self.source, self.family)
         precision: torch.dtype = getattr(torch, dtype)
         with naming_memory("its weights", "give --dtype bfloat16, or a smaller model"):

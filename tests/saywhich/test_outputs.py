@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,9 @@ from saywhich_world import paint
 
 from pipeline.errors import one_line
 from pipeline.runtime.escaping import csv_cell, markdown_code, markdown_text
+from saywhich import caption_outputs
 from saywhich.cli import main
-from saywhich.commands import caption
+from saywhich.contact_sheet import sheet_entry, write_sheet
 from saywhich.model import Caption, Model
 from saywhich.model_card import model_card
 
@@ -56,7 +58,13 @@ def test_an_older_table_stays_until_the_new_one_is_whole(photos, named, monkeypa
 
 @pytest.mark.parametrize("where", ["full", ".", "a.jpg/said", "/proc/said"])
 @pytest.mark.parametrize(
-    "what", [["caption", "a.jpg", "--csv"], ["caption", "a.jpg", "--jsonl"], ["find", "a dog", "a.jpg", "--html"]]
+    "what",
+    [
+        ["caption", "a.jpg", "--csv"],
+        ["caption", "a.jpg", "--jsonl"],
+        ["caption", "a.jpg", "--html"],
+        ["find", "a dog", "a.jpg", "--html"],
+    ],
 )
 def test_what_cannot_be_written_is_one_line(photos, named, capsys, what, where):
     Path("full").symlink_to("/dev/full")
@@ -93,6 +101,9 @@ def test_names_of_strangers_are_one_line_each_and_no_formula(photos, named, caps
     assert "\x1b" not in page
     assert "\u202e" not in page
     assert "caf%E9.png" in page
+    assert main(["caption", *HOSTILE, "--html", "../said.html", *named]) == 0
+    assert {line.split("\t")[0] for line in capsys.readouterr().out.splitlines()} == shown
+    assert {name for name, _ in read_sheet(Path("../said.html"))[1]} == shown
     assert main(["caption", *HOSTILE, "--csv", "../said.csv", *named]) == 0
     with open("../said.csv", newline="", encoding="utf-8") as table:
         names = [row["file"] for row in csv.DictReader(table)]
@@ -103,15 +114,80 @@ def test_names_of_strangers_are_one_line_each_and_no_formula(photos, named, caps
     assert [json.loads(line)["file"] for line in content.splitlines()] == list(HOSTILE)
 
 
+class SheetReader(HTMLParser):
+    """The tags and attributes of a contact sheet, and its texts by the tag that holds them."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.addresses, self.texts, self._open = set(), [], {}, []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+        self.addresses += [value for name, value in attributes if name in ("src", "href", "srcset", "action")]
+        assert not any(name.startswith("on") for name, _ in attributes)
+        if tag not in ("meta", "img", "br", "source"):
+            self._open.append(tag)
+            self.texts.setdefault(tag, []).append("")
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, text):
+        if self._open:
+            self.texts[self._open[-1]][-1] += text
+
+
+def read_sheet(path):
+    """Return the reader of a page, and names and captions of its photos."""
+    reader = SheetReader()
+    reader.feed(path.read_text(encoding="utf-8"))
+    assert not reader._open
+    assert all(address.startswith(("data:image/jpeg;base64,", "file:///")) for address in reader.addresses)
+    assert not reader.tags & {"script", "link", "iframe", "object", "form", "base"}
+    return reader, [*zip(reader.texts["a"], reader.texts["figcaption"], strict=True)]
+
+
+def test_a_contact_sheet_shows_photos_captions_ranks_and_other_candidates(photos, named):
+    options = ["--among", ".", "--samples", "4", "--jsonl", "said.jsonl", "--html", "said.html"]
+    assert main(["caption", "a.jpg", "b.jpg", "c.jpg", *options, *named]) == 0
+    rows = [json.loads(line) for line in Path("said.jsonl").read_text().splitlines()]
+    reader, shown = read_sheet(Path("said.html"))
+    assert shown == [(row["file"], row["caption"] or "(no words)") for row in rows]
+    first = sum(row["rank"] == 1 for row in rows)
+    page = Path("said.html").read_text(encoding="utf-8")
+    assert f": {first} of 3 photos rank first." in page
+    for row in rows:
+        assert f"{row['file']}</a> · {row['rank']}/3</p>" in page
+    others = [text for row in rows for text in dict.fromkeys(row["candidates"]) if text != row["caption"]]
+    inner = [text.strip("\n") for text in reader.texts["li"] if text.strip()]
+    assert inner == [text or "(no words)" for text in others]
+    assert page.count("data:image/jpeg;base64,") == 3
+    assert [address for address in reader.addresses if address.startswith("file")] == [
+        Path(f"{name}.jpg").resolve().as_uri() for name in "abc"
+    ]
+
+
+def test_captions_of_strangers_are_text_on_a_contact_sheet(tmp_path):
+    paint(tmp_path / "a.png", 0)
+    entries = [sheet_entry(tmp_path / "a.png", Caption(text, (text, f"{text}!"))) for text in MARKUP]
+    with open(tmp_path / "said.html", "w", encoding="utf-8") as page:
+        write_sheet(page, entries)
+    reader, shown = read_sheet(tmp_path / "said.html")
+    assert [caption for _, caption in shown] == [one_line(text) for text in MARKUP]
+    assert [text.strip("\n") for text in reader.texts["li"] if text.strip()] == [
+        one_line(f"{text}!") for text in MARKUP
+    ]
+
+
 def test_captions_of_strangers_are_text_in_tables_and_on_terminals(capsys):
     out = io.StringIO(newline="")
-    write = caption._table(out, ranked=True)
+    write = caption_outputs._table(out, ranked=True)
     for text in ("=cmd()", "+1", "-1", "@x", "\t=1", "\r=1", " =1", "\n=1", "＝1", "a = b"):
         write(Path("a.jpg"), Caption(text, (), 1, 3, -0.25))
     rows = list(csv.DictReader(io.StringIO(out.getvalue(), newline="")))
     assert all(row["caption"].startswith("'") for row in rows[:-1])
     assert (rows[-1]["caption"], rows[-1]["margin"]) == ("a = b", "-0.2500")
-    caption._print(Path("a\tb"), Caption("x\x1b]0;owned\x07\n2 \u2066y\x9b", (), 1, 3))
+    caption_outputs._print(Path("a\tb"), Caption("x\x1b]0;owned\x07\n2 \u2066y\x9b", (), 1, 3))
     assert capsys.readouterr().out == "a\\tb\tx\\x1b]0;owned\\x07\\n2 \\u2066y\\x9b\t1/3\n"
 
 

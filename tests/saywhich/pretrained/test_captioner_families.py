@@ -175,6 +175,16 @@ def test_a_beam_is_printed_in_half_precision(family, photos, capsys):
     assert PretrainedSpeaker(str(family[1]), dtype="bfloat16").model.dtype == torch.bfloat16
 
 
+def test_a_chat_model_is_asked_for_a_language(family, photos):
+    name, folder = family
+    if name not in ("idefics3", "qwen2_5_vl"):
+        pytest.skip("no chat model")
+    speaker = PretrainedSpeaker(str(folder), language="German", prompt="What is this?")
+    shown = speaker.encode([speaker.prepare(photos[0])])["input_ids"][0]
+    asked = speaker.tokenizer.decode(shown, skip_special_tokens=True)
+    assert "What is this? Answer in German.assistant:" in asked
+
+
 def test_a_pretrained_listener_finds_photos(photos, listener, capsys):
     Path("photos/broken.png").write_bytes(b"no photo")
     for _ in range(2):  # computed, and from the cache

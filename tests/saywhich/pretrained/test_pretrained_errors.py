@@ -60,6 +60,11 @@ def told(capsys, *arguments):
         (["--speaker", "blip", "--device", "toaster"], "--speaker blip: the device toaster cannot be used ("),
         (["--speaker", "blip", "--batch", "0"], "--batch 0: give 1 or more"),
         (["--speaker", "blip", "--samples", "2", "--top-p", "0"], "temperature 1.0, top-p 0.0: give more than 0"),
+        (["--language", "German"], "--language German: goes with --speaker or --preset; give one of them"),
+        (
+            ["--speaker", "blip", "--language", "German"],
+            "--speaker blip: captioners of the kind blip write in the langu",
+        ),
         (["--speaker", "git", "--prompt", "a"], "--speaker git: captioners of the kind git take no --prompt"),
         (["--speaker", "blip", "--max-tokens", "500"], "--speaker blip: it cannot generate (index out of range in"),
         (["--speaker", "blip", "--pragmatic", "1"], "--pragmatic 1: tells photos from those of --among; give --among"),

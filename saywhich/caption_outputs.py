@@ -1,0 +1,181 @@
+"""Outputs of captions as they are generated: lines, tables, COCO's form, a page, and the photos themselves."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from tqdm import tqdm
+
+from pipeline.errors import UserError, one_line
+from pipeline.runtime.escaping import csv_cell
+from saywhich.outputs import open_output
+
+if TYPE_CHECKING:
+    from saywhich.model import Caption
+
+COLUMNS = ("file", "caption", "rank", "of", "margin")
+Write = Callable[[Path, "Caption"], None]
+
+
+def add_outputs(parser: ArgumentParser) -> None:
+    """Add the options of outputs to the parser of `caption`."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--csv", metavar="OUT", help="write a table there instead")
+    where.add_argument("--jsonl", metavar="OUT", help="write JSON lines there instead, with all candidates")
+    where.add_argument(
+        "--coco", metavar="OUT", help="write COCO's results form there instead; names of files end in the image's id"
+    )
+    parser.add_argument("--html", metavar="OUT", help="write a page with the photos, too")
+    photos = parser.add_mutually_exclusive_group()
+    photos.add_argument(
+        "--xmp",
+        metavar="FOLDER",
+        help="write copies of the photos there, too, with the caption as their description (JPEG, PNG, WebP)",
+    )
+    photos.add_argument(
+        "--in-place",
+        action="store_true",
+        help="write the caption into the photos themselves, too, as their description",
+    )
+
+
+@dataclass
+class CaptionOutputs:
+    """Open outputs; `failed` counts the photos into which no caption could be written."""
+
+    writers: list[Write] = field(default_factory=list)
+    failed: int = 0
+
+    def write(self, file: Path, caption: Caption) -> None:
+        """Write the caption of a photo to each output; report a photo that cannot hold it in a line on stderr."""
+        for write in self.writers:
+            try:
+                write(file, caption)
+            except UserError as error:
+                self.failed += 1
+                tqdm.write(str(error), file=sys.stderr)
+
+
+@contextmanager
+def open_outputs(options: Namespace, photos: Sequence[Path]) -> Iterator[CaptionOutputs]:
+    """Open the outputs that the options name, before a long run over `photos`.
+
+    Raises UserError for names without an id, and for copies that would replace photos.
+    """
+    for photo in photos if options.coco else ():
+        coco_id(photo)
+    copies = _copies(photos, options.xmp, options.photos) if options.xmp else {}
+    with ExitStack() as opened:
+        outputs = CaptionOutputs([opened.enter_context(_table_or_lines(options))])
+        if options.html:
+            outputs.writers.append(opened.enter_context(_page(Path(options.html))))
+        if options.xmp:
+            outputs.writers.append(lambda photo, caption: _copy(photo, caption, copies[photo]))
+        elif options.in_place:
+            outputs.writers.append(_describe)
+        yield outputs
+
+
+def _copies(photos: Sequence[Path], folder: str, asked: Sequence[str]) -> dict[Path, Path]:
+    """Return where the copy of each photo goes: below `folder`, as the photo lies below what all photos share."""
+    out = Path(os.path.abspath(folder))
+    for place in map(os.path.abspath, asked):
+        if os.path.isdir(place) and out.is_relative_to(place):
+            raise UserError(f"--xmp {folder}: lies within {place}, whose photos are captioned; give a folder outside")
+    whole = [Path(os.path.abspath(photo)) for photo in photos]
+    top = os.path.commonpath([photo.parent for photo in whole])
+    copies = {photo: out / path.relative_to(top) for photo, path in zip(photos, whole, strict=True)}
+    for photo, copy in copies.items():
+        if copy.exists() and copy.samefile(photo):
+            raise UserError(f"--xmp {folder}: {photo} lies there itself; give another folder, or --in-place")
+    return copies
+
+
+def _copy(photo: Path, caption: Caption, copy: Path) -> None:
+    from saywhich.described_photo import describe_photo, is_copy
+
+    if copy.exists() and not is_copy(copy, photo):
+        raise UserError(f"{copy}: is another photo, and stays; give another folder to --xmp")
+    describe_photo(photo, caption.text, copy)
+
+
+def _describe(photo: Path, caption: Caption) -> None:
+    """Write the caption into the photo, and its former description on stderr."""
+    from saywhich.described_photo import describe_photo
+
+    if (former := describe_photo(photo, caption.text, photo)) and former != caption.text:
+        tqdm.write(one_line(f"note: {photo}: the description was {former!r}"), file=sys.stderr)
+
+
+@contextmanager
+def _page(path: Path) -> Iterator[Write]:
+    from saywhich.contact_sheet import sheet_entry, write_sheet
+
+    entries: list[Any] = []
+    with open_output(path) as page:
+        yield lambda photo, caption: entries.append(sheet_entry(photo, caption))
+        write_sheet(page, entries)
+
+
+@contextmanager
+def _table_or_lines(options: Namespace) -> Iterator[Write]:
+    """Yield a function that writes one caption to the chosen output."""
+    path = options.csv or options.jsonl or options.coco
+    if not path:
+        yield _print
+        return
+    with open_output(Path(path)) as file:
+        if options.coco:
+            results: list[dict[str, Any]] = []
+            yield lambda photo, caption: results.append({"image_id": coco_id(photo), "caption": caption.text})
+            json.dump(results, file)
+        else:
+            yield _table(file, bool(options.among)) if options.csv else _lines(file)
+
+
+def coco_id(photo: Path) -> int:
+    """Return COCO's id of an image, the digits at the end of its file's name; raises UserError where there are none."""
+    found = re.search(r"[0-9]{1,18}$", photo.stem, re.ASCII)
+    if found is None:
+        raise UserError(f"{photo}: --coco needs an image's id at the end of the name, such as 000000000042.jpg")
+    return int(found[0])
+
+
+def _print(file: Path, caption: Caption) -> None:
+    rank = "" if caption.rank is None else f"\t{caption.rank}/{caption.of}"
+    print(f"{one_line(str(file))}\t{one_line(caption.text)}{rank}", flush=True)
+
+
+def _table(out: TextIO, ranked: bool) -> Write:
+    rows = csv.writer(out)
+    columns = COLUMNS if ranked else COLUMNS[:2]
+    rows.writerow(columns)
+
+    def write(file: Path, caption: Caption) -> None:
+        margin = "" if caption.margin is None else f"{caption.margin:.4f}"
+        row = csv_cell(str(file)), csv_cell(caption.text), caption.rank, caption.of, margin
+        rows.writerow(row[: len(columns)])
+
+    return write
+
+
+def _lines(out: TextIO) -> Write:
+    def write(file: Path, caption: Caption) -> None:
+        entry: dict[str, Any] = {"file": str(file), "caption": caption.text}
+        if caption.rank is not None:
+            entry |= {"rank": caption.rank, "of": caption.of, "margin": caption.margin}
+        entry |= {"unlike_training_images": True} if caption.unlike else {}
+        entry |= {"candidates": list(caption.candidates)} if len(caption.candidates) > 1 else {}
+        print(json.dumps(entry), file=out)
+
+    return write

@@ -1,0 +1,40 @@
+"""An HTML page of captioned photos: a contact sheet without scripts, with thumbnails inside the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from pipeline.errors import one_line
+from pipeline.features.animated_thumbnail import animated_thumbnail, first_frame
+from saywhich.search_page import SHOWN, thumbnail_url
+
+if TYPE_CHECKING:
+    from saywhich.model import Caption
+
+
+def sheet_entry(file: Path, caption: Caption) -> Mapping[str, Any]:
+    """Return what the page shows of a photo; `candidates` are those beside the caption, each once."""
+    return {
+        "name": one_line(str(file)),
+        "url": file.resolve().as_uri(),
+        "thumbnail": thumbnail_url(first_frame(file)),
+        "animation": animated_thumbnail(file, SHOWN),
+        "caption": one_line(caption.text),
+        "rank": "" if caption.rank is None else f"{caption.rank}/{caption.of}",
+        "first": caption.rank == 1,
+        "unlike": caption.unlike,
+        "candidates": [one_line(text) for text in dict.fromkeys(caption.candidates) if text != caption.text],
+    }
+
+
+def write_sheet(out: TextIO, entries: Sequence[Mapping[str, Any]]) -> None:
+    """Write the page of the photos `entries`, in that order."""
+    pages = Environment(loader=PackageLoader("saywhich", "pages"), autoescape=True, undefined=StrictUndefined)
+    ranked = [entry for entry in entries if entry["rank"]]
+    first = sum(entry["first"] for entry in ranked)
+    page = pages.get_template("captions.html")
+    out.write(page.render(photos=entries, ranked=len(ranked), first=first))

@@ -1,0 +1,166 @@
+"""Captions inside photo files: the description of the XMP packet of a JPEG, PNG or WebP.
+
+All other bytes of a file stay as they are. Pillow would encode the pixels again, and Exiv2 rewrites Exif and comments.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from shutil import copystat
+
+from PIL import Image
+
+from pipeline.errors import UserError
+from pipeline.runtime.files import atomic_path
+from saywhich.xmp_packet import edit_packet, read_description
+
+JPEG_XMP, JPEG_EXIF, MPF = b"http://ns.adobe.com/xap/1.0/\0", b"Exif\0\0", b"MPF\0"
+PNG, PNG_XMP = b"\x89PNG\r\n\x1a\n", b"XML:com.adobe.xmp\0"
+XMP_FLAG, ALPHA_FLAG = 0x04, 0x10  # of WebP's chunk VP8X
+LONGEST = 2**16 - 1  # bytes of a JPEG segment with its length
+LARGEST = 2**24  # bytes of a packet that is decompressed
+
+Edit = Callable[[bytes | None], bytes]  # the photo's packet, or None → its new packet
+
+
+def describe_photo(photo: Path, text: str, out: Path) -> str | None:
+    """Write `photo` with the description `text` to `out`, which may be the same file; return the former description.
+
+    Times and permissions are those of `photo`. Raises UserError where the file is no JPEG, PNG or WebP, and where it
+    or its XMP packet is damaged.
+    """
+    former: str | None = None
+
+    def edit(packet: bytes | None) -> bytes:
+        nonlocal former
+        former = None if packet is None else read_description(packet)
+        return edit_packet(packet, text)
+
+    try:
+        content = with_packet(photo.read_bytes(), edit)
+    except UserError as error:
+        raise UserError(f"{photo}: no caption can be written into it: {error}") from None
+    with atomic_path(out.resolve()) as temporary:
+        temporary.write_bytes(content)
+        copystat(photo, temporary)
+    return former
+
+
+def is_copy(copy: Path, photo: Path) -> bool:
+    """Return whether two photos differ in their XMP packets at most; False where one is no JPEG, PNG or WebP."""
+    try:
+        first, second = (with_packet(path.read_bytes(), lambda _: b"") for path in (copy, photo))
+    except UserError:
+        return False
+    return first == second
+
+
+def with_packet(content: bytes, edit: Edit) -> bytes:
+    """Return a JPEG, PNG or WebP file with its XMP packet edited; raises UserError for any other content."""
+    try:
+        if content.startswith(b"\xff\xd8\xff"):
+            return _jpeg(content, edit)
+        if content.startswith(PNG):
+            return _png(content, edit)
+        if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+            return _webp(content, edit)
+    except (struct.error, IndexError, zlib.error, OSError):
+        raise UserError("its file is damaged") from None
+    raise UserError("give a JPEG, PNG or WebP")
+
+
+def _jpeg(content: bytes, edit: Edit) -> bytes:
+    """Replace the segment of XMP, or insert one after those of JFIF and Exif."""
+    at = new = 2
+    packet, first, last, after_mpf = None, 0, 0, False
+    while content[at] == 0xFF and content[at + 1] not in (0xD9, 0xDA):
+        (size,) = struct.unpack_from(">H", content, at + 2)
+        marker, body = content[at + 1], content[at + 4 : at + 2 + size]
+        if size < 2 or len(body) != size - 2:
+            raise UserError("its file is damaged")
+        if new == at and (marker == 0xE0 or (marker == 0xE1 and body.startswith(JPEG_EXIF))):
+            new = at + 2 + size
+        after_mpf |= marker == 0xE2 and body.startswith(MPF)
+        if marker == 0xE1 and body.startswith(JPEG_XMP):
+            if after_mpf:  # the second image's place is counted from MPF on
+                raise UserError("its XMP packet stands after its list of images (MPF)")
+            packet, first, last = body[len(JPEG_XMP) :], at, at + 2 + size
+            break
+        at += 2 + size
+    edited = JPEG_XMP + edit(packet)
+    if len(edited) + 2 > LONGEST:
+        raise UserError(f"its XMP packet has more than {LONGEST - 2 - len(JPEG_XMP)} bytes")
+    if packet is None:
+        first = last = new
+    return content[:first] + b"\xff\xe1" + struct.pack(">H", len(edited) + 2) + edited + content[last:]
+
+
+def _png(content: bytes, edit: Edit) -> bytes:
+    """Replace the chunk iTXt of XMP, or insert one after IHDR."""
+    at, packet = len(PNG), None
+    first = last = at + 12 + struct.unpack_from(">I", content, at)[0]
+    while at < len(content):
+        (size,) = struct.unpack_from(">I", content, at)
+        kind, body = content[at + 4 : at + 8], content[at + 8 : at + 8 + size]
+        if len(body) != size:
+            raise UserError("its file is damaged")
+        if kind == b"iTXt" and body.startswith(PNG_XMP):
+            packet, first, last = _itxt(body), at, at + 12 + size
+            break
+        if kind == b"IEND":
+            break
+        at += 12 + size
+    chunk = b"iTXt" + PNG_XMP + b"\0\0\0\0" + edit(packet)  # not compressed, no language, no translated keyword
+    written = struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    return content[:first] + written + content[last:]
+
+
+def _itxt(body: bytes) -> bytes:
+    """Return the text of a PNG chunk iTXt."""
+    compressed, rest = body[len(PNG_XMP)], body[len(PNG_XMP) + 2 :]
+    text = rest.split(b"\0", 2)[2]
+    if not compressed:
+        return text
+    inflate = zlib.decompressobj()
+    plain = inflate.decompress(text, LARGEST)
+    if inflate.unconsumed_tail:
+        raise UserError(f"its XMP packet has more than {LARGEST} bytes")
+    return plain
+
+
+def _webp(content: bytes, edit: Edit) -> bytes:
+    """Replace the chunk of XMP, or append one; a simple file becomes an extended one with the header VP8X."""
+    whole = 8 + struct.unpack_from("<I", content, 4)[0]
+    if whole > len(content):
+        raise UserError("its file is damaged")
+    chunks, at = [], 12
+    while at < whole:
+        kind, size = content[at : at + 4], struct.unpack_from("<I", content, at + 4)[0]
+        end = at + 8 + size + size % 2
+        if end > whole:
+            raise UserError("its file is damaged")
+        chunks.append((kind, content[at + 8 : at + 8 + size], content[at:end]))
+        at = end
+    packet = next((body for kind, body, _ in chunks if kind == b"XMP "), None)
+    written = _chunk(b"XMP ", edit(packet))
+    parts = [written if kind == b"XMP " else raw for kind, _, raw in chunks]
+    parts += [written] if packet is None else []
+    if chunks and chunks[0][0] == b"VP8X":
+        flags, rest = chunks[0][1][0], chunks[0][1][1:]
+        parts[0] = _chunk(b"VP8X", bytes([flags | XMP_FLAG]) + rest)
+    else:
+        with Image.open(BytesIO(content)) as image:
+            alpha, (width, height) = image.mode == "RGBA", image.size
+        flags = XMP_FLAG | (ALPHA_FLAG if alpha else 0)
+        sides = struct.pack("<I", width - 1)[:3] + struct.pack("<I", height - 1)[:3]
+        parts.insert(0, _chunk(b"VP8X", bytes([flags, 0, 0, 0]) + sides))
+    body = b"WEBP" + b"".join(parts)
+    return b"RIFF" + struct.pack("<I", len(body)) + body + content[whole:]
+
+
+def _chunk(kind: bytes, body: bytes) -> bytes:
+    return kind + struct.pack("<I", len(body)) + body + b"\0" * (len(body) % 2)

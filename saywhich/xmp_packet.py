@@ -1,0 +1,113 @@
+"""The description in an XMP packet: dc:description, which IPTC's photo metadata standard calls the caption.
+
+A packet is edited as text between the places that the XML parser (expat) reports, so that all else in it stays.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass, field
+from xml.parsers.expat import ExpatError, ParserCreate
+from xml.sax.saxutils import escape, quoteattr
+
+from pipeline.errors import UserError, reason
+
+RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
+DUBLIN_CORE = "http://purl.org/dc/elements/1.1/"
+NEW = (
+    '<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>\n<x:xmpmeta xmlns:x="adobe:ns:meta/">\n'
+    f'<rdf:RDF xmlns:rdf="{RDF}">\n</rdf:RDF>\n</x:xmpmeta>\n<?xpacket end="w"?>'
+).encode()
+
+
+def edit_packet(packet: bytes | None, text: str) -> bytes:
+    """Return an XMP packet (UTF-8) with the description `text`; `packet` is the photo's own, None: it has none.
+
+    Raises UserError for a packet that cannot be read.
+    """
+    packet = NEW if packet is None else packet
+    found = _parse(packet)
+    if found.end is None:
+        raise UserError("its XMP packet has no rdf:RDF with an end tag")
+    element = (
+        f'<dc:description xmlns:rdf="{RDF}" xmlns:dc="{DUBLIN_CORE}"><rdf:Alt><rdf:li xml:lang="x-default">'
+        f"{escape(_legal(text))}</rdf:li></rdf:Alt></dc:description>"
+    )
+    places = found.descriptions
+    if not places:
+        element = f'<rdf:Description rdf:about={quoteattr(found.about)} xmlns:rdf="{RDF}">{element}</rdf:Description>\n'
+        places = [(found.end, found.end)]
+    edited = packet
+    for first, last in reversed(places):  # the first gets the text, all others go
+        edited = edited[:first] + (element.encode() if first == places[0][0] else b"") + edited[last:]
+    if _parse(edited).text != _legal(text):
+        raise UserError("its XMP packet cannot be edited")
+    return edited
+
+
+def read_description(packet: bytes) -> str | None:
+    """Return the first description in an XMP packet, or None; raises UserError for a packet that cannot be read."""
+    return _parse(packet).text
+
+
+@dataclass
+class _ParsedPacket:
+    """Places in a packet, in bytes: of whole elements dc:description, and of the end tag of rdf:RDF."""
+
+    descriptions: list[tuple[int, int]] = field(default_factory=list)
+    end: int | None = None
+    about: str = ""  # the resource that all properties must name alike
+    text: str | None = None  # the first description
+
+
+def _parse(packet: bytes) -> _ParsedPacket:
+    found, parser = _ParsedPacket(), ParserCreate("utf-8", " ")
+    opened: list[tuple[str, int]] = []
+    childless = False  # whether nothing followed the last start tag
+    said: list[str] | None = None
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        nonlocal said, childless
+        childless = True
+        opened.append((name, parser.CurrentByteIndex))
+        if name == f"{RDF} Description":
+            found.about = found.about or attributes.get(f"{RDF} about", "")
+        if name == f"{RDF} li" and found.text is None and f"{DUBLIN_CORE} description" in (each for each, _ in opened):
+            said = []
+
+    def end(name: str) -> None:
+        nonlocal said, childless
+        (_, first), at = opened.pop(), parser.CurrentByteIndex
+        empty = childless and packet[at - 2 : at] == b"/>"  # expat reports the end of <a/> behind it
+        childless = False
+        if name == f"{DUBLIN_CORE} description":
+            found.descriptions.append((first, at if empty else packet.index(b">", at) + 1))
+        elif name == f"{RDF} RDF" and not empty:
+            found.end = at
+        elif name == f"{RDF} li" and said is not None:
+            found.text, said = "".join(said), None
+
+    def characters(text: str) -> None:
+        nonlocal childless
+        childless = False
+        if said is not None:
+            said.append(text)
+
+    def doctype(*_: object) -> None:
+        raise UserError("its XMP packet declares a document type, which XMP has not")
+
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = characters, doctype
+    try:
+        parser.Parse(packet.rstrip(b"\0"), True)
+    except (ExpatError, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"its XMP packet is no XML ({reason(error)})") from None
+    return found
+
+
+def _legal(text: str) -> str:
+    """Return the text in one line, without characters that XML cannot hold."""
+    plain = "".join(" " if unicodedata.category(each) in ("Cc", "Cs") else each for each in text)
+    return " ".join(plain.replace("\ufffe", " ").replace("\uffff", " ").split())

@@ -1,0 +1,275 @@
+"""Descriptions in XMP: what is written, that all else stays, and what is refused."""
+
+from __future__ import annotations
+
+import struct
+import xml.etree.ElementTree as Xml
+import zlib
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageCms, PngImagePlugin
+
+from pipeline.errors import UserError
+from saywhich.cli import main
+from saywhich.described_photo import JPEG_XMP, describe_photo, is_copy, with_packet
+from saywhich.xmp_packet import DUBLIN_CORE, RDF, edit_packet, read_description
+
+TEXT = "ein “roter” <Ball> & zwei Hunde 犬"
+LIGHTROOM = (
+    '<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>\n<x:xmpmeta xmlns:x="adobe:ns:meta/">'
+    f'<r:RDF xmlns:r="{RDF}"><r:Description r:about="uuid:1" xmlns:xmp="http://ns.adobe.com/xap/1.0/" '
+    f'xmp:Rating="5" xmlns:d="{DUBLIN_CORE}"><d:subject><r:Bag><r:li>beach</r:li></r:Bag></d:subject>'
+    '<d:description><r:Alt><r:li xml:lang="x-default">My &lt;own&gt; words</r:li><r:li xml:lang="de">Meine</r:li>'
+    "</r:Alt></d:description></r:Description></r:RDF></x:xmpmeta>\n" + 20 * " " + '<?xpacket end="w"?>'
+).encode()
+
+
+def picture(kind: str) -> bytes:
+    """A photo with a colour profile, Exif and what else the format holds; `kind` is a format with a variant."""
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (21, 30, 3), np.uint8))
+    exif, out = Image.Exif(), BytesIO()
+    exif[0x010E], exif[0x0112] = "camera's own", 6
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    about = {"icc_profile": profile, "exif": exif}
+    form, _, variant = kind.partition(" ")
+    if form == "JPEG":
+        image.save(out, form, progressive=True, comment=b"a comment", **about)
+    elif form == "PNG":
+        info = PngImagePlugin.PngInfo()
+        info.add_text("Author", "somebody")
+        image.save(out, form, pnginfo=info, **about)
+    else:
+        about = about if variant == "about" else {}
+        more = {"save_all": True, "append_images": [image.rotate(90)], "duration": 100} if variant == "film" else {}
+        image = image.convert("RGBA") if variant == "alpha" else image
+        if variant == "alpha":
+            image.putalpha(Image.fromarray(np.arange(21 * 30, dtype=np.uint8).reshape(21, 30)))
+        image.save(out, form, lossless=variant != "lossy", **about, **more)
+    return out.getvalue()
+
+
+KINDS = ("JPEG", "PNG", "WEBP", "WEBP lossy", "WEBP alpha", "WEBP about", "WEBP film")
+
+
+def with_own(content: bytes) -> bytes:
+    return with_packet(content, lambda _: LIGHTROOM)
+
+
+def parts(content: bytes) -> list[bytes]:
+    """The segments or chunks of a file, whole, by this test's own reader."""
+    found, at = [], 2
+    if content.startswith(b"\xff\xd8"):
+        while content[at + 1] != 0xDA:
+            end = at + 2 + struct.unpack_from(">H", content, at + 2)[0]
+            found.append(content[at:end])
+            at = end
+        return [content[:2], *found, content[at:]]
+    png = content.startswith(b"\x89PNG")
+    at = 8 if png else 12
+    while at < len(content):
+        size = struct.unpack_from(">I" if png else "<I", content, at + (0 if png else 4))[0]
+        end = at + size + (12 if png else 8 + size % 2)
+        found.append(content[at:end])
+        at = end
+    return found
+
+
+def is_xmp(part: bytes) -> bool:
+    return part[4:].startswith((JPEG_XMP, b"iTXtXML:com.adobe.xmp\0")) or part.startswith(b"XMP ")
+
+
+def packet_of(content: bytes) -> bytes:
+    with Image.open(BytesIO(content)) as image:
+        return bytes(image.info.get("xmp") or image.info["XML:com.adobe.xmp"].encode())
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_description_is_written_and_all_else_stays_to_the_byte(tmp_path, kind, own):
+    before = with_own(picture(kind)) if own else picture(kind)
+    photo, copy = tmp_path / "photo", tmp_path / "copy"
+    photo.write_bytes(before)
+    photo.chmod(0o640)
+    assert describe_photo(photo, TEXT, copy) == ("My <own> words" if own else None)
+    after = copy.read_bytes()
+    assert photo.read_bytes() == before
+    assert (copy.stat().st_mode, copy.stat().st_mtime) == (photo.stat().st_mode, photo.stat().st_mtime)
+    assert read_description(packet_of(after)) == TEXT
+    left = [part for part in parts(after) if not is_xmp(part)]
+    assert sum(map(is_xmp, parts(after))) == 1
+    if kind in KINDS[2:5] and not own:  # a simple file gets the header of an extended one
+        assert left.pop(0)[:9] == b"VP8X\x0a\0\0\0" + (b"\x14" if kind == "WEBP alpha" else b"\x04")
+    wanted = [part for part in parts(before) if not is_xmp(part)]
+    if kind in KINDS[5:] and not own:
+        wanted[0] = wanted[0][:8] + bytes([wanted[0][8] | 4]) + wanted[0][9:]
+    assert left == wanted
+    with Image.open(BytesIO(before)) as first, Image.open(BytesIO(after)) as second:
+        assert (first.mode, first.size) == (second.mode, second.size)
+        for frame in range(getattr(first, "n_frames", 1)):
+            first.seek(frame)
+            second.seek(frame)
+            assert first.tobytes() == second.tobytes()
+        assert first.info.get("icc_profile") == second.info.get("icc_profile")
+        assert dict(first.getexif()) == dict(second.getexif())
+    assert is_copy(copy, photo)
+    assert describe_photo(copy, "again", copy) == TEXT
+    assert read_description(packet_of(copy.read_bytes())) == "again"
+    assert is_copy(copy, photo)
+
+
+def texts_in(packet: bytes) -> list[tuple[str | None, list[tuple[str | None, str | None]]]]:
+    """The resource of each rdf:Description that has a description, and its texts by language."""
+    found = []
+    for each in Xml.fromstring(packet.decode().partition("?>")[2]).iter(f"{{{RDF}}}Description"):
+        for description in each.findall(f"{{{DUBLIN_CORE}}}description"):
+            said = description.findall(f"{{{RDF}}}Alt/{{{RDF}}}li")
+            texts = [(text.get("{http://www.w3.org/XML/1998/namespace}lang"), text.text) for text in said]
+            found.append((each.get(f"{{{RDF}}}about"), texts))
+    return found
+
+
+def test_other_properties_of_a_packet_stay_to_the_byte():
+    edited = edit_packet(LIGHTROOM, TEXT)
+    first, last = LIGHTROOM.index(b"<d:description>"), LIGHTROOM.index(b"</r:Description>")
+    assert edited.startswith(LIGHTROOM[:first])
+    assert edited.endswith(LIGHTROOM[last:])
+    assert texts_in(edited) == [("uuid:1", [("x-default", TEXT)])]
+    assert edit_packet(edited, TEXT) == edited
+    none = LIGHTROOM[:first] + LIGHTROOM[last:]
+    added = edit_packet(none, TEXT)
+    at = none.index(b"</r:RDF>")
+    assert (added[:at], added[-len(none[at:]) :]) == (none[:at], none[at:])
+    assert texts_in(added) == [("uuid:1", [("x-default", TEXT)])]
+
+
+@pytest.mark.parametrize(
+    "properties",
+    ["<d:description/>", "<d:description/><d:description></d:description>", "<d:description>/></d:description>"],
+)
+def test_one_description_takes_the_place_of_empty_and_repeated_ones(properties):
+    packet = (
+        f'<r:RDF xmlns:r="{RDF}" xmlns:d="{DUBLIN_CORE}"><r:Description><a/>{properties}<b/></r:Description></r:RDF>'
+    )
+    edited = edit_packet(packet.encode(), TEXT).decode()
+    assert texts_in(f"?>{edited}".encode()) == [(None, [("x-default", TEXT)])]
+    assert edited.startswith(packet[: packet.index("<d:description")])
+    assert edited.endswith("</dc:description><b/></r:Description></r:RDF>")
+
+
+def test_a_caption_is_one_line_of_text_that_xml_can_hold():
+    assert read_description(edit_packet(None, "a\x00b\n\ud800 ]]> \ufffe&amp;")) == "a b ]]> &amp;"
+
+
+@pytest.mark.parametrize(
+    ("packet", "message"),
+    [
+        (b"<x>", "is no XML"),
+        (b"<!DOCTYPE x [<!ENTITY a 'b'>]><x>&a;</x>", "declares a document type"),
+        (b"<x/>", "no rdf:RDF with an end tag"),
+        (f'<r:RDF xmlns:r="{RDF}"/>'.encode(), "no rdf:RDF with an end tag"),
+    ],
+)
+def test_a_damaged_packet_is_one_line_and_nothing_is_written(tmp_path, packet, message):
+    photo = tmp_path / "photo.png"
+    photo.write_bytes(with_packet(picture("PNG"), lambda _: packet))
+    before = photo.read_bytes()
+    with pytest.raises(UserError, match=message) as caught:
+        describe_photo(photo, TEXT, photo)
+    assert str(caught.value).startswith(f"{photo}: no caption can be written into it: its XMP packet")
+    assert photo.read_bytes() == before
+
+
+def test_a_compressed_packet_is_read_and_not_beyond_its_limit():
+    def compressed(packet):
+        body = b"iTXtXML:com.adobe.xmp\0\1\0\0\0" + zlib.compress(packet)
+        chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
+        return picture("PNG")[:33] + chunk + picture("PNG")[33:]
+
+    assert read_description(packet_of(with_packet(compressed(LIGHTROOM), lambda own: own))) == "My <own> words"
+    with pytest.raises(UserError, match="more than 16777216 bytes"):
+        with_packet(compressed(bytes(2**24 + 1)), lambda own: own)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_damaged_files_and_other_formats_are_one_line(kind):
+    for length in (12, 16, 25, 60):
+        with pytest.raises(UserError, match=r"its file is damaged|give a JPEG, PNG or WebP"):
+            with_packet(picture(kind)[:length], lambda _: LIGHTROOM)
+    with pytest.raises(UserError, match="give a JPEG, PNG or WebP"):
+        with_packet(b"GIF89a", lambda _: LIGHTROOM)
+    with pytest.raises(UserError, match="has more than"):
+        with_packet(picture("JPEG"), lambda _: bytes(2**16))
+
+
+def test_a_list_of_images_before_the_packet_is_refused():
+    """Places of further images are counted from the list on, so that nothing behind it may change its length."""
+    mpf = b"\xff\xe2\x00\x08MPF\0ab"
+    content = with_own(picture("JPEG"))
+    start = content.index(b"\xff\xe1" + struct.pack(">H", len(JPEG_XMP + LIGHTROOM) + 2) + JPEG_XMP)
+    with pytest.raises(UserError, match="after its list of images"):
+        with_packet(content[:start] + mpf + content[start:], lambda own: own)
+    plain = picture("JPEG")
+    first = plain.index(b"\xff\xe2")
+    found = with_packet(plain[:first] + mpf + plain[first:] + b"second image", lambda _: LIGHTROOM)
+    assert found.index(JPEG_XMP) < found.index(mpf)
+    assert found.endswith(b"second image")
+
+
+@pytest.fixture
+def named(repository):
+    return ["--model", str(repository / "models/psst_multinomial")]
+
+
+def test_the_command_writes_copies(photos, named, capsys):
+    (photos / "more").mkdir()
+    (photos / "more/d.png").write_bytes(picture("PNG"))
+    Image.new("RGB", (40, 50), "red").save(photos / "e.gif")
+    out = photos.parent / "described"
+    assert main(["caption", "a.jpg", "more", "e.gif", *named, "--xmp", str(out), "--csv", "../said.csv"]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "e.gif: no caption can be written into it: give a JPEG, PNG or WebP"
+    )
+    said = dict(line.split(",") for line in Path("../said.csv").read_text().splitlines()[1:])
+    for name in ("a.jpg", "more/d.png"):
+        assert read_description(packet_of((out / name).read_bytes())) == said[name]
+        assert is_copy(out / name, photos / name)
+    assert {path.name for path in out.rglob("*")} == {"a.jpg", "more", "d.png"}
+    assert main(["caption", "a.jpg", "more", *named, "--xmp", str(out)]) == 0
+    (out / "a.jpg").write_bytes(picture("JPEG"))
+    assert main(["caption", "a.jpg", *named, "--xmp", str(out)]) == 1
+    assert "a.jpg: is another photo, and stays; give another folder to --xmp" in capsys.readouterr().err
+    assert (out / "a.jpg").read_bytes() == picture("JPEG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([".", "--xmp", "described"], "--xmp described: lies within {}, whose photos are captioned; give a folder"),
+        (["a.jpg", "--xmp", "."], "--xmp .: a.jpg lies there itself; give another folder, or --in-place"),
+    ],
+)
+def test_copies_replace_no_photo(photos, named, capsys, arguments, line):
+    before = (photos / "a.jpg").read_bytes()
+    assert main(["caption", *arguments, *named]) == 2
+    found = capsys.readouterr()
+    assert found.err.startswith(line.format(photos))
+    assert (found.out, found.err.count("\n")) == ("", 1)
+    assert (photos / "a.jpg").read_bytes() == before
+
+
+def test_photos_are_described_in_place_on_demand(photos, named, capsys):
+    before = (photos / "a.jpg").read_bytes()
+    (photos / "b.jpg").write_bytes(with_own(picture("JPEG")))
+    Path("link.jpg").symlink_to("a.jpg")
+    assert main(["caption", "link.jpg", "b.jpg", *named, "--in-place"]) == 0
+    told = capsys.readouterr()
+    said = dict(line.split("\t") for line in told.out.splitlines())
+    assert "note: b.jpg: the description was 'My <own> words'" in told.err
+    assert Path("link.jpg").is_symlink()
+    after = (photos / "a.jpg").read_bytes()
+    assert after != before
+    assert with_packet(after, lambda _: b"") == with_packet(before, lambda _: b"")
+    assert read_description(packet_of(after)) == said["link.jpg"]
