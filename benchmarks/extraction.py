@@ -19,7 +19,6 @@ import torch
 from safetensors.torch import save_file
 
 from benchmarks.printed import table
-from pipeline.data.feature_store import FeatureWriter
 from pipeline.features.clip import OPEN_CLIP
 from pipeline.features.detection import DETECTOR
 from pipeline.features.extract import extract, open_network
@@ -90,7 +89,7 @@ def measure(name: str, photos: Photos, given: argparse.Namespace, device: str, s
     def whole(run: int) -> None:
         out = scratch / str(run)
         work = out / "work"
-        extract(photos, photos.folder, out, FeatureWriter, work, settings, batch=given.batch, device=device)
+        extract(photos, photos.folder, out, work, settings, batch=given.batch, device=device)
 
     network(tensors[: given.batch])  # warm-up
     bare = min(seconds(alone) for _ in range(given.repeat))

@@ -30,7 +30,6 @@ def importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
 
     from pipeline.config.reading import read_mapping
     from pipeline.corpora.archives import unpack
-    from pipeline.data.feature_store import FeatureWriter
     from pipeline.errors import UserError
     from pipeline.features.imported import import_features
     from pipeline.models.agent_files import load_agent, save_agents
@@ -62,9 +61,7 @@ def importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
         unpack(path, "photos/*", folder / "unpacked", files=1, most_bytes=10_000, source={})
 
     def tsv(path: Path) -> None:
-        import_features(
-            ["1"], folder / "out", FeatureWriter, form=FEATURE_FORMATS["tsv"], regions=str(path), max_regions=3
-        )
+        import_features(["1"], folder / "out", form=FEATURE_FORMATS["tsv"], regions=str(path), max_regions=3)
 
     npy, zipped, weights = io.BytesIO(), io.BytesIO(), folder / "weights.safetensors"
     np.save(npy, np.arange(6.0).reshape(2, 3))

@@ -32,7 +32,6 @@ def run(stage: Stage) -> None:
 
     Raises UserError for a shard of imported features.
     """
-    from pipeline.data.feature_store import FeatureWriter
     from pipeline.data.prepared import Prepared
     from pipeline.features.extract import extract
     from pipeline.features.extractor import NetworkSettings
@@ -56,7 +55,6 @@ def run(stage: Stage) -> None:
             import_features(
                 prepared.ids.to_pylist(),
                 stage.out,
-                FeatureWriter,
                 form=FEATURE_FORMATS[imported.format],
                 regions=imported.regions,
                 max_regions=imported.max_regions,
@@ -84,7 +82,6 @@ def run(stage: Stage) -> None:
                 prepared,
                 corpus / images,
                 stage.out,
-                FeatureWriter,
                 stage.root / "checkpoints" / "features" / stage.key(read),
                 network,
                 batch=section.batch,

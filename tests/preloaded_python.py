@@ -57,15 +57,15 @@ try:
 except OSError:
     os.execv({python!r}, [{python!r}, *words])
 ignored = [number for number in {requests} if _signal.getsignal(number) == _signal.SIG_IGN]
-for number in {requests}:
-    if number not in ignored:
-        _signal.signal(number, lambda number, frame: os.kill(child, number))
 group = os.getpgid(0) if os.getsid(0) != os.getpid() else 0
 request = marshal.dumps((words[1:], os.getcwd(), dict(os.environ), ignored, group))
 files = array.array("i", [0, 1, 2])
 server.sendmsg([len(request).to_bytes(4, "big")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, files)])
 server.sendall(request)
 child = int.from_bytes(server.recv(4), "big")
+for number in {requests}:
+    if number not in ignored:
+        _signal.signal(number, lambda number, frame: os.kill(child, number))
 status = int.from_bytes(server.recv(4) or b"\\0\\0\\0\\1", "big", signed=True)
 if status < 0:
     if status != -9:

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from PIL import Image
 
-from pipeline.data.feature_store import FeatureWriter
 from pipeline.features.extract import extract
 from pipeline.features.extractor import NetworkSettings
 from pipeline.models.agent_files import save_agents
@@ -119,8 +118,6 @@ def make_repository(folder: Path, images: Images | None = None, **options: objec
     for i in range(12) if settings.frames else ():
         film(data / "images" / f"{i}.png", i)
     out, work = data / "features/main", folder / "work"
-    extract(
-        images or Images(), data / "images", out, FeatureWriter, work, settings, batch=5, detector=DETECTOR, **options
-    )
+    extract(images or Images(), data / "images", out, work, settings, batch=5, detector=DETECTOR, **options)
     make_model(data, "psst_multinomial", 0)
     return data

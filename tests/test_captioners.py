@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import shutil
 import sys
@@ -13,10 +12,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-import yaml
 from PIL import Image
 from safetensors.torch import load_file
-from test_own_photos import draw_photos
+from stage_runs import run_stage
+from test_own_photos import photo_repository
 from tiny_captioners import IMAGE, REGIONS, WORDS, write_captioner
 from whole_profiles import profile, profile_text
 
@@ -26,17 +25,12 @@ from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.metrics.registry import METRICS
-from pipeline.workflow import stage as door
 
 pytestmark = pytest.mark.skipif(
     find_spec("transformers") is None or find_spec("peft") is None,
     reason="captioners need the extra: pip install 'saywhich[hub]'",
 )
 ROOT = Path(__file__).parents[1]
-
-
-def run(name: str, *arguments: str) -> int:
-    return door.main(name, importlib.import_module(f"stages.{name}").run, arguments)
 
 
 def small(params: dict) -> dict:
@@ -66,20 +60,14 @@ def small(params: dict) -> dict:
 @pytest.fixture
 def photos(tmp_path, monkeypatch) -> Path:
     """A working folder with ten photos, and a tiny BLIP in the folder `captioner`."""
-    shutil.copy(ROOT / "dvc.yaml", tmp_path)
-    params = profile("folder")
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(small(params)))
-    folder = tmp_path / "data/external/photos"
-    draw_photos(folder)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SAYWHICH_TRACKING", "off")
+    folder = photo_repository(tmp_path, small(profile("folder")), monkeypatch)
     write_captioner("blip", tmp_path / "captioner")
     return folder
 
 
 @pytest.mark.slow
 def test_a_captioner_goes_from_its_folder_to_an_evaluated_speaker(photos):
-    assert run("prepare") == 0
+    assert run_stage("prepare") == 0
     prepared = Prepared.load(Path("data/prepared"))
     assert prepared.vocabulary.words == (*WORDS, "[UNK]")
     assert prepared.manifest["tokenizer"]["name"] == "captioner"
@@ -87,14 +75,14 @@ def test_a_captioner_goes_from_its_folder_to_an_evaluated_speaker(photos):
     # "A red ball, on white.", its comma and its full stop unknown; "the ball is red"
     assert prepared.captions(row) == [[1, 3, 8, 16, 10, 11, 16], [2, 8, 12, 3]]
     assert prepared.vocabulary.decode([2, 13, 14, 15, 8, 0, 5]) == "the whites ball"
-    assert run("features") == 0
+    assert run_stage("features") == 0
     store = FeatureStore(Path("data/features/main"))
     assert (store.pooled_size, store.regions_shape) == (24, (REGIONS, 24))
     for role in ("listener", "speaker", "judge"):
-        assert run("pretrain", "--role", role) == 0
+        assert run_stage("pretrain", "--role", role) == 0
     shutil.rmtree("captioner")  # nobody needs it, nor its tokenizer, from here on
     for stage in ("train", "adapt", "evaluate"):
-        assert run(stage, "--method", "psst_multinomial") == 0
+        assert run_stage(stage, "--method", "psst_multinomial") == 0
     learned, before = (
         load_file(Path("data") / name / "weights.safetensors")
         for name in ("models/psst_multinomial", "pretrained/speaker")
@@ -113,7 +101,7 @@ def test_a_captioner_goes_from_its_folder_to_an_evaluated_speaker(photos):
 
 
 def test_rewards_that_read_text_read_words_without_punctuation(photos, monkeypatch):
-    assert run("prepare") == 0
+    assert run_stage("prepare") == 0
     texts, asked = text_scorer(Prepared.load(Path("data/prepared"))), []
     monkeypatch.setattr(texts, "_compute", lambda metric, said, human: asked.extend((*said, *human[0])) or [0.5])
     (meteor,) = (metric for metric in METRICS if metric.name == "METEOR")
@@ -178,5 +166,5 @@ def test_only_captioners_have_lora(tmp_path):
 
 def test_without_the_extra_one_line_says_how_to_install_it(photos, monkeypatch, capfd):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    assert run("prepare") == 2
+    assert run_stage("prepare") == 2
     assert capfd.readouterr().err.strip().endswith("need transformers: pip install 'saywhich[hub]'")

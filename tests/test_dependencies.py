@@ -48,7 +48,7 @@ def test_every_listed_digest_is_written_and_only_where_its_content_is_new(tmp_pa
     assert {path for path in after if after[path] != before[path]} == {Path("data/code/report.sha256")}
 
 
-def test_a_method_of_no_module_is_one_line(tmp_path, monkeypatch):
+def test_a_method_without_a_module_is_one_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r'methods\.x\.from = "lou" is no module of pipeline/methods; did you mean luo'):
         write_code_digests({"methods": {"x": {"from": "lou"}}})

@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import yaml
+from stage_runs import run_stage, run_stages
 from whole_profiles import profile
 
 from pipeline.dialog.data.prepared_dialogs import PreparedDialogs
 from pipeline.dialog.settings import PRIORS
 from pipeline.workflow.grid_cells import gather_results
-from stages import adapt, cross, draw, evaluate, features, prepare, pretrain, report, train
 
 ROOT = Path(__file__).parents[1]
 METHODS = {
@@ -39,30 +38,23 @@ def world(tmp_path_factory):
     params |= {"methods": METHODS, "sweep": {"seeds": [1], "grid": {}}}
     params["evaluate"]["candidate_rankers"] = {"g_mle": [*PRIORS, "d_np"]}
     params["report"]["control"] = "g_mle"
-    (folder / "params.yaml").write_text(yaml.safe_dump(params))
-    (folder / "dvc.yaml").write_bytes((ROOT / "dvc.yaml").read_bytes())
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipeline.dialog.drawn.write_dialogs.OTHERS", 150)
+        run_stages(
+            folder,
+            params,
+            ("draw", "--dataset", "scenes"),
+            ("prepare",),
+            ("features",),
+            *(("pretrain", "--role", role) for role in params["pretrain"]),
+            *((stage, "--method", method) for method in METHODS for stage in ("train", "adapt", "evaluate")),
+            MLFLOW_TRACKING_URI=f"sqlite:///{folder}/mlflow.db",
+        )
         patch.chdir(folder)
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder}/mlflow.db")
-        patch.setattr("pipeline.dialog.drawn.write_dialogs.OTHERS", 150)
-        run(draw, "draw", "--dataset", "scenes")
-        run(prepare, "prepare")
-        run(features, "features")
-        for role in params["pretrain"]:
-            run(pretrain, "pretrain", "--role", role)
-        for method in METHODS:
-            for stage, name in ((train, "train"), (adapt, "adapt"), (evaluate, "evaluate")):
-                run(stage, name, "--method", method)
         gather_results([], Path("data/sweep"))
-        run(cross, "cross")
-        run(report, "report")
+        assert run_stage("cross") == run_stage("report") == 0
         yield folder
-
-
-def run(stage, name: str, *arguments: str) -> None:
-    from pipeline.workflow.stage import main
-
-    assert main(name, stage.run, arguments) == 0, name
 
 
 def test_dialogs_are_prepared_with_the_captions_that_their_images_have(world):
@@ -177,25 +169,21 @@ def test_training_cannot_read_the_test_split(world, monkeypatch):
         "read_into",
         lambda self, rows, *out: (read.update(np.asarray(rows).tolist()), whole(self, rows, *out)),
     )
-    run(pretrain, "pretrain", "--role", "listener", "--out", str(world / "again"))
-    run(train, "train", "--method", "g_dis", "--out", str(world / "again"))
+    assert run_stage("pretrain", "--role", "listener", "--out", str(world / "again")) == 0
+    assert run_stage("train", "--method", "g_dis", "--out", str(world / "again")) == 0
     assert read
     assert not read & test
 
 
 def test_a_method_of_captions_is_refused_in_one_line(world, monkeypatch, capsys):
-    from pipeline.workflow.stage import main
-
     monkeypatch.chdir(world)
     override = "methods.g_dis={from: likelihood, method: mle}"
-    assert main("train", train.run, ["--method", "g_dis", "--set", override, "--out", str(world / "refused")]) == 2
+    assert run_stage("train", "--method", "g_dis", "--set", override, "--out", str(world / "refused")) == 2
     assert "mle: expected Agents, found DialogAgents" in capsys.readouterr().err
 
 
-def test_other_numbers_of_options_are_told_with_file_dialog_and_round(world, monkeypatch, capsys):
-    from pipeline.workflow.stage import main
-
+def test_other_numbers_of_options_are_reported_with_file_dialog_and_round(world, monkeypatch, capsys):
     monkeypatch.chdir(world)
-    assert main("prepare", prepare.run, ["--set", "prepare.dialogs.options=99", "--out", str(world / "refused")]) == 2
+    assert run_stage("prepare", "--set", "prepare.dialogs.options=99", "--out", str(world / "refused")) == 2
     said = capsys.readouterr().err
     assert "dialogs_train.json, dialog 0 (image 16), round 1: 100 options, and 99 are expected" in said

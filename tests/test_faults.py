@@ -127,7 +127,7 @@ def test_tests_are_chosen_by_the_lines_that_they_reach_near_and_cheap_ones_first
     assert reached.tests(default, 10) == reached.tests(inside, 10), "a field's default is seen by who calls its methods"
 
 
-def test_a_survivor_that_was_reviewed_is_told_with_its_reason(tmp_path, monkeypatch, capsys):
+def test_a_survivor_that_was_reviewed_is_reported_with_its_reason(tmp_path, monkeypatch, capsys):
     (tmp_path / "data/mutants").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     told = {"id": "1", "room": "models", "operator": "sign", "module": "pipeline/models/a.py", "line": 3}

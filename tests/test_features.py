@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 import signal
@@ -14,6 +13,7 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import save_file
+from stage_runs import run_stage
 from whole_profiles import profile
 
 from pipeline.runtime.torchvision_cpu import declare_operators
@@ -60,7 +60,7 @@ def python(folder, *arguments):
 
 def here(name, *arguments):
     """A stage in this process, which saves its start."""
-    assert door.main(name, importlib.import_module(f"stages.{name}").run, arguments) == 0
+    assert run_stage(name, *arguments) == 0
 
 
 def contents(folder):
@@ -134,6 +134,6 @@ def test_snakemake_sees_in_shards_what_one_process_sees(world):
 
 
 @pytest.mark.parametrize("given", ["0/2", "3/2", "1", "a/b", "1/2/3"])
-def test_a_shard_that_is_none_is_told_in_one_line(given, capsys):
+def test_a_shard_that_is_none_is_reported_in_one_line(given, capsys):
     assert door.main("features", pytest.fail, ["--params", str(ROOT / "params.yaml"), "--shard", given]) == 2
     assert capsys.readouterr().err == f"--shard {given}: must read K/N, the K-th of N parts, as in 1/8\n"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from stage_runs import enter_copy, run_stage, run_stages
 from test_own_photos import draw_photos
 from tiny_captioners import KINDS, write_captioner
 from whole_profiles import profile
@@ -23,7 +24,7 @@ from pipeline.runtime.torchvision_cpu import declare_operators
 from pipeline.training.loop import Training
 from pipeline.workflow import stage as door
 from pipeline.workflow.training import build_training, load_training_data
-from stages import adapt, evaluate, features, prepare, pretrain, retriever, train
+from stages import adapt, evaluate, train
 
 pytestmark = pytest.mark.skipif(
     find_spec("transformers") is None or find_spec("peft") is None,
@@ -69,22 +70,18 @@ def make(kind: str, folder: Path) -> Path:
     declare_operators()
     import open_clip
 
-    (folder / "params.yaml").write_text(json.dumps(small_params()))  # YAML without anchors
-    shutil.copy(ROOT / "dvc.yaml", folder)
     draw_photos(folder / "data/external/photos")
     write_captioner(kind, folder / "captioner")
     torch.manual_seed(0)
     save_file(open_clip.create_model("ViT-S-32-alt", **CLIP).state_dict(), folder / "clip.safetensors")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        patch.setenv("SAYWHICH_TRACKING", "off")
-        for name, run, *arguments in (
-            ("prepare", prepare.run),
-            *(("features", features.run, "--features", name) for name in ("main", "clip")),
-            *(("pretrain", pretrain.run, "--role", role) for role in ("listener", "speaker", "judge", "clip")),
-            ("retriever", retriever.run),
-        ):
-            assert door.main(name, run, arguments) == 0, (name, arguments)
+    run_stages(
+        folder,
+        small_params(),
+        ("prepare",),
+        *(("features", "--features", name) for name in ("main", "clip")),
+        *(("pretrain", "--role", role) for role in ("listener", "speaker", "judge", "clip")),
+        ("retriever",),
+    )
     shutil.rmtree(folder / "captioner")  # the trained speaker holds all that it needs
     return folder
 
@@ -97,15 +94,7 @@ def blip(tmp_path_factory) -> Path:
 @pytest.fixture
 def folder(blip, tmp_path, monkeypatch) -> Path:
     """A copy to be changed, and the working folder."""
-    copy = tmp_path / "world"
-    shutil.copytree(blip, copy)
-    monkeypatch.chdir(copy)
-    monkeypatch.setenv("SAYWHICH_TRACKING", "off")
-    return copy
-
-
-def trained(*arguments: str) -> int:
-    return door.main("train", train.run, list(arguments))
+    return enter_copy(blip, tmp_path, monkeypatch)
 
 
 def started(name: str) -> Training:
@@ -126,7 +115,7 @@ def assert_only_adapters_move(weights: Path) -> None:
 
 @pytest.mark.parametrize("name", TUNED)
 def test_every_method_trains_the_adapters_alone(folder, name):
-    assert trained("--method", name, "--out", "out") == 0
+    assert run_stage("train", "--method", name, "--out", "out") == 0
     assert_only_adapters_move(Path("out/weights.safetensors"))
     logged = json.loads(Path("out/metrics.json").read_text())
     assert all(value == value for value in logged.values())  # no NaN
@@ -138,7 +127,7 @@ def test_every_method_trains_the_adapters_alone(folder, name):
 @pytest.mark.parametrize("name", ["rloo", "discritune"])
 def test_a_killed_run_goes_on_to_the_same_bits(folder, name, monkeypatch):
     monkeypatch.setenv("SAYWHICH_CHECKPOINT_SECONDS", "0")
-    assert trained("--method", name, "--out", "whole") == 0
+    assert run_stage("train", "--method", name, "--out", "whole") == 0
     learn, steps = Training._learn, []
 
     def dies(self, batch) -> None:
@@ -149,9 +138,9 @@ def test_a_killed_run_goes_on_to_the_same_bits(folder, name, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(Training, "_learn", dies)
-        assert trained("--method", name, "--out", "resumed") == 130
+        assert run_stage("train", "--method", name, "--out", "resumed") == 130
     assert list(Path("data/checkpoints").glob("*/step-*"))
-    assert trained("--method", name, "--out", "resumed") == 0
+    assert run_stage("train", "--method", name, "--out", "resumed") == 0
     whole, resumed = (Path(out, "weights.safetensors").read_bytes() for out in ("whole", "resumed"))
     assert whole == resumed
 
@@ -162,7 +151,7 @@ def test_the_listener_hears_captions_beside_clip_s_vectors_up_to_evaluation(fold
     rows = prepared.rows("train")
     assert store.pooled(rows).tolist() == clip.pooled(rows).tolist()
     assert store.regions_shape == tower.regions_shape
-    assert trained("--method", "psst_multinomial") == 0
+    assert run_stage("train", "--method", "psst_multinomial") == 0
     before, after = (load_file(f"data/{name}") for name in (
         "pretrained/listener/weights.safetensors", "models/psst_multinomial/weights.safetensors"))  # fmt: skip
     assert before["listener.image.weight"].shape[1] == clip.pooled_size != tower.pooled_size
@@ -189,7 +178,7 @@ def test_other_families_are_tuned_by_the_same_code(kind, tmp_path, monkeypatch):
     _, report = training.method.step(next(iter(training.batches.epoch(0))), seed=1)
     assert abs(float(report["kl/score"])) < 1e-4
     for name in ("rloo", "psst_multinomial"):
-        assert trained("--method", name, "--out", name) == 0
+        assert run_stage("train", "--method", name, "--out", name) == 0
         assert_only_adapters_move(Path(name, "weights.safetensors"))
 
 

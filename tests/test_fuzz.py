@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 from pipeline.config.reading import parse_yaml
 from pipeline.data.corpus import Corpus
-from pipeline.data.feature_store import FeatureWriter
 from pipeline.errors import UserError
 from pipeline.features.imported import import_features
 from pipeline.readers import read_corpus
@@ -199,9 +198,7 @@ def test_any_array_is_read_or_one_error(at, instead):
 
 def features_of(folder: Path, form: str, regions: Path) -> str:
     with pytest.raises(UserError) as error:
-        import_features(
-            ["1"], folder / "out", FeatureWriter, form=FEATURE_FORMATS[form], regions=str(regions), max_regions=3
-        )
+        import_features(["1"], folder / "out", form=FEATURE_FORMATS[form], regions=str(regions), max_regions=3)
     assert "\n" not in str(error.value)
     return str(error.value)
 

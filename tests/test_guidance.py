@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-import yaml
-from toy_world import ROOT, toy_params
+from stage_runs import run_stage, run_stages
+from toy_world import toy_params
 
 from pipeline.models.agent_files import load_agent
 from pipeline.models.guided import GuidedDecoder
 from pipeline.workflow.stage import main
-from stages import adapt, draw, evaluate, features, prepare, pretrain, train
+from stages import evaluate, pretrain, train
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     """Thirty scenes, and agents that were pretrained, the speaker without a null image."""
     folder = tmp_path_factory.mktemp("guidance")
-    shutil.copy(ROOT / "dvc.yaml", folder)
     params = toy_params()
     params["methods"] |= {"guidance": {"from": "guidance", "gamma": 2.0}}
     params["evaluate"]["metrics"] = ["BLEU", "CIDEr"]
@@ -29,16 +27,17 @@ def world(tmp_path_factory):
     params["pretrain"]["speaker"] |= {"hidden_dim": 24, "attention_dim": 24}
     params["pretrain"]["speaker"]["optimisation"] |= {"epochs": 40, "learning_rate": 0.01}
     params["train"]["optimisation"] |= {"epochs": 3, "learning_rate": 0.005}
-    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    run_stages(
+        folder,
+        params,
+        ("draw", "--dataset", "scenes"),
+        ("prepare",),
+        *(("features", "--features", name) for name in ("main", "judge")),
+        *(("pretrain", "--role", role) for role in ("listener", "speaker", "judge")),
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("SAYWHICH_TRACKING", "off")
-        assert main("draw", draw.run, ["--dataset", "scenes"]) == 0
-        assert main("prepare", prepare.run, []) == 0
-        for name in ("main", "judge"):
-            assert main("features", features.run, ["--features", name]) == 0
-        for role in ("listener", "speaker", "judge"):
-            assert main("pretrain", pretrain.run, ["--role", role]) == 0
         yield folder
 
 
@@ -56,8 +55,8 @@ def captions(method: str) -> list[str]:
 
 def run(method: str, *options: str) -> None:
     """Train, adapt and evaluate."""
-    for stage, module in (("train", train), ("adapt", adapt), ("evaluate", evaluate)):
-        assert main(stage, module.run, ["--method", method, *options]) == 0
+    for stage in ("train", "adapt", "evaluate"):
+        assert run_stage(stage, "--method", method, *options) == 0
 
 
 def test_the_method_learns_a_null_image_and_its_captions_are_guided(world):

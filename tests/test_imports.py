@@ -16,13 +16,12 @@ import pytest
 import yaml
 from feature_checksums import verify
 from PIL import Image
+from stage_runs import run_stage
 from whole_profiles import profile
 
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import OBJECTS, Prepared
 from pipeline.runtime.files import sha256
-from pipeline.workflow import stage as door
-from stages import features, prepare
 
 ROOT = Path(__file__).parents[1]
 WORDS = ["a", "the", "red", "blue", "big", "ball", "dog", "on", "grass"]
@@ -116,8 +115,7 @@ def world(tmp_path, monkeypatch) -> Path:
 
 
 def run() -> None:
-    assert door.main("prepare", prepare.run, []) == 0
-    assert door.main("features", features.run, []) == 0
+    assert run_stage("prepare") == run_stage("features") == 0
 
 
 def test_cocos_instances_are_prepared_for_the_images_that_are_there(world):
@@ -127,7 +125,7 @@ def test_cocos_instances_are_prepared_for_the_images_that_are_there(world):
         "annotations": [{"image_id": image, "category_id": 18} for image in (100, 7)],
     }
     (world / "theirs/instances.json").write_text(json.dumps(instances))
-    assert door.main("prepare", prepare.run, ["--set", "prepare.instances=[instances.json]"]) == 0
+    assert run_stage("prepare", "--set", "prepare.instances=[instances.json]") == 0
     prepared = Prepared.load(world / "data/prepared")
     known = prepared.annotated_objects(np.arange(len(prepared)))
     assert {id_: names for id_, names in zip(prepared.ids.to_pylist(), known, strict=True) if names} == {"100": ["dog"]}
@@ -173,9 +171,9 @@ def test_a_stage_stops_in_one_line_where_a_file_is_of_other_data(world, capsys):
     path = world / "theirs" / "coco-train-idxs.p"
     content = pickle.loads(path.read_bytes())
     path.write_bytes(pickle.dumps(content | {"ref_len": 8}, 2))
-    assert door.main("prepare", prepare.run, []) == 2
+    assert run_stage("prepare") == 2
     said = capsys.readouterr().err.strip().splitlines()[-1]
     assert said.startswith("theirs/coco-train-idxs.p: was counted over 8 images, but the training split has 4")
     path.unlink()
-    assert door.main("prepare", prepare.run, []) == 2
+    assert run_stage("prepare") == 2
     assert "the file of document frequencies is missing" in capsys.readouterr().err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib
 import json
 import os
 import shutil
@@ -18,10 +17,10 @@ import torch
 import yaml
 from PIL import Image, ImageDraw
 from safetensors.torch import load_file
+from stage_runs import run_stage, run_stages
 from whole_profiles import profile
 
 from pipeline.runtime.checksums import changed_input
-from pipeline.workflow import stage as door
 
 ROOT = Path(__file__).parents[1]
 COLOURS = ("red", "green", "blue", "yellow", "black")
@@ -62,39 +61,38 @@ def small(params: dict) -> dict:
     return params
 
 
+def photo_repository(folder: Path, params: dict, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make `folder` the working folder, with these parameters and with photos; return the folder of the photos."""
+    photos = run_stages(folder, params) / "data/external/photos"
+    draw_photos(photos)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("SAYWHICH_TRACKING", "off")
+    return photos
+
+
 @pytest.fixture
 def photos(tmp_path, monkeypatch) -> Path:
     """A working folder with the photos where the profile wants them; the folder of the photos."""
-    shutil.copy(ROOT / "dvc.yaml", tmp_path)
-    params = profile("folder")
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(small(params)))
-    folder = tmp_path / "data/external/photos"
-    draw_photos(folder)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SAYWHICH_TRACKING", "off")
+    folder = photo_repository(tmp_path, small(profile("folder")), monkeypatch)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     return folder
 
 
-def run(name: str, *arguments: str) -> int:
-    return door.main(name, importlib.import_module(f"stages.{name}").run, arguments)
-
-
 def test_ten_photos_of_ones_own_go_from_the_folder_to_an_evaluated_speaker(photos, capfd):
-    assert run("prepare") == 0
+    assert run_stage("prepare") == 0
     images = pq.read_table("data/prepared/images.parquet").to_pydict()
     assert sorted(images["file"]) == sorted(
         path.relative_to(photos).as_posix() for path in photos.rglob("*.*g") if path.is_file()
     )
     assert {split: images["split"].count(split) for split in ("train", "val", "test")} == COUNTS
-    assert run("features") == 0
+    assert run_stage("features") == 0
     assert "Until then a word detector is trained on these images instead" in " ".join(capfd.readouterr().err.split())
     assert json.loads(Path("data/features/main/manifest.json").read_text())["network"] == "word_detector"
     for role in ("listener", "speaker", "judge"):
-        assert run("pretrain", "--role", role) == 0
+        assert run_stage("pretrain", "--role", role) == 0
     for stage in ("train", "adapt", "evaluate"):
-        assert run(stage, "--method", "psst_multinomial") == 0
+        assert run_stage(stage, "--method", "psst_multinomial") == 0
     weights, words = Path("data/models/psst_multinomial/weights.safetensors"), Path("data/prepared/vocabulary.json")
     assert changed_input(weights, Path("data")) is None
     content = words.read_bytes()
@@ -123,7 +121,7 @@ def test_ten_photos_of_ones_own_go_from_the_folder_to_an_evaluated_speaker(photo
     ],
 )
 def test_what_one_has_got_wrong_is_one_line_and_nothing_is_written(photos, capfd, override, message):
-    assert run("prepare", "--set", override) == 2
+    assert run_stage("prepare", "--set", override) == 2
     told = capfd.readouterr().err.strip().splitlines()[-1]
     assert message in told
     assert not Path("data/prepared").exists()
@@ -131,10 +129,10 @@ def test_what_one_has_got_wrong_is_one_line_and_nothing_is_written(photos, capfd
 
 @pytest.mark.slow
 def test_a_training_by_two_processes_is_that_of_one(photos, tmp_path):
-    assert run("prepare") == run("features") == 0
+    assert run_stage("prepare") == run_stage("features") == 0
     for role in ("listener", "speaker"):
-        assert run("pretrain", "--role", role) == 0
-    assert run("train", "--method", "psst_multinomial", "--out", "alone") == 0
+        assert run_stage("pretrain", "--role", role) == 0
+    assert run_stage("train", "--method", "psst_multinomial", "--out", "alone") == 0
     environment = os.environ | {"SAYWHICH_PROCESSES": "2", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "stages.train", "--method", "psst_multinomial", "--out", "together"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
@@ -148,7 +146,7 @@ def test_a_training_by_two_processes_is_that_of_one(photos, tmp_path):
 
 def test_a_number_of_processes_that_is_none_is_one_line(photos, monkeypatch, capfd):
     monkeypatch.setenv("SAYWHICH_PROCESSES", "two")
-    assert run("train", "--method", "luo") == 2
+    assert run_stage("train", "--method", "luo") == 2
     assert capfd.readouterr().err == "SAYWHICH_PROCESSES=two: must be a number of processes, 1 or more\n"
 
 
@@ -175,11 +173,11 @@ def test_sixty_real_photos_end_with_captions_of_words_by_which_they_are_found(re
     }
     params["evaluate"] |= {"metrics": ["CIDEr"], "judges": {"own": "own", "judge": "judge"}}
     Path("params.yaml").write_text(yaml.safe_dump(params))
-    assert run("prepare") == run("features") == 0
+    assert run_stage("prepare") == run_stage("features") == 0
     for role in ("listener", "speaker", "judge"):
-        assert run("pretrain", "--role", role) == 0
+        assert run_stage("pretrain", "--role", role) == 0
     for stage in ("train", "evaluate"):
-        assert run(stage, "--method", "psst_multinomial") == 0
+        assert run_stage(stage, "--method", "psst_multinomial") == 0
     metrics = json.loads(Path("data/evaluation/psst_multinomial/metrics.json").read_text())
     places = []
     for split, images in (("val", 12), ("test", 10)):

@@ -366,7 +366,7 @@ def test_what_needs_the_facts_of_drawn_scenes_is_refused_for_photos(params):
     assert "evaluate.baselines.mle = template needs the facts of drawn scenes" in refused(params)
 
 
-def test_a_missing_key_is_told_and_one_that_may_be_null_or_has_a_default_may_be_left_out(params):
+def test_a_missing_key_is_reported_and_one_that_may_be_null_or_has_a_default_may_be_left_out(params):
     text = params.read_text()
     params.write_text(re.sub(r"(train: .*\n  optimisation:\n)    epochs: .*\n", r"\1", text))
     assert "train.optimisation.epochs is missing: a whole number, at least 0" in refused(params)
@@ -393,7 +393,7 @@ def test_a_file_of_ones_own_needs_neither_images_nor_a_network(params):
 
 
 @pytest.mark.parametrize("override", ["novalue", "=3", "a..b=3", "seed.x=3"])
-def test_malformed_overrides_are_told(params, override):
+def test_malformed_overrides_are_reported(params, override):
     assert refused(params, override).startswith(f"--set {override}: ")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 from conftest import reward_models
 from every_method import METHODS
+from toy_batches import ToyBatches
 
 from pipeline.composition.joint import Objective
 from pipeline.composition.method import Method
@@ -22,6 +24,7 @@ from pipeline.scores.discriminability import CollapseRecovery, Hinge, InfoNCE
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
+from pipeline.types import Batch
 
 pytestmark = pytest.mark.slow  # processes of torchrun
 FOUR = Optimisation(epochs=4, learning_rate=0.01, schedule="cosine", clip_norm=2.0)
@@ -58,21 +61,11 @@ def methods(toy) -> dict[str, Method]:
     }
 
 
-class Halves:
+class Halves(ToyBatches):
     """The toy world's batches, or this rank's half of them."""
 
-    def __init__(self, toy, die_at: int | None) -> None:
-        self.toy, self.die_at = toy, die_at
-
-    def __len__(self) -> int:
-        return 3
-
-    def epoch(self, epoch: int, start: int = 0):
-        for i in range(start, 3):
-            step = 3 * epoch + i
-            if step == self.die_at:
-                raise KeyboardInterrupt
-            batch = replace(self.toy.batch(step, caption=(epoch + i) % 3), epoch=epoch)
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        for batch in super().epoch(epoch, start):
             if ranks.size() == 1:
                 yield batch
                 continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import shutil
 from pathlib import Path
@@ -13,13 +12,13 @@ import torch
 import yaml
 from feature_checksums import verify
 from safetensors.torch import save_file
+from stage_runs import run_stage
 from whole_profiles import profile
 
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.runtime.files import sha256
 from pipeline.runtime.torchvision_cpu import declare_operators
-from pipeline.workflow import stage as door
 
 ROOT = Path(__file__).parents[1]
 COUNTS = {"train": 8, "val": 4, "test": 4}
@@ -128,8 +127,8 @@ def test_published_files_go_through_prepare_and_every_extractor(corpus, real_dat
         params["features"]["main"] = common | block
         Path("params.yaml").write_text(yaml.safe_dump(params))
         if not Path("data/prepared").exists():
-            assert door.main("prepare", importlib.import_module("stages.prepare").run, []) == 0
-        assert door.main("features", importlib.import_module("stages.features").run, []) == 0
+            assert run_stage("prepare") == 0
+        assert run_stage("features") == 0
         prepared, store = Prepared.load(Path("data/prepared")), FeatureStore(Path("data/features/main"))
         verify(store)
         assert len(store) == len(prepared) == sum(COUNTS.values())

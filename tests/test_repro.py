@@ -16,7 +16,7 @@ from dvc.repo import Repo
 from preloaded_python import program
 
 from pipeline.errors import UserError
-from pipeline.workflow import repro
+from pipeline.workflow import repro, unchanged
 
 ROOT = Path(__file__).parents[1]
 # Each of the two trainings ends when the other has begun, if `meet` is there.
@@ -116,6 +116,35 @@ def test_instances_run_side_by_side_and_dvc_finds_all_of_it_done(folder):
     assert (status, "up to date" in said, ran(folder)) == (0, True, [])
 
 
+def test_what_nobody_has_touched_since_is_up_to_date_without_dvc(folder, monkeypatch):
+    """And whatever was touched, or came, or went, is DVC's to judge."""
+    monkeypatch.chdir(folder)
+    write_params(folder, a="one", b="one")
+    assert repeat(folder)[0] == 0
+    assert unchanged.is_recorded(), "after the run itself"
+    monkeypatch.setitem(sys.modules, "dvc.repo", None)  # DVC cannot be imported here
+    assert repro.main() == 0
+    kept = unchanged.RECORD.read_bytes()
+    for path in map(
+        Path, ("data/models/a/weights", "data/sweep/all", "params.yaml", "dvc.yaml", "dvc.lock", ".dvc/config")
+    ):
+        content = path.read_bytes()
+        path.unlink()
+        assert not unchanged.is_recorded(), path
+        path.write_bytes(content)
+        assert not unchanged.is_recorded(), path
+        unchanged.write_record(json.loads(kept)["paths"], unchanged.state_of(json.loads(kept)["paths"]))
+        assert unchanged.is_recorded()
+    (folder / "data/sweep/more").touch()
+    assert not unchanged.is_recorded()
+    (folder / "data/sweep/more").unlink()
+    assert unchanged.is_recorded()
+    (folder / "data/sweep/link").symlink_to(folder)
+    assert not unchanged.is_recorded()
+    unchanged.RECORD.write_text('{"paths": 3}')
+    assert not unchanged.is_recorded()
+
+
 @pytest.mark.slow
 def test_a_broken_lock_is_removed_and_the_results_come_from_the_cache(folder):
     assert repeat(folder)[0] == 0
@@ -129,7 +158,7 @@ def test_a_broken_lock_is_removed_and_the_results_come_from_the_cache(folder):
     assert json.loads(dvc(folder, "status", "--json")) == {}
 
 
-def test_a_missing_file_of_captions_is_told_before_a_folder_is_hashed(tmp_path, monkeypatch):
+def test_a_missing_file_of_captions_is_reported_before_a_folder_is_hashed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     files = {"captions": "text/token.txt", "train": "text/train.txt"}
     (tmp_path / "photos/text").mkdir(parents=True)
@@ -184,7 +213,7 @@ def test_a_request_to_end_ends_all_that_is_at_work(folder, request_to_end):
     assert repeat(folder)[0] == 0, "no lock is left"
 
 
-def test_a_broken_workflow_is_told_by_dvc(folder):
+def test_a_broken_workflow_is_reported_by_dvc(folder):
     (folder / "dvc.yaml").write_text("stages: {train: {cmd: [}}\n")
     status, said = repeat(folder)
     assert status not in (0, 1)

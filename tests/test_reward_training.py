@@ -6,12 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
-from toy_world import ROOT, toy_params
+from stage_runs import run_stage, run_stages
+from toy_world import toy_params
 
 from pipeline.models.agent_files import load_agent
-from pipeline.workflow import stage as door
-from stages import adapt, draw, features, prepare, pretrain, train
 
 METHODS = {
     "pg_spider": {
@@ -39,20 +37,8 @@ def world(tmp_path_factory) -> Path:
     params["evaluate"]["baselines"] = {}
     params["report"] |= {"control": "mixer", "frozen_speakers": []}
     params["sweep"]["grid"] = {"mixer": {"decrement": [1]}}
-    (folder / "params.yaml").write_text(yaml.safe_dump(params))
-    (folder / "dvc.yaml").write_text((ROOT / "dvc.yaml").read_text())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        patch.setenv("SAYWHICH_TRACKING", "off")
-        for name, run, arguments in (
-            ("draw", draw.run, ["--dataset", "scenes"]),
-            ("prepare", prepare.run, []),
-            ("features", features.run, []),
-            ("pretrain", pretrain.run, ["--role", "listener"]),
-            ("pretrain", pretrain.run, ["--role", "speaker"]),
-        ):
-            assert door.main(name, run, arguments) == 0
-    return folder
+    pretrained = [("pretrain", "--role", role) for role in ("listener", "speaker")]
+    return run_stages(folder, params, ("draw", "--dataset", "scenes"), ("prepare",), ("features",), *pretrained)
 
 
 @pytest.mark.parametrize("name", [pytest.param("pg_spider", marks=pytest.mark.slow), "mixer", "luo_relax"])
@@ -60,7 +46,7 @@ def test_a_method_trains_from_params_alone_to_the_same_weights_each_time(world, 
     monkeypatch.chdir(world)
     monkeypatch.setenv("SAYWHICH_TRACKING", "off")
     for out in ("one", "two"):
-        assert door.main("train", train.run, ["--method", name, "--out", out]) == 0
+        assert run_stage("train", "--method", name, "--out", out) == 0
     first, second = (Path(out, "weights.safetensors") for out in ("one", "two"))
     assert first.read_bytes() == second.read_bytes()
     logged, built = json.loads(Path("one/metrics.json").read_text()), load_agent(first, "critic").arguments
@@ -72,12 +58,12 @@ def test_a_method_trains_from_params_alone_to_the_same_weights_each_time(world, 
         assert built == {"state": 8, "hidden": 512}
         assert logged["critic/loss"] > 0
     assert logged["critic/gradient_norm"] >= 0
-    assert door.main("adapt", adapt.run, ["--method", name, "--model", "one", "--out", "adapted"]) == 0
+    assert run_stage("adapt", "--method", name, "--model", "one", "--out", "adapted") == 0
 
 
 def test_spice_without_its_parser_is_one_line(world, monkeypatch, capsys):
     monkeypatch.chdir(world)
     monkeypatch.setattr("pipeline.metrics.java.PARSER", ("absent.jar",))
     given = ["--method", "mixer", "--set", "methods.mixer.reward=spider", "--out", "none"]
-    assert door.main("train", train.run, given) == 2
+    assert run_stage("train", *given) == 2
     assert capsys.readouterr().err.strip().startswith("reward SPICE: SPICE needs absent.jar in pycocoevalcap; fetch")

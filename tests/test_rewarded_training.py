@@ -10,6 +10,7 @@ import pytest
 import torch
 from dvc.repo import Repo
 from safetensors.torch import load_file, save_file
+from stage_runs import enter_copy, run_stage, run_stages
 from test_workflow import change
 from toy_world import ROOT, toy_params
 
@@ -17,9 +18,7 @@ from pipeline.data.prepared import Prepared
 from pipeline.models.agent_files import load_agent, save_agents
 from pipeline.runtime.checksums import CHECKSUMS, write_checksums
 from pipeline.training.loop import Training
-from pipeline.workflow import stage as door
 from pipeline.workflow.dependencies import write_code_digests
-from stages import draw, features, prepare, pretrain, retriever, train
 
 METHODS = ("wtf", "rl", "rl_unidirectional", "wtf_rl", "scst_discriminator", "scst_grammar", "psst_wtf")
 WITH_LAMBDA = {"psst_wtf": {"lambda": 0.01, "rho": 0.5}}
@@ -54,39 +53,26 @@ def rewarded_params() -> dict:
 def made(tmp_path_factory) -> Path:
     """A folder with prepared data, pretrained agents and reward models."""
     folder = tmp_path_factory.mktemp("rewarded")
-    (folder / "params.yaml").write_text(json.dumps(rewarded_params()))  # YAML with no value by reference
-    shutil.copy(ROOT / "dvc.yaml", folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        patch.setenv("SAYWHICH_TRACKING", "off")
-        for name, run, arguments in (
-            ("draw", draw.run, ["--dataset", "scenes"]),
-            ("prepare", prepare.run, []),
-            ("features", features.run, []),
-            *(("pretrain", pretrain.run, ["--role", role]) for role in ("listener", "speaker", "retriever", "witness")),
-            ("retriever", retriever.run, []),
-        ):
-            assert door.main(name, run, arguments) == 0
-    return folder
+    return run_stages(
+        folder,
+        rewarded_params(),
+        ("draw", "--dataset", "scenes"),
+        ("prepare",),
+        ("features",),
+        *(("pretrain", "--role", role) for role in ("listener", "speaker", "retriever", "witness")),
+        ("retriever",),
+    )
 
 
 @pytest.fixture
 def folder(made, tmp_path, monkeypatch) -> Path:
     """A copy to be changed, and the working folder."""
-    copy = tmp_path / "world"
-    shutil.copytree(made, copy)
-    monkeypatch.chdir(copy)
-    monkeypatch.setenv("SAYWHICH_TRACKING", "off")
-    return copy
-
-
-def trained(*arguments: str) -> int:
-    return door.main("train", train.run, list(arguments))
+    return enter_copy(made, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_trains_from_params_alone(folder, name):
-    assert trained("--method", name, "--out", "out") == 0
+    assert run_stage("train", "--method", name, "--out", "out") == 0
     logged = json.loads(Path("out/metrics.json").read_text())
     assert {"val/cider", "val/recall@10", "val/rewarded_recall@10", "val/judged_recall@10"} <= logged.keys()
     if name != "scst_grammar":
@@ -118,7 +104,7 @@ def test_mined_images_are_those_that_brute_force_finds(made):
 def test_a_killed_run_goes_on_to_the_same_bits(folder, name, monkeypatch):
     monkeypatch.setenv("SAYWHICH_CHECKPOINT_SECONDS", "0")
     options = ("--method", name, "--set", "train.optimisation.batch=4")
-    assert trained(*options, "--out", "whole") == 0
+    assert run_stage("train", *options, "--out", "whole") == 0
     learn, steps = Training._learn, []
 
     def dies(self, batch) -> None:
@@ -129,9 +115,9 @@ def test_a_killed_run_goes_on_to_the_same_bits(folder, name, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(Training, "_learn", dies)
-        assert trained(*options, "--out", "resumed") == 130
+        assert run_stage("train", *options, "--out", "resumed") == 130
     assert list(Path("data/checkpoints").glob("*/step-*"))
-    assert trained(*options, "--out", "resumed") == 0
+    assert run_stage("train", *options, "--out", "resumed") == 0
     first, second = (Path(out, "weights.safetensors").read_bytes() for out in ("whole", "resumed"))
     assert first == second
     assert steps == [0, 1]
@@ -140,7 +126,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(folder, name, monkeypatch):
 def refused(capsys, *arguments: str) -> str:
     """Return the error of a training that does not begin."""
     capsys.readouterr()
-    assert trained("--method", "wtf_rl", "--out", "none", *arguments) == 2
+    assert run_stage("train", "--method", "wtf_rl", "--out", "none", *arguments) == 2
     assert not Path("none").exists()
     said = capsys.readouterr().err.strip()
     assert "\n" not in said
@@ -198,7 +184,7 @@ def test_a_damaged_file_of_the_retriever_is_named_and_nothing_is_trained(folder,
 
 
 def test_more_images_cannot_be_mined_than_there_are(folder, capsys):
-    assert door.main("retriever", retriever.run, ["--set", "retriever.hard_negative_ranks=[99]"]) == 2
+    assert run_stage("retriever", "--set", "retriever.hard_negative_ranks=[99]") == 2
     assert (
         "hard_negative_ranks: rank 99, but an image has only 17 others in the training split" in capsys.readouterr().err
     )
@@ -211,7 +197,7 @@ def test_a_change_of_alpha_reruns_that_method_alone(folder):
     shutil.copytree(ROOT / "stages", folder / "stages", ignore=shutil.ignore_patterns("__pycache__"))
     write_code_digests(json.loads((folder / "params.yaml").read_text()))
     for name in ("mle", "wtf", "wtf_rl"):
-        assert trained("--method", name) == 0
+        assert run_stage("train", "--method", name) == 0
     with Repo.init(no_scm=True) as repo:
         for stage in stages:
             repo.commit(stage, force=True)

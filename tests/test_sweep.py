@@ -36,7 +36,7 @@ def planned(folder: Path) -> list[str]:
 
 
 def unfinished(folder: Path) -> set[str]:
-    """The cells that Snakemake takes for being trained or evaluated."""
+    """Return the cells that Snakemake would train or evaluate."""
     markers = (folder / ".snakemake/incomplete").iterdir()
     outputs = [base64.b64decode(marker.name).decode() for marker in markers]
     return {"/".join(output.split("/")[:4]) for output in outputs if output.startswith("data/cells/")}
@@ -90,7 +90,7 @@ def test_all_cells_share_one_meteor_that_ends_with_the_grid(done):
     raise AssertionError("the server is still there")
 
 
-def test_nothing_changed_and_times_do_not_count(folder):
+def test_new_file_times_alone_run_nothing(folder):
     for path in (folder / "data").rglob("*"):
         os.utime(path)
     os.utime(folder / "code.py")
@@ -99,7 +99,7 @@ def test_nothing_changed_and_times_do_not_count(folder):
     assert ran(folder) == []
 
 
-def test_a_copy_wants_nothing_whatever_the_order_of_its_files_times(done, tmp_path):
+def test_a_copy_is_current_whatever_the_order_of_its_files_times(done, tmp_path):
     """`cp -r` gives each file the time at which it was copied: here outputs before what they were made from."""
     copy = Path(shutil.copytree(done, tmp_path / "copy"))
     files = sorted((path for path in copy.rglob("*") if path.is_file()), key=lambda path: path.stat().st_mtime_ns)
@@ -134,7 +134,7 @@ def test_a_changed_block_runs_the_cells_of_its_method(folder):
 
 
 @pytest.mark.slow
-def test_changed_stages_run_all_they_decide(folder):
+def test_changed_stages_rerun_the_cells_that_depend_on_them(folder):
     write_params(folder, train={"epochs": 4})
     assert planned(folder) == all_of(PSST, SMALL, LUO)
     write_params(folder, adapt={"epochs": 3})
@@ -169,7 +169,7 @@ def test_a_removed_cell_leaves_the_results(folder):
 
 
 @pytest.mark.slow
-def test_a_killed_grid_goes_on_and_a_living_one_is_not_disturbed(folder):
+def test_a_killed_grid_resumes_and_a_running_one_is_not_disturbed(folder):
     shutil.rmtree(folder / "data/cells")
     shutil.rmtree(folder / "data/sweep")
     (folder / "slow").write_text(LUO[4:])
@@ -210,7 +210,7 @@ def stage(folder: Path, **sweep) -> dict:
 
 
 @pytest.mark.slow
-def test_a_grid_waits_for_what_is_left_of_one_that_was_killed(folder):
+def test_a_grid_waits_for_the_processes_of_a_killed_one(folder):
     """Snakemake lives on, with its locks, when the stage that started it is killed."""
     cell = "luo/lambda=0.7_seed=1"
     (folder / "slow").write_text(cell[4:])
@@ -230,7 +230,7 @@ def test_a_grid_waits_for_what_is_left_of_one_that_was_killed(folder):
     assert ran(folder) == all_of(cell)  # by the first; the second had nothing left to do
 
 
-def test_only_the_snakemake_that_has_the_grid_frees_locks(folder):
+def test_only_the_snakemake_of_the_grid_frees_locks(folder):
     """One that it starts for a job may outlive it, and must not stand in the way of the next grid."""
     stale = folder / ".snakemake/locks/0.output.lock"
     stale.parent.mkdir(exist_ok=True)

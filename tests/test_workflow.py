@@ -1,4 +1,4 @@
-"""A toy world through the real tools: DVC's DAG, Snakemake's grid, MLflow's record, and stages that are killed.
+"""A toy world through the real tools: DVC's DAG, Snakemake's grid, MLflow's record, and killed stages.
 
 One whole `make repro` of 34 scenes and one-epoch trainings is run once; the tests look at it, or change a copy of it.
 """
@@ -63,7 +63,7 @@ def folder(world, tmp_path) -> Path:
     return copy
 
 
-def test_the_dag_runs_from_drawing_to_the_report(world):
+def test_the_dag_runs_from_draw_to_report(world):
     folder, stages = world
     assert stages[:2] == ["draw@scenes", "prepare"]
     seen = {"main": ["pretrain@listener", "pretrain@speaker"], "judge": ["pretrain@judge"]}
@@ -77,7 +77,7 @@ def test_the_dag_runs_from_drawing_to_the_report(world):
     assert "**Surface quality of the captions, test split**" in (folder / "data/report/tables.md").read_text()
 
 
-def test_an_evaluation_holds_five_judges_and_says_what_it_lacks(world):
+def test_an_evaluation_has_five_judges_and_names_what_was_not_computed(world):
     metrics = json.loads((world[0] / "data/evaluation/psst_multinomial/metrics.json").read_text())
     assert metrics["settings"] == {
         "lambda": 0.005, "rho": 0.25, "mix": "caption", "feed": "distribution", "seed": 1,
@@ -327,8 +327,8 @@ def test_a_stage_runs_for_a_user_without_a_home(world, tmp_path, name):
     assert any((copy / "out").iterdir())
 
 
-def test_damage_is_named_by_what_reads_it(world, tmp_path):
-    """But for bits of HDF5's own that nobody reads."""
+def test_the_reader_of_a_damaged_file_names_it(world, tmp_path):
+    """Bits of HDF5 that no reader uses are the exception."""
     for kind in kinds(world[0], tmp_path):
         found = {outcome for _, outcome in damaged(kind, 16)}
         assert {each for each in found if not each.endswith("features.h5: used silently, the same result")} == {""}

@@ -125,7 +125,7 @@ def tradeoff(
     listening: Estimator | None = None,
     naturalness: Estimator | None = None,
 ) -> Method:
-    """Build the objective λ · discriminability + (1 − λ) · CIDEr-D (PSST Eq. 3). Terms of weight 0 are skipped.
+    """Build the objective λ · discriminability + (1 − λ) · CIDEr-D (PSST Eq. 3).
 
     The hinge uses the estimator `discriminability`; CIDEr-D uses `naturalness`, by default the score function.
     With `objective.cross_entropy_weight`, the cross-entropy of a human caption is a third term.
@@ -145,7 +145,7 @@ def tradeoff(
     ]
     if listening:
         terms.append(Term("listening", lam, hinge, listening, LISTENER))
-    return Method(agents.roles, tuple(term for term in terms if term.weight), schedule, objective.normalise_gradients)
+    return Method(agents.roles, tuple(terms), schedule, objective.normalise_gradients)
 
 
 def pathwise(agents: Agents, objective: Objective, lam: float, channel: Channel) -> Method:
@@ -187,5 +187,4 @@ def with_critic(
         Term("critic", 1.0, score, CriticLoss(channel, critic, credit, words), CRITIC),
     )
     schedule = UpdateSchedule((SPEAKER | CRITIC,), CRITIC, alone)
-    used = tuple(term for term in terms if term.weight)
-    return Method({**agents.roles, "critic": critic}, used, schedule, objective.normalise_gradients)
+    return Method({**agents.roles, "critic": critic}, terms, schedule, objective.normalise_gradients)

@@ -84,7 +84,7 @@ ALTERNATE = UpdateSchedule((SPEAKER, LISTENER))
 
 @dataclass(frozen=True)
 class Method:
-    """A training objective: the sum of its terms' surrogates.
+    """A training objective: the sum of its terms' surrogates; terms of weight 0 are dropped.
 
     `agents` are networks by role. Terms and the schedule may name any role; the role `speaker` generates the captions.
     Raises UserError where `gamma` is not 1 and the speaker has no null image.
@@ -101,6 +101,7 @@ class Method:
     validation_judge: Mapping[str, Retriever] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "terms", tuple(term for term in self.terms if term.weight))
         if self.gamma != 1 and getattr(self.speaker, "null", None) is None:
             raise UserError(
                 f"gamma = {self.gamma:g}: the pretrained speaker has no null image to be guided away from; set "

@@ -85,7 +85,7 @@ def reward_trajectories(
         suffix = "_of_human" if isinstance(channel, Forced) else ""
         terms.append(Term(f"discriminability{suffix}", alpha, contrastive, estimator, SPEAKER))
         terms.append(Term(f"naturalness{suffix}", 1 - alpha, rewards.human, estimator, SPEAKER))
-    return tuple(term for term in terms if term.weight)
+    return tuple(terms)
 
 
 def with_discriminator(method: Method, rewards: RewardModels, channel: Channel) -> Method:

@@ -15,7 +15,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from safetensors.torch import save
 from torch import Tensor
 from tqdm import tqdm
 
+from pipeline.data.feature_store import FeatureWriter
 from pipeline.errors import UserError, reason
 from pipeline.features.clip import OPEN_CLIP, ClipNetwork
 from pipeline.features.detection import DETECTOR, FasterRCNN
@@ -71,24 +72,6 @@ class CaptionedImages(CaptionReferences, Protocol):
     def file(self, image: int) -> str: ...
 
 
-class StoreWriter(AbstractContextManager, Protocol):
-    """An open store, whose `manifest` may be filled until it is closed."""
-
-    manifest: dict[str, Any]
-
-    def write(
-        self,
-        rows: np.ndarray,
-        pooled: np.ndarray,
-        regions: np.ndarray,
-        region_count: np.ndarray | None = None,
-        boxes: np.ndarray | None = None,
-    ) -> None: ...
-
-
-OpenWriter = Callable[
-    [Path, int, int, tuple[int, int], bool, bool], StoreWriter
-]  # folder, M, P, (R, D), boxes, mirrored
 Load = Callable[[int, Callable[[Any], Tensor]], Tensor]  # an image's row, and the function that prepares the image
 
 
@@ -96,7 +79,6 @@ def extract(
     images: CaptionedImages,
     root: Path,
     out: Path,
-    writer: OpenWriter,
     work: Path,
     settings: NetworkSettings,
     *,
@@ -118,9 +100,8 @@ def extract(
     `detector` is given, a word_detector replaces it, with a warning on stderr. With `settings.frames` the images are
     films, and `batch` counts frames. A detector is then trained on each frame, and `objects` are annotations of frames,
     a film's one after another. `pca_dim` reduces the regions by a PCA fitted on the training split; a vector of mean
-    and maximum or of times is standardised there. With `horizontal_flip` the mirror images are extracted too. `writer`
-    opens the store. The weights of the detector, the projection, the scale and the training split's texture are written
-    into the same folder.
+    and maximum or of times is standardised there. With `horizontal_flip` the mirror images are extracted too. The
+    weights of the detector, the projection, the scale and the training split's texture are written into `out`, too.
 
     The folder `work` belongs to this extraction alone; its complete batches are not computed again, and it is removed
     at the end. With `shard` (k, n) only the k-th of n parts of the images is computed, into `work`. Batches do not
@@ -185,7 +166,7 @@ def extract(
     if texture := TrainingTexture.fit(training, held_out):
         network.description["texture"] = _save(out / "texture.safetensors", vars(texture))
     network.description |= {"cells": settings.grid_size, "project": pca_dim, "vector": settings.vector}
-    _join(images, sides, network, out, writer, pca_dim, settings.vector is not None, COLUMNS if settings.frames else 0)
+    _join(images, sides, network, out, pca_dim, settings.vector is not None, COLUMNS if settings.frames else 0)
     shutil.rmtree(work)
 
 
@@ -273,7 +254,6 @@ def _join(
     sides: Sequence[FeatureParts],
     network: Extractor,
     out: Path,
-    writer: OpenWriter,
     pca_dim: int | None,
     scaled: bool,
     passed: int,
@@ -296,7 +276,7 @@ def _join(
         description = {**description, "projection": {**saved, "explained": round(projection.explained, 6)}}
         size = pca_dim + passed
     fitted, shape, mirrored = FittedTransforms(projection, scale, passed), (most, size), len(sides) > 1
-    with writer(out, len(images), network.pooled_size, shape, network.has_boxes, mirrored) as store:
+    with FeatureWriter(out, len(images), network.pooled_size, shape, network.has_boxes, mirrored) as store:
         store.manifest.update(description)
         for side, rows in enumerate(sides):
             for part in _parts(np.arange(len(images)), CHUNK):

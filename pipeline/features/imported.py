@@ -21,17 +21,15 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from tqdm import tqdm
 
+from pipeline.data.feature_store import FeatureWriter
 from pipeline.errors import UserError, reason
 from pipeline.runtime.files import sha256
 from pipeline.runtime.untrusted import MOST, path_inside, read_dataset, read_npy, require_plain_file
-
-if TYPE_CHECKING:
-    from pipeline.features.extract import OpenWriter
 
 AT_ONCE = 64  # images
 COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
@@ -69,7 +67,6 @@ class FeatureFormat:
 def import_features(
     ids: Sequence[str],
     out: Path,
-    writer: OpenWriter,
     *,
     form: FeatureFormat,
     regions: str | Sequence[str],
@@ -81,7 +78,7 @@ def import_features(
     Of more than `max_regions` regions the most confident are kept where the file has confidences (`ID_cls_prob`), else
     the first. `pooled` is a folder of ID.npy (P,); without it the vector is the mean of an image's regions. The boxes
     of detections (`ID_boxes`) are not imported: they are in pixels, and the file does not state the images' sizes.
-    `writer` opens the store. Raises UserError, one line with image and file, for features that are missing, damaged or
+    Raises UserError, one line with image and file, for features that are missing, damaged or
     of another size than the rest.
     """
     paths = [Path(regions)] if isinstance(regions, str) else [Path(file) for file in regions]
@@ -97,7 +94,7 @@ def import_features(
         size, length = first.regions.shape[1], len(vector)
         images, cut, which = chain([(first, vector)], pairs), 0, FIRST
         with (
-            writer(out, len(ids), length, (max_regions, size), first.boxes is not None, False) as store,
+            FeatureWriter(out, len(ids), length, (max_regions, size), first.boxes is not None, False) as store,
             tqdm(total=len(ids), desc="images", unit="", disable=None) as bar,
         ):
             while some := sorted(islice(images, AT_ONCE), key=lambda pair: pair[0].row):

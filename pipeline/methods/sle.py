@@ -66,6 +66,4 @@ def _precision(agents: Agents, objective: Objective, channel: Multinomial, weigh
 
 
 def _exploring(agents: Agents, objective: Objective, *terms: Term) -> Method:
-    return Method(
-        agents.roles, tuple(term for term in terms if term.weight), SPEAKER_ONLY, objective.normalise_gradients
-    )
+    return Method(agents.roles, terms, SPEAKER_ONLY, objective.normalise_gradients)

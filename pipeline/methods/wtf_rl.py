@@ -88,9 +88,8 @@ def rl_sampled(
         Term("discriminability", lam, contrastive, score_function(objective), SPEAKER),
         Term("naturalness", 1 - lam, CiderScore(agents.cider), score_function(objective), SPEAKER),
     )
-    used = tuple(term for term in terms if term.weight)
     return Method(
-        agents.roles, used, SPEAKER_ONLY, objective.normalise_gradients, validation_judge=rewards.validation_judge
+        agents.roles, terms, SPEAKER_ONLY, objective.normalise_gradients, validation_judge=rewards.validation_judge
     )
 
 
@@ -160,8 +159,7 @@ def psst_wtf(
         Term("human", lam * (1 - alpha), rewards.human, through, SPEAKER),
         Term("naturalness", 1 - lam, CiderScore(agents.cider), score_function(objective), SPEAKER),
     )
-    used = tuple(term for term in terms if term.weight)
-    return with_discriminator(Method(agents.roles, used, JOINT, objective.normalise_gradients), rewards, channel)
+    return with_discriminator(Method(agents.roles, terms, JOINT, objective.normalise_gradients), rewards, channel)
 
 
 def _rewarded(

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pipeline.models.constructor_arguments import constructor_arguments
 from pipeline.models.decoder import Decoder, RolloutDropout
 from pipeline.types import Batch
 
@@ -40,16 +41,7 @@ class Att2in(Decoder):
         max_words: int = 16,
         null_image: bool = False,
     ) -> None:
-        arguments = {
-            "vocabulary": vocabulary,
-            "region_size": region_size,
-            "words": words,
-            "hidden": hidden,
-            "attention": attention,
-            "dropout": dropout,
-            "max_words": max_words,
-        }
-        super().__init__(vocabulary, hidden, max_words, dropout, arguments)
+        super().__init__(vocabulary, hidden, max_words, dropout, constructor_arguments(locals()))
         self.word = nn.Embedding(vocabulary + 2, words)
         self.region = nn.Linear(region_size, hidden)
         self.key = nn.Linear(hidden, attention)

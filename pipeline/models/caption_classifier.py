@@ -8,6 +8,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from pipeline.models.constructor_arguments import constructor_arguments
+
 
 class CaptionClassifier(nn.Module):
     """MLP with ReLU layers and two outputs on the vectors of a caption and, with `looks`, its image (WTF-RL §3.2).
@@ -18,7 +20,7 @@ class CaptionClassifier(nn.Module):
     def __init__(self, size: int, hidden: Sequence[int] = (512, 256), looks: bool = True) -> None:
         """Build the layers for vectors of length `size`."""
         super().__init__()
-        self.arguments = {"size": size, "hidden": list(hidden), "looks": looks}
+        self.arguments = constructor_arguments(locals())
         self.size, self.looks = size, looks
         widths = [size * (2 if looks else 1), *hidden]
         layers: list[nn.Module] = []

@@ -9,13 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pipeline.models.constructor_arguments import constructor_arguments
+
 
 class Critic(nn.Module):
     """An MLP with one hidden layer on the speaker's states (Liu et al. 2017; Ranzato et al. 2016)."""
 
     def __init__(self, state: int, hidden: int = 512) -> None:
         super().__init__()
-        self.arguments = {"state": state, "hidden": hidden}
+        self.arguments = constructor_arguments(locals())
         self.inner = nn.Linear(state, hidden)
         self.outer = nn.Linear(hidden, 1)
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from pipeline.models.constructor_arguments import constructor_arguments
 from pipeline.models.decoder import Decoder, RolloutDropout, WrappedDecoder
 from pipeline.models.kernels.dispatch import fast_form
 from pipeline.types import Batch
@@ -32,8 +33,7 @@ class GuidedDecoder(WrappedDecoder):
 
     def __init__(self, inner: Decoder, gamma: float) -> None:
         """Wrap `inner`, which must have a null image; the weights are shared."""
-        made = {"kind": type(inner).__name__, "arguments": inner.arguments}
-        super().__init__(inner.vocabulary, inner.hidden, inner.max_words, 0.0, {"inner": made, "gamma": gamma})
+        super().__init__(inner.vocabulary, inner.hidden, inner.max_words, 0.0, constructor_arguments(locals()))
         assert inner.null is not None
         self.inner, self.gamma = inner, gamma
         self.eval()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pipeline.models.constructor_arguments import constructor_arguments
 from pipeline.models.kernels.gru import last_gru_states
 from pipeline.models.kernels.shared_weight import SharedWeight
 from pipeline.runtime import devices
@@ -36,14 +37,7 @@ class Listener(nn.Module):
         super().__init__()
         self.vocabulary, self.features = vocabulary, features
         self.parts = 2 if encoder == "pair" else 1
-        self.arguments = {
-            "vocabulary": vocabulary,
-            "image_size": image_size,
-            "words": words,
-            "hidden": hidden,
-            "encoder": encoder,
-            "features": features,
-        }
+        self.arguments = constructor_arguments(locals())
         self.image = nn.Linear(image_size, self.parts * hidden)
         self.word = nn.Embedding(vocabulary + 2, self.parts * words)
         self.gru = nn.GRU(words, hidden, batch_first=True) if encoder != "bag" else None

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
+from pipeline.models.constructor_arguments import constructor_arguments
 from pipeline.models.decoder import Decoder, RolloutDropout
 from pipeline.runtime import devices
 from pipeline.types import Batch, caption_mask
@@ -100,15 +101,8 @@ class PooledLstm(LstmDecoder):
         max_words: int = 16,
         null_image: bool = False,
     ) -> None:
-        arguments = {
-            "vocabulary": vocabulary,
-            "region_size": region_size,
-            "words": words,
-            "hidden": hidden,
-            "dropout": dropout,
-            "max_words": max_words,
-        }
-        super().__init__(vocabulary, (region_size, hidden), words, hidden, max_words, dropout, arguments)
+        made_of = constructor_arguments(locals())
+        super().__init__(vocabulary, (region_size, hidden), words, hidden, max_words, dropout, made_of)
         if null_image:
             self.add_null_image()
 

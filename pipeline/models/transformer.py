@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pipeline.models.constructor_arguments import constructor_arguments
 from pipeline.models.decoder import Decoder, RolloutDropout
 from pipeline.runtime import devices
 from pipeline.types import Batch, caption_mask
@@ -73,19 +74,9 @@ class Transformer(Decoder):
         max_words: int = 16,
         null_image: bool = False,
     ) -> None:
-        arguments = {
-            "vocabulary": vocabulary,
-            "region_size": region_size,
-            "hidden": hidden,
-            "encoder_layers": encoder_layers,
-            "layers": layers,
-            "heads": heads,
-            "dropout": dropout,
-            "max_words": max_words,
-        }
         if hidden % heads:
             raise ValueError(f"hidden {hidden} is no multiple of heads {heads}")
-        super().__init__(vocabulary, hidden, max_words, dropout, arguments)
+        super().__init__(vocabulary, hidden, max_words, dropout, constructor_arguments(locals()))
         self.region = nn.Linear(region_size, hidden)
         self.encoder = nn.ModuleList(TransformerLayer(hidden, heads, regions=False) for _ in range(encoder_layers))
         self.seen_norm, self.norm = nn.LayerNorm(hidden), nn.LayerNorm(hidden)

@@ -26,17 +26,19 @@ from pipeline.errors import UserError
 from pipeline.metrics import shared_meteor
 from pipeline.runtime import signals
 from pipeline.runtime.command import report_failure
+from pipeline.workflow import unchanged
 from pipeline.workflow.grid_cells import cells, cores, gpus
 from pipeline.workflow.progress import Progress, recorded_costs, with_grid
 
 LOCK, RWLOCK, PARAMS = Path("dvc.lock"), Path(".dvc/tmp/rwlock"), Path("params.yaml")
 VALIDATE, GRID = "validate", "sweep"
+UP_TO_DATE = "Data and pipelines are up to date."  # DVC's words
 
 
 def stale_stages() -> dict[str, set[str]] | None:
     """Return the outdated stages and all stages that depend on them, each with its inputs among these stages.
 
-    None where DVC cannot read the repository.
+    None where DVC cannot read the repository. Where nothing is outdated, that is recorded (unchanged.py).
     """
     import networkx as nx
     from dvc.exceptions import DvcException
@@ -46,7 +48,12 @@ def stale_stages() -> dict[str, set[str]] | None:
         with Repo() as repo:
             # edges go from a stage to its inputs
             graph = nx.relabel_nodes(repo.index.graph, lambda stage: stage.addressing)
+            files = [file for stage in repo.index.stages for file in (*stage.deps, *stage.outs)]
+            paths = {os.path.relpath(file.fs_path) for file in files if file.protocol == "local"}
+            before = unchanged.state_of(paths)
             changed = set(repo.status()) & set(graph)
+            if not changed and all(file.protocol == "local" for file in files):
+                unchanged.write_record(paths, before)
     except DvcException:
         return None
     found = changed.union(*(nx.ancestors(graph, stage) for stage in changed))
@@ -180,10 +187,14 @@ def run_stale(jobs: DvcJobs) -> int:
     if waits is None:  # dvc repro reports the error itself
         return jobs.run(cores(), "repro")
     if not waits:
-        print("Data and pipelines are up to date.")
+        print(UP_TO_DATE)
         return 0
     jobs.share_meteor()
-    return 0 if jobs.stages(grid_last(waits), cores(), 1 if gpus() else cores()) else 1
+    if not jobs.stages(grid_last(waits), cores(), 1 if gpus() else cores()):
+        return 1
+    with signals.raising_requests():
+        stale_stages()  # records that nothing is outdated, for the next time
+    return 0
 
 
 def main(arguments: Sequence[str] = ()) -> int:
@@ -191,6 +202,9 @@ def main(arguments: Sequence[str] = ()) -> int:
     if arguments:
         print("usage: python -m pipeline.workflow.repro", file=sys.stderr)
         return 2
+    if unchanged.is_recorded():
+        print(UP_TO_DATE)
+        return 0
     signals.adopt_orphans()
     with signals.noting_requests() as asked:
         jobs = DvcJobs(asked)

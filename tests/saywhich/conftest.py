@@ -1,4 +1,4 @@
-"""A small trained model in a repository, and three photos that it has never seen."""
+"""A small trained model in a repository, and three photos outside its training data."""
 
 from __future__ import annotations
 

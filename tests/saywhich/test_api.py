@@ -25,7 +25,7 @@ from saywhich.uploads import Upload, UploadLimits
 
 
 def sent(address, body=None, **headers):
-    """The answer's status and content."""
+    """Return the answer's status and content."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(address, data, {"Content-Type": "application/json", **headers})
     try:
@@ -58,7 +58,7 @@ def test_captions_are_those_of_the_models(server, three, model, repository, phot
 
 
 def test_attention_is_what_the_speaker_used(model, photos):
-    """A speaker that is made to see the attended region alone goes on as it did."""
+    """A speaker whose regions are masked but for the attended one continues with the same word."""
     sight = model.extract_features(["a.jpg"])
     tokens = torch.tensor([[1, 2, 0, 0, 0, 0]])
     shares = caption_attention(model.speaker, batch_of(sight, tokens))
@@ -69,7 +69,7 @@ def test_attention_is_what_the_speaker_used(model, photos):
     torch.testing.assert_close(shares[:, 0], scores.softmax(-1).detach())
 
 
-def test_among_tells_each_photo_from_the_others(server, three, model, photos):
+def test_among_chooses_captions_that_distinguish_each_photo(server, three, model, photos):
     status, content = sent(f"{server}/caption", {"photos": three, "among": True, "models": ["other"], "samples": 5})
     assert status == 200
     assert [len(said) for said in json.loads(content)["photos"]] == [1, 1, 1]
@@ -99,7 +99,7 @@ def test_the_api_describes_itself(server):
         ({"photos": ["aGk="], "models": ["gpt"]}, 422, "no model gpt; there are psst_multinomial, other"),
     ],
 )
-def test_what_is_refused_says_why(server, body, status, detail):
+def test_a_refusal_states_the_reason(server, body, status, detail):
     found, content = sent(f"{server}/caption", body)
     assert found == status
     assert json.loads(content)["detail"].startswith(detail)
@@ -124,7 +124,7 @@ def test_another_site_s_name_for_this_machine_is_refused(server):
 
 
 def test_a_photo_of_too_many_pixels_is_not_decoded():
-    """A file of a few bytes that claims to be huge."""
+    """The file has few bytes, and its header states a huge size."""
 
     def chunk(kind, content):
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
@@ -135,7 +135,7 @@ def test_a_photo_of_too_many_pixels_is_not_decoded():
         pass
 
 
-def test_what_a_photo_says_of_itself_is_not_kept(server):
+def test_metadata_of_a_photo_are_not_kept(server):
     exif = Image.Exif()
     exif[0x010E] = "taken at home"
     content = io.BytesIO()

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from watched_pages import watched_pages
 
 from pipeline.study.game import read_game
 
@@ -14,24 +15,15 @@ WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 360, "height": 760}
 @pytest.fixture
 def open_page(browser, server):
     """Opens the page; in the end fails for anything on the console and for any request beyond this server."""
-    contexts, wrong = [], []
+    with watched_pages(browser) as make_page:
 
-    def opened(**options):
-        context = browser.new_context(**{"viewport": WIDE, **options})
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(120_000)
-        page.on("console", lambda message: wrong.append(message.text))
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        here = ("data:", "blob:", f"{server}/")
-        page.on("request", lambda request: request.url.startswith(here) or wrong.append(request.url))
-        page.goto(server)
-        return page
+        def opened(**options):
+            page = make_page(f"{server}/", **{"viewport": WIDE, **options})
+            page.set_default_timeout(120_000)
+            page.goto(server)
+            return page
 
-    yield opened
-    for context in contexts:
-        context.close()
-    assert wrong == []
+        yield opened
 
 
 def captioned(page, photos, count=3):
@@ -81,7 +73,7 @@ def test_a_word_shows_where_the_speaker_looked(open_page, photos):
     assert look.locator("i").count() == 0
 
 
-def test_a_file_that_is_no_photo_is_told_and_the_rest_goes_on(open_page, photos):
+def test_a_file_that_is_no_photo_is_reported_and_the_rest_goes_on(open_page, photos):
     (photos / "notes.jpg").write_text("no photo")
     page = open_page()
     page.set_input_files("#files", [str(photos / "notes.jpg"), str(photos / "a.jpg"), str(photos / "b.jpg")])

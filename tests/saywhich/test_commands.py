@@ -21,7 +21,7 @@ def named(repository):
     return ["--model", str(repository / "models/psst_multinomial")]
 
 
-def test_each_photo_is_captioned_and_a_broken_one_is_told(photos, named, capsys):
+def test_each_photo_is_captioned_and_a_broken_one_is_reported(photos, named, capsys):
     (photos / "broken.jpg").write_bytes(b"no photo")
     (photos / ".hidden.jpg").write_bytes(b"not looked at")
     (photos / "notes.txt").write_text("nor this")

@@ -133,7 +133,7 @@ def test_what_cannot_be_loaded_is_one_line(repository, tmp_path):
         saywhich.load(tmp_path)
 
 
-def test_a_network_s_file_that_is_another_one_is_told(tmp_path):
+def test_a_network_s_file_that_is_another_one_is_reported(tmp_path):
     data = make_repository(tmp_path)
     file = data / "features/main/detector.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"x")

@@ -39,7 +39,7 @@ def noise(photos, trained) -> Path:
 NOTE = "note: 1 of 2 photos are unlike the training images of this model, such as noise.png: expect captions and ranks"
 
 
-def test_captions_and_hits_of_such_a_photo_are_told_on_stderr_and_in_json(noise, trained, tmp_path, capsys):
+def test_captions_and_hits_of_such_a_photo_are_reported_on_stderr_and_in_json(noise, trained, tmp_path, capsys):
     export_model(trained, tmp_path / "exported")
     for model in (trained, tmp_path / "exported"):
         named = ["--model", str(model)]

@@ -75,4 +75,4 @@ def discriminator_guided(
         Term("likelihood", alpha, HumanCaption(), ScoreFunction(Forced()), SPEAKER),
         *further,
     )
-    return Method(agents.roles, tuple(term for term in terms if term.weight), schedule, objective.normalise_gradients)
+    return Method(agents.roles, terms, schedule, objective.normalise_gradients)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pipeline.dialog.models.dialog_encoders import DialogEncoder
+from pipeline.models.constructor_arguments import constructor_arguments
 from pipeline.models.decoder import Decoder, RolloutDropout, State, WrappedDecoder
 from pipeline.types import Batch
 
@@ -16,11 +17,8 @@ class DialogDecoder(WrappedDecoder):
     """The decoder `inner` with the output of `encoder` in place of regions; both share word embeddings."""
 
     def __init__(self, encoder: DialogEncoder, inner: Decoder) -> None:
-        made = {
-            name: {"kind": type(part).__name__, "arguments": part.arguments}
-            for name, part in (("encoder", encoder), ("inner", inner))
-        }
-        super().__init__(inner.vocabulary, inner.hidden, inner.max_words, inner.dropout, made)
+        made_of = constructor_arguments(locals())
+        super().__init__(inner.vocabulary, inner.hidden, inner.max_words, inner.dropout, made_of)
         self.encoder, self.inner = encoder, inner
 
     def encode_image(self, batch: Batch) -> Tensor:

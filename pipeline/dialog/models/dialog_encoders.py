@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from pipeline.dialog.data.dialog_questions import DialogQuestions, questions_of
+from pipeline.models.constructor_arguments import constructor_arguments
 from pipeline.models.decoder import RolloutDropout
 from pipeline.random import BatchRandom
 from pipeline.types import Batch
@@ -39,16 +40,7 @@ class DialogEncoder(nn.Module, ABC):
         fusion layer's output before its tanh, which otherwise saturates in generators. The paper has neither.
         """
         super().__init__()
-        self.arguments: dict[str, Any] = {
-            "words": words,
-            "region_size": region_size,
-            "hidden": hidden,
-            "dropout": dropout,
-            "history": history,
-            "image": image,
-            "places": places,
-            "layer_norm": layer_norm,
-        }
+        self.arguments = constructor_arguments(locals())
         self.hidden, self.dropout, self.history, self.image = hidden, dropout, history, image
         self.question = nn.LSTM(words, hidden, batch_first=True)
         self.region = nn.Linear(region_size, hidden)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from pipeline.dialog.models.dialog_encoders import DialogEncoder
+from pipeline.models.constructor_arguments import constructor_arguments
 from pipeline.models.kernels.shared_weight import SharedWeight
 from pipeline.types import Batch, Message, caption_mask
 
@@ -29,13 +30,7 @@ class Discriminator(nn.Module):
         hears_end: bool = False,
     ) -> None:
         super().__init__()
-        self.arguments = {
-            "encoder": {"kind": type(encoder).__name__, "arguments": encoder.arguments},
-            "vocabulary": vocabulary,
-            "answer": answer,
-            "dropout": dropout,
-            "hears_end": hears_end,
-        }
+        self.arguments = constructor_arguments(locals())
         words, hidden = encoder.question.input_size, encoder.hidden
         self.encoder, self.vocabulary, self.hears_end = encoder, vocabulary, hears_end
         self.word = nn.Embedding(vocabulary + 2, words)

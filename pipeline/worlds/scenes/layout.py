@@ -30,9 +30,10 @@ def place(
         unit *= BY_OBJECTS[len(things)] * BY_COUNT[thing.count]
         for _ in range(TRIES):
             boxes = _boxes(rng, thing, unit, horizon, shore, start, depth)
-            here = replace(thing, boxes=tuple(boxes), box=bounding_box(boxes)) if boxes else thing
-            arranged = boxes and (len(placed) != 1 or relation_holds(arrangement, placed[0], here))
-            if arranged and all(_clear(mine, other) for mine in boxes for t in placed for other in t.boxes):
+            if not boxes or not all(_clear(mine, other) for mine in boxes for t in placed for other in t.boxes):
+                continue
+            here = replace(thing, boxes=tuple(boxes), box=bounding_box(boxes))
+            if len(placed) != 1 or relation_holds(arrangement, placed[0], here):
                 placed.append(here)
                 break
         else:

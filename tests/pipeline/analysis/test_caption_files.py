@@ -47,6 +47,6 @@ def test_the_share_of_captions_that_are_the_control_s_of_that_seed(world, make_c
     assert with_control_overlap(results, "nobody") == results
 
 
-def test_a_control_with_several_settings_is_nobody_s(world):
+def test_a_control_with_several_settings_is_not_compared(world):
     results = read_results(world.sweep, world.evaluations)
     assert with_control_overlap(results, "st_multinomial") == results

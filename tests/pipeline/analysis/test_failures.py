@@ -15,7 +15,7 @@ def test_captions_of_which_ninety_in_a_hundred_differ_are_no_failure(world, cell
     assert failed(world, cells, control) == []
 
 
-def test_captions_that_are_all_alike_are_told(world, cells, control):
+def test_captions_that_are_all_alike_are_reported(world, cells, control):
     def alter(test):
         test["diversity"]["distinct_captions"] = 1 / 40
 
@@ -23,7 +23,7 @@ def test_captions_that_are_all_alike_are_told(world, cells, control):
     assert line.startswith("Nearly all captions of psst_multinomial, st_multinomial, luo, mle are the same")
 
 
-def test_a_listener_at_chance_is_told(world, cells, control):
+def test_a_listener_at_chance_is_reported(world, cells, control):
     """Forty ranks at random have the mean 20.5 ± 1.83: up to 16.85 they are better than chance by two deviations."""
 
     def by_people(rank):

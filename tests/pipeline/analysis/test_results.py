@@ -37,16 +37,16 @@ def test_a_seed_without_the_number_leaves_no_mean(world, make_cell):
     assert point.mean("val", *recall_keys("own")) == 50.0
 
 
-def test_order_is_first_named_then_as_met_and_along_lambda(world, control, cells):
+def test_methods_keep_the_given_order_then_that_of_the_files_and_settings_ascend_in_lambda(world, control, cells):
     world.write(cells[::-1], [control])
     results = read_results(world.sweep, world.evaluations, first=("pretrained", "mle"))
     assert results.methods == ["mle", "luo", "st_multinomial", "psst_multinomial"]
     assert [point.settings["lambda"] for point in results.of("psst_multinomial")] == [0.001, 0.005, 0.02]
 
 
-def test_a_guided_method_says_of_all_its_runs_how_far_they_are_guided(world, guided, control):
+def test_a_guided_method_has_gamma_in_the_settings_of_all_its_runs(world, guided, control):
     single = json.loads(json.dumps(next(entry for entry in guided if entry["settings"].get("gamma") == 1)))
-    del single["settings"]["gamma"]  # an evaluation says nothing of a gamma of 1
+    del single["settings"]["gamma"]  # an evaluation does not record a gamma of 1
     world.write([*guided, control], [single])
     results = read_results(world.sweep, [world.root / "evaluation" / "guidance"], first=("mle",))
     assert [point.settings["gamma"] for point in results.of("guidance")] == [1, 1.5, 2]
@@ -59,7 +59,7 @@ def test_a_guided_method_says_of_all_its_runs_how_far_they_are_guided(world, gui
     assert len({run.protocol for run in results.runs}) == 1
 
 
-def test_captions_that_a_listener_chose_are_a_curve_along_their_number(world, make_cell, control):
+def test_reranked_captions_are_a_curve_along_the_number_of_samples(world, make_cell, control):
     cells = [make_cell("mle_rerank", 0.9, 60.0, **{"lambda": 0.0, "seed": 1}) for _ in range(3)]
     for entry, samples in zip(cells, (20, 1, 5), strict=True):
         entry["settings"]["rerank"] = {"samples": samples}
@@ -104,7 +104,7 @@ def test_cells_without_a_name_and_files_of_an_older_version_are_refused(world, m
         read_results(world.sweep, [])
 
 
-def test_the_adapted_listener_is_shown_where_it_judged(world, full_world):
+def test_the_adapted_listener_is_shown_where_it_is_a_judge(world, full_world):
     assert list(read_results(world.sweep, []).judges) == ["own", "pretrained", "judge"]
     assert list(read_results(full_world.sweep, []).judges) == ["own", "adapted", "pretrained", "judge"]
 

@@ -141,7 +141,7 @@ def test_greedy_takes_the_likeliest(toy):
     assert torch.equal(_open(Greedy(), toy, logits).index, logits.argmax(-1))
 
 
-def test_forced_says_what_it_is_told(toy):
+def test_forced_emits_the_given_tokens(toy):
     batch = toy.batch()
     step = Forced().open(batch, 12, rng())
     for t in range(batch.captions.shape[1]):

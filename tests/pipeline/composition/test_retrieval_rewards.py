@@ -9,13 +9,14 @@ import torch
 from by_hand import assert_same_gradients, losses_of
 from conftest import reward_models
 from torch.nn.functional import softplus
+from toy_batches import ToyBatches
 
 from pipeline.channels.corrupted import CorruptedCaptions
 from pipeline.channels.hard import Greedy, Multinomial
 from pipeline.channels.search import SearchTrajectory
 from pipeline.channels.teacher_forcing import Forced
 from pipeline.composition.joint import Objective
-from pipeline.composition.method import JOINT, Method, Term, UpdateSchedule
+from pipeline.composition.method import JOINT, SPEAKER_ONLY, Method, Term, UpdateSchedule
 from pipeline.composition.retrieval_rewards import pretrain_heads, reward_trajectories, with_discriminator
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import ScoreFunction
@@ -75,19 +76,6 @@ def test_the_discriminator_goes_on_learning_from_searched_captions(toy, rewards,
     assert method.validation_judge == rewards.validation_judge == {"rewarded": rewards.retriever}
 
 
-class Once:
-    """The toy world's batch, once."""
-
-    def __init__(self, toy) -> None:
-        self.toy = toy
-
-    def __len__(self) -> int:
-        return 1
-
-    def epoch(self, epoch: int, start: int = 0):
-        yield self.toy.batch()
-
-
 @pytest.mark.parametrize("make", [wtf, wtf_rl, scst_discriminator])
 def test_in_every_step_the_discriminator_learns_before_it_rewards(toy, make):
     rewards, logged = replace(reward_models(), rate=0.3), []
@@ -99,7 +87,9 @@ def test_in_every_step_the_discriminator_learns_before_it_rewards(toy, make):
     before = float(rewards.human(spoken, toy.batch()).mean())
     settings = Optimisation(epochs=1, learning_rate=0.1, validate_every=0)
     device = torch.device("cpu")
-    Training(method, Once(toy), settings, 1, device, record=lambda metrics, step: logged.append(metrics)).run()
+    Training(
+        method, ToyBatches(toy, steps=1), settings, 1, device, record=lambda metrics, step: logged.append(metrics)
+    ).run()
     after = float(rewards.human(spoken, toy.batch()).mean())
     assert logged[-1]["naturalness_of_human/score" if make is wtf else "naturalness/score"] == pytest.approx(after)
     assert abs(after - before) > 1e-3
@@ -135,7 +125,7 @@ def test_searched_greedy_and_human_captions_are_compared(rewards):
     assert judged.validation_judge == {"rewarded": rewards.retriever, "judged": other}
 
 
-def test_what_weighs_nothing_is_no_term(rewards):
-    contrastive = rewards.contrastive("both", "sum", None)
-    names = [t.name for t in reward_trajectories(contrastive, rewards, 1.0, Forced(), rewards.searched)]
-    assert names == ["discriminability_of_human", "discriminability"]
+def test_a_method_drops_terms_of_weight_0(toy, rewards):
+    terms = reward_trajectories(rewards.contrastive("both", "sum", None), rewards, 1.0, Forced(), rewards.searched)
+    method = Method(toy.agents().roles, terms, SPEAKER_ONLY)
+    assert [term.name for term in method.terms] == ["discriminability_of_human", "discriminability"]

@@ -39,7 +39,7 @@ def test_mistakes_of_yaml_name_their_place(tmp_path, text, said):
     assert said in line
 
 
-def test_a_file_that_is_not_there_or_no_text_is_told(tmp_path):
+def test_a_file_that_is_not_there_or_no_text_is_reported(tmp_path):
     assert "no such file" in refused(tmp_path / "params.yaml")
     (tmp_path / "params.yaml").write_bytes(b"\xff\xfe")
     assert "cannot be read" in refused(tmp_path / "params.yaml")

@@ -76,7 +76,7 @@ def test_a_present_key_has_another_name_than_every_former_one_in_its_place():
     assert all(re.fullmatch("[a-z_]+", new) for new in RENAMED.values())
 
 
-def test_a_misspelt_key_that_is_no_former_one_is_still_told_with_the_nearest(tmp_path):
+def test_a_misspelt_key_that_is_no_former_one_is_reported_with_the_nearest(tmp_path):
     tree = YAML(typ="safe").load(profile_text("scenes", ROOT / "profiles"))
     tree["methods"]["mle"]["by"] = 3  # a former key of another method
     with (tmp_path / "params.yaml").open("w") as file:

@@ -115,7 +115,7 @@ def test_records_and_digests_hold_all_that_is_listed_and_count_as_no_reading(han
     assert view.read == set()
 
 
-def test_a_misspelt_parameter_is_told_with_what_there_is(hand_out):
+def test_a_misspelt_parameter_is_reported_with_the_allowed_ones(hand_out):
     with pytest.raises(UserError, match=r"one: no parameter train.objective.margn; did you mean margin\?"):
         _ = hand_out("one").settings.train.objective.margn
 
@@ -132,7 +132,7 @@ def test_a_misspelt_parameter_is_told_with_what_there_is(hand_out):
         ("foreign", None, "no other files"),
     ],
 )
-def test_stages_and_instances_that_are_not_there_are_told(hand_out, stage, instance, said):
+def test_stages_and_instances_that_are_not_there_are_reported(hand_out, stage, instance, said):
     with pytest.raises(UserError, match=said):
         hand_out(stage, instance)
 

@@ -261,7 +261,7 @@ def test_only_zip_and_tar_are_unpacked(tmp_path, refused, name):
     refused(tmp_path / name, "zip, tar and tar.gz")
 
 
-def test_an_archive_that_is_not_there_is_told(tmp_path, form, refused):
+def test_an_archive_that_is_not_there_is_reported(tmp_path, form, refused):
     refused(tmp_path / f"a.{form}", "No such file")
 
 

@@ -62,7 +62,7 @@ def test_the_published_splits_are_these():
     }
 
 
-def test_an_unknown_card_is_told_with_those_that_there_are():
+def test_an_unknown_card_is_reported_with_the_known_ones():
     with pytest.raises(UserError, match="DATASET=coc: no such data card; there are: coco, flickr30k, flickr8k"):
         cards.load_card("coc")
     with pytest.raises(UserError, match="no such data card"):

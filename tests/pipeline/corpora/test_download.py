@@ -113,7 +113,7 @@ def test_a_part_that_is_whole_already_is_checked_and_used_without_a_request(web,
     assert web.asked == []
 
 
-def test_wrong_bytes_are_removed_and_told(web, fetched, tmp_path):
+def test_wrong_bytes_are_removed_and_reported(web, fetched, tmp_path):
     web.files["a.zip"] = bytes(100_000)
     found = hashlib.sha256(bytes(100_000)).hexdigest()
     with pytest.raises(UserError, match=f"a.zip: SHA-256 {found} came, and {DIGEST} is expected; what came is removed"):
@@ -127,7 +127,7 @@ def test_wrong_bytes_in_one_part_are_seen(web, fetched, tmp_path):
     assert left(tmp_path / "downloads" / "a.zip") == []
 
 
-def test_a_file_that_lies_there_and_is_another_is_told_and_kept(web, fetched, tmp_path):
+def test_another_file_of_that_name_is_reported_and_kept(web, fetched, tmp_path):
     to = tmp_path / "downloads" / "a.zip"
     to.parent.mkdir()
     to.write_bytes(b"somebody's own")
@@ -168,7 +168,7 @@ def test_a_passing_fault_is_tried_again_a_few_times(web, fetched, status):
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 410])
-def test_a_lasting_fault_is_told_at_once_with_the_place_for_a_copy(web, fetched, tmp_path, status):
+def test_a_lasting_fault_is_reported_at_once_with_the_place_for_a_copy(web, fetched, tmp_path, status):
     with pytest.raises(
         UserError, match=f"answers {status} .*copy from elsewhere may be put at .*/downloads/a.zip: its"
     ):
@@ -194,7 +194,7 @@ def test_a_redirection_to_anything_but_the_web_is_refused(web, fetched, tmp_path
     assert left(tmp_path / "downloads" / "a.zip") == []
 
 
-def test_a_redirection_in_circles_is_told(web, fetched):
+def test_a_redirection_in_circles_is_reported(web, fetched):
     circle = web.sending(302, {"Location": f"{web.address}/a.zip"}, b"")
     with pytest.raises(UserError, match="infinite loop"):
         fetched(*[circle] * 20)
@@ -206,7 +206,7 @@ def test_another_address_than_of_the_web_is_refused(fetched, url):
         fetched(url=url)
 
 
-def test_nobody_at_the_address_is_told(fetched):
+def test_a_refused_connection_is_reported(fetched):
     with pytest.raises(UserError, match=r"no answer .*tried 3 times"):
         fetched(url="http://127.0.0.1:1/a.zip")
 
@@ -247,7 +247,7 @@ def test_between_attempts_it_waits_longer_and_longer(web, tmp_path, monkeypatch)
     assert waited == [4, 8, 16, 32, 60, 60]
 
 
-def test_a_disk_that_takes_no_more_is_told_and_what_came_is_kept(web, fetched, tmp_path):
+def test_a_full_disk_is_reported_and_the_downloaded_part_is_kept(web, fetched, tmp_path):
     resource = pytest.importorskip("resource")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, limits[1]))

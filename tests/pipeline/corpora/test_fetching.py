@@ -199,7 +199,7 @@ def test_fewer_files_than_the_archive_has_do_where_the_splits_use_fewer(world, c
     assert "complete" in world.fetch()
 
 
-def test_a_disk_that_is_too_small_is_told_before_anything_is_fetched(web, world, changed):
+def test_a_disk_that_is_too_small_is_reported_before_anything_is_fetched(web, world, changed):
     changed(unpacked=10**18)
     with pytest.raises(UserError, match=r"1000000000.0 GB are needed and .* are free; make room") as error:
         world.fetch()

@@ -80,7 +80,7 @@ def test_two_threads_may_open_it_at_once(tmp_path, monkeypatch):
     np.testing.assert_array_equal(store.read(np.array([3, 1]))[0], features()[0][[3, 1]].astype(np.float16))
 
 
-def test_a_file_that_was_cut_while_open_is_told(tmp_path):
+def test_a_file_that_was_cut_while_open_is_reported(tmp_path):
     write(tmp_path)
     store = FeatureStore(tmp_path)
     with open(store.path, "r+b") as file:
@@ -192,7 +192,7 @@ def test_a_value_beyond_half_precision_is_refused(tmp_path):
         store.write(np.array([5, 8]), pooled[:2], regions[:2])
 
 
-def test_a_store_that_is_missing_broken_or_of_another_manifest_is_told(tmp_path):
+def test_a_store_that_is_missing_broken_or_of_another_manifest_is_reported(tmp_path):
     with pytest.raises(UserError, match="there are no features; run the features stage"):
         FeatureStore(tmp_path)
     write(tmp_path / "a", images=10)

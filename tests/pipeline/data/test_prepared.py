@@ -23,7 +23,7 @@ def test_the_vocabulary_is_of_the_training_split_and_more_than_min_count(corpus,
     assert Prepared.load(tmp_path / "out").vocabulary.words == ("ball", "red", "a", "UNK")
 
 
-def test_words_of_all_splits_are_counted_where_that_is_the_rule(corpus, tmp_path):
+def test_words_of_all_splits_are_counted_with_count_words_all(corpus, tmp_path):
     """The rule of ImageCaptioning.pytorch: more often than min_count over all splits, UNK last."""
     manifest = write_prepared(corpus, tmp_path / "out", min_count=3, max_words=16, count_words="all", words=6)
     # all captions, 1, 2, 3, 4, 5, 1, 2 and 3: ball 21, red 16, a 11, the 6, one 4; big, on and grass 2
@@ -31,7 +31,7 @@ def test_words_of_all_splits_are_counted_where_that_is_the_rule(corpus, tmp_path
     assert manifest["settings"] == {"min_count": 3, "max_words": 16, "count_words": "all"}
 
 
-def test_another_number_of_words_than_is_known_is_told_with_the_rule(corpus, tmp_path):
+def test_an_unexpected_number_of_words_is_one_line_with_the_rule(corpus, tmp_path):
     message = (
         r"dataset_balls.json: the vocabulary has 4 words, UNK included, and 6 are expected "
         r"\(prepare.expected_counts.words\); check min_count \(3\), count_words \(train\)"
@@ -79,7 +79,7 @@ def test_references_are_padded_to_the_image_with_most_captions(corpus, tmp_path)
     assert references[1].tolist() == [[3, 2, 1, 0], [0] * 4, [0] * 4]
 
 
-def test_the_tables_are_as_declared_and_the_manifest_tells_what_went_in(corpus, tmp_path):
+def test_the_tables_are_as_declared_and_the_manifest_names_the_inputs(corpus, tmp_path):
     manifest = write_prepared(corpus, tmp_path / "out", min_count=3, max_words=4)
     assert manifest == json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["images"] == {"train": 4, "val": 2, "test": 2}
@@ -104,7 +104,7 @@ def test_the_same_corpus_is_written_to_the_same_bytes(corpus, tmp_path):
         assert file.read_bytes() == (tmp_path / "two" / file.name).read_bytes()
 
 
-def test_mistakes_are_told(corpus, tmp_path):
+def test_mistakes_are_reported(corpus, tmp_path):
     with pytest.raises(UserError, match="no word occurs more than 99 times"):
         write_prepared(corpus, tmp_path, min_count=99, max_words=16)
     with pytest.raises(UserError, match="not prepared; run the prepare stage"):

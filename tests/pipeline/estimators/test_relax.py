@@ -59,7 +59,7 @@ def by_hand(score, rollouts: StepRollouts, samples: int, control: ControlVariate
         arrival = -torch.log1p(-uniform[n, t])
         later = arrival / log_p.exp() + arrival[word]  # given that `word` comes first
         given = -torch.where(torch.arange(words) == word, arrival[word], later).log()
-        free = given.detach() + log_p - log_p.detach()  # the same value, moved as if no word were given
+        free = given.detach() + log_p - log_p.detach()  # the same value, with the derivative without a given word
         about = control(states[n, t][None], given.detach()[None])[0]
         crossed = control(states[n, t][None], free[None])[0] - control(states[n, t][None], given[None])[0]
         mean += float(about.detach()) / count
@@ -89,7 +89,7 @@ def test_the_speaker_s_and_the_control_s_gradient_word_by_word(toy, batch, speak
     assert float(report["control"]) == pytest.approx(mean)
 
 
-def test_the_control_sees_the_state_before_a_word_and_other_noise_at_every_word(toy, batch, speaker, control):
+def test_the_control_reads_the_state_before_a_word_and_fresh_noise_at_every_word(toy, batch, speaker, control):
     relax, rollouts = RelaxEstimator(ScoreFunction(Multinomial(2)), control), StepRollouts(speaker, batch, seed=5)
     assert relax.channel == Multinomial(2)
     message = rollouts.of(Multinomial(2))

@@ -79,7 +79,7 @@ def evaluation(prepared, store, judges=None, beam: int = 3, **options) -> Evalua
     return Evaluation(prepared, store, judges or {}, LANGUAGE, beam, CPU, **options)
 
 
-def test_a_split_of_one_image_is_told_before_anything_is_said():
+def test_a_split_of_one_image_is_reported_before_captions_are_generated():
     prepared = SimpleNamespace(folder=Path("prepared"), rows=lambda split: np.array([7]))
     evaluation = Evaluation(prepared, None, {}, None, 2, torch.device("cpu"))
     with pytest.raises(UserError, match="prepared: 1 image in the split val, among which none can be found"):

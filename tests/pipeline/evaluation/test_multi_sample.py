@@ -22,7 +22,7 @@ def part(batch, rows, step):
     return dataclasses.replace(batch, step=step, **{name: getattr(batch, name)[rows] for name in fields})
 
 
-def test_sets_are_of_their_images_the_best_of_a_beam_first_and_the_same_again(toy):
+def test_sets_belong_to_their_images_best_first_and_repeat(toy):
     speaker, vocabulary = toy.agents(dropout=0.5).speaker, Vocabulary(tuple("abcdefghijkl"))
     with torch.no_grad():
         speaker.logit.bias[vocabulary.unk] += 5
@@ -37,7 +37,7 @@ def test_sets_are_of_their_images_the_best_of_a_beam_first_and_the_same_again(to
     assert MultiSample(3, 4).captions(speaker, lambda: [toy.batch()], vocabulary, CPU) == sets
 
 
-def test_what_is_drawn_hangs_on_the_batch_s_number_alone(toy):
+def test_samples_depend_on_the_number_of_the_batch_alone(toy):
     speaker, batch = toy.agents().speaker, toy.batch()
     first, second = part(batch, slice(0, 4), 0), part(batch, slice(4, 8), 1)
     channel = Multinomial(5, requires_grad=False)
@@ -69,7 +69,7 @@ def test_sets_are_measured_on_penn_treebank_tokens_and_cider_is_their_mean():
     assert found["Div-1"] == pytest.approx((3 / 6 + 6 / 6) / 2)  # without the comma and the full stop, in lower case
 
 
-def test_without_a_tokeniser_it_says_why(monkeypatch):
+def test_without_a_tokeniser_the_reason_is_recorded(monkeypatch):
     def broken(texts, timeout):
         raise java.NotComputedError("tokeniser: no Java")
 

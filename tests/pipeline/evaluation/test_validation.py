@@ -42,7 +42,7 @@ def test_a_dead_listener_is_said(toy, capsys, part, said):
     assert said in capsys.readouterr().err
 
 
-def test_captions_without_an_end_are_counted_and_told_where_they_are_more_than_half(capsys):
+def test_captions_without_eos_are_counted_and_more_than_half_give_a_warning(capsys):
     ended, endless = [3, 4, 0, 0], [3, 4, 5, 6]
     for many in (4, 5):
         _tell_collapse(torch.tensor([endless] * many + [ended] * (8 - many)))

@@ -53,7 +53,7 @@ def test_images_are_cropped_as_open_clip_does(clip):
     assert clip.description["preprocessing"]["resize_mode"] == "shortest"
 
 
-def test_other_deviations_cells_and_options_of_preprocessing_are_taken(clip, tmp_path):
+def test_means_deviations_grid_sizes_and_options_can_be_set(clip, tmp_path):
     save_file(clip.model.state_dict(), tmp_path / "clip.safetensors")
     weights = str(tmp_path / "clip.safetensors")
     squash = {**SMALL, "force_preprocess_cfg": {"resize_mode": "squash"}}
@@ -82,7 +82,7 @@ def test_captions_have_embeddings_beside_those_of_images(clip):
         ("open_clip/ViT-B-32.closed", "x.safetensors", "ViT-B-32 has no weights 'closed'"),
     ],
 )
-def test_what_open_clip_does_not_have_is_told_in_one_line(name, weights, message):
+def test_an_unknown_network_or_weights_is_one_line(name, weights, message):
     with pytest.raises(UserError, match=message) as told:
         ClipNetwork(NetworkSettings(name, 224, weights))
     assert "\n" not in str(told.value)

@@ -5,7 +5,7 @@ from feature_checksums import verify
 from PIL import Image
 from safetensors.torch import save_file
 
-from pipeline.data.feature_store import FeatureStore, FeatureWriter
+from pipeline.data.feature_store import FeatureStore
 from pipeline.errors import UserError
 from pipeline.features.detection import DETECTOR, FasterRCNN, choose_regions
 from pipeline.features.extract import extract
@@ -89,7 +89,7 @@ def test_adaptive_regions_are_kept_with_their_boxes(weights, tmp_path):
         Image.effect_noise((60, 50), 40 * i + 1).convert("RGB").save(tmp_path / f"{i}.png")
     adaptive = {"fixed": None, "min_boxes": 2, "max_boxes": 5, "threshold": 0.99}
     settings = NetworkSettings(DETECTOR, 48, weights, FEW, boxes=adaptive)  # no score of drawn weights is .99
-    extract(Noise(), tmp_path, tmp_path / "out", FeatureWriter, tmp_path / "work", settings, batch=2)
+    extract(Noise(), tmp_path, tmp_path / "out", tmp_path / "work", settings, batch=2)
     store = FeatureStore(tmp_path / "out")
     verify(store)
     regions, mask = store.read(np.arange(3))[1:]
@@ -102,6 +102,6 @@ def test_adaptive_regions_are_kept_with_their_boxes(weights, tmp_path):
     assert store.manifest["boxes"] == {"min_boxes": 2, "max_boxes": 5, "threshold": 0.99}
 
 
-def test_weights_of_another_network_are_told(weights):
+def test_weights_of_another_network_are_reported(weights):
     with pytest.raises(UserError, match=r"cls_score.weight: has the shape .* the network wants"):
         FasterRCNN(NetworkSettings(DETECTOR, 48, weights, {"num_classes": 7}))

@@ -60,7 +60,7 @@ def test_the_detector_is_trained_and_every_image_gets_its_features(drawn, tmp_pa
     for name, batch in (("one", 5), ("two", 12)):  # the size of batches in extraction changes nothing
         out = tmp_path / name
         report = lambda epoch, r: losses.append(r["loss"])  # noqa: E731
-        extract(*drawn, out, FeatureWriter, tmp_path / "work", **settings, batch=batch, on_epoch=report)
+        extract(*drawn, out, tmp_path / "work", **settings, batch=batch, on_epoch=report)
         assert sorted(p.name for p in out.iterdir()) == ["detector.safetensors", "features.h5", "manifest.json"]
     one, two = FeatureStore(tmp_path / "one"), FeatureStore(tmp_path / "two")
     assert (len(one), one.pooled_size, one.regions_shape) == (12, 32, (4, 16))
@@ -79,14 +79,14 @@ def test_an_image_that_went_away_is_named_and_leaves_nothing(drawn, tmp_path):
     (images / "7.png").unlink()
     work = tmp_path / "work"
     with pytest.raises(UserError, match=r"7.png: the image is missing; it was there when"):
-        extract(photos, images, tmp_path / "out", FeatureWriter, work, WORDS, batch=4, detector=DETECTOR)
+        extract(photos, images, tmp_path / "out", work, WORDS, batch=4, detector=DETECTOR)
     assert not (tmp_path / "out").exists()
 
 
 def test_projected_regions_are_the_principal_components_of_the_training_splits(drawn, tmp_path):
     settings = {"settings": WORDS, "batch": 5, "detector": DETECTOR, "seed": 1}
-    extract(*drawn, tmp_path / "whole", FeatureWriter, tmp_path / "work", **settings)
-    extract(*drawn, tmp_path / "projected", FeatureWriter, tmp_path / "work", **settings, pca_dim=3)
+    extract(*drawn, tmp_path / "whole", tmp_path / "work", **settings)
+    extract(*drawn, tmp_path / "projected", tmp_path / "work", **settings, pca_dim=3)
     whole, projected = FeatureStore(tmp_path / "whole"), FeatureStore(tmp_path / "projected")
     rows = np.arange(12)
     assert projected.regions_shape == (4, 3)
@@ -124,17 +124,17 @@ def contents(folder):
 
 def test_shards_in_any_number_and_order_give_the_same_bytes(drawn, tiny, tmp_path):
     settings = {"settings": tiny, "batch": 2, "pca_dim": 4}
-    extract(*drawn, tmp_path / "whole", FeatureWriter, tmp_path / "work", **settings)
+    extract(*drawn, tmp_path / "whole", tmp_path / "work", **settings)
     assert not (tmp_path / "work").exists()
     for shards in (2, 5, 9):  # six batches: some of nine shards have nothing to do
         out = tmp_path / f"of-{shards}"
         for shard in reversed(range(1, shards + 1)):
-            extract(*drawn, out, FeatureWriter, tmp_path / "work", **settings, shard=(shard, shards))
+            extract(*drawn, out, tmp_path / "work", **settings, shard=(shard, shards))
         assert not out.exists()
         looked = []
         photos = drawn[0]
         photos.file = lambda image, looked=looked: looked.append(image) or f"{image}.png"
-        extract(photos, drawn[1], out, FeatureWriter, tmp_path / "work", **settings)
+        extract(photos, drawn[1], out, tmp_path / "work", **settings)
         textured = [*photos.rows("train"), *photos.rows("val")]
         assert sorted(looked) == sorted(textured), "no image passes through the network again; texture is measured once"
         del photos.file
@@ -151,10 +151,10 @@ def test_mirror_images_are_those_of_the_mirrored_files_behind_the_others(drawn, 
         with Image.open(images / name) as image:
             image.transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(tmp_path / "turned" / name)
     settings = {"settings": tiny, "batch": 5, "pca_dim": 4, "horizontal_flip": True}
-    extract(*drawn, tmp_path / "both", FeatureWriter, tmp_path / "work", **settings)
+    extract(*drawn, tmp_path / "both", tmp_path / "work", **settings)
     plain = settings | {"horizontal_flip": False, "pca_dim": None}
     for name, folder in (("straight", images), ("turned", tmp_path / "turned")):
-        extract(photos, folder, tmp_path / f"of {name}", FeatureWriter, tmp_path / "work", **plain)
+        extract(photos, folder, tmp_path / f"of {name}", tmp_path / "work", **plain)
     both, straight, turned = (FeatureStore(tmp_path / name) for name in ("both", "of straight", "of turned"))
     assert (len(both), both.mirrored, straight.mirrored) == (12, True, False)
     verify(both)
@@ -165,15 +165,15 @@ def test_mirror_images_are_those_of_the_mirrored_files_behind_the_others(drawn, 
         np.testing.assert_allclose(both.read(there)[1], reduced, atol=2e-2)
     assert not np.allclose(both.pooled(rows + 12), both.pooled(rows), atol=1e-2)
     for shard in (2, 1):
-        extract(*drawn, tmp_path / "parts", FeatureWriter, tmp_path / "work", **settings, shard=(shard, 2))
-    extract(*drawn, tmp_path / "parts", FeatureWriter, tmp_path / "work", **settings)
+        extract(*drawn, tmp_path / "parts", tmp_path / "work", **settings, shard=(shard, 2))
+    extract(*drawn, tmp_path / "parts", tmp_path / "work", **settings)
     assert contents(tmp_path / "parts") == contents(tmp_path / "both")
 
 
 def test_mean_and_maximum_of_the_map_are_standardised_over_the_training_split(drawn, tiny, tmp_path):
-    extract(*drawn, tmp_path / "own", FeatureWriter, tmp_path / "work", tiny, batch=5)
+    extract(*drawn, tmp_path / "own", tmp_path / "work", tiny, batch=5)
     both = replace(tiny, vector="mean_and_max", grid_size=1)
-    extract(*drawn, tmp_path / "both", FeatureWriter, tmp_path / "work", both, batch=5)
+    extract(*drawn, tmp_path / "both", tmp_path / "work", both, batch=5)
     _, cells, _ = FeatureStore(tmp_path / "own").read(np.arange(12))
     vectors = np.concatenate([cells.mean(1), cells.max(1)], 1)
     wanted = (vectors - vectors[:9].mean(0)) / np.where(vectors[:9].std(0) > 0, vectors[:9].std(0), 1)
@@ -194,26 +194,27 @@ def test_the_size_of_batches_shows_in_no_float(drawn, tiny):
 
 def test_a_trained_detector_is_not_trained_again_unless_damaged_and_has_no_shards(drawn, tmp_path, capsys):
     settings = {"settings": WORDS, "batch": 5, "detector": DETECTOR, "seed": 1}
-    extract(*drawn, tmp_path / "whole", FeatureWriter, tmp_path / "work", **settings)
+    extract(*drawn, tmp_path / "whole", tmp_path / "work", **settings)
     with pytest.raises(UserError, match="word_detector is trained first; run the stage without --shard"):
-        extract(*drawn, tmp_path / "out", FeatureWriter, tmp_path / "work", **settings, shard=(1, 2))
+        extract(*drawn, tmp_path / "out", tmp_path / "work", **settings, shard=(1, 2))
 
-    class Full(FeatureWriter):
-        def write(self, *_, **__):
-            raise OSError("no space left on device")
+    def fill_disk(self, *_, **__):
+        raise OSError("no space left on device")
 
-    with pytest.raises(OSError, match="no space"):
-        extract(*drawn, tmp_path / "out", Full, tmp_path / "work", **settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FeatureWriter, "write", fill_disk)
+        with pytest.raises(OSError, match="no space"):
+            extract(*drawn, tmp_path / "out", tmp_path / "work", **settings)
     shutil.copytree(tmp_path / "work", tmp_path / "damaged")
     never = lambda epoch, report: pytest.fail("trained again")  # noqa: E731
-    extract(*drawn, tmp_path / "out", FeatureWriter, tmp_path / "work", **settings, on_epoch=never)
+    extract(*drawn, tmp_path / "out", tmp_path / "work", **settings, on_epoch=never)
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
     (path,) = tmp_path.glob("damaged/**/detector")
     content = path.read_bytes()
     path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
     for batch in path.parent.glob("*.npz"):
         batch.unlink()
-    extract(*drawn, tmp_path / "again", FeatureWriter, tmp_path / "damaged", **settings)
+    extract(*drawn, tmp_path / "again", tmp_path / "damaged", **settings)
     assert contents(tmp_path / "again") == contents(tmp_path / "whole")
     assert f"{path}: its bytes are not those that were written" in capsys.readouterr().err
 
@@ -222,7 +223,7 @@ def test_a_detector_s_own_seed_is_added_to_the_seed_of_all(drawn, tmp_path):
     weights = {}
     for name, seed, own in (("three", 3, 0), ("two and one", 2, 1), ("two", 2, 0)):
         settings = {"settings": WORDS, "batch": 5, "detector": DETECTOR | {"seed": own}, "seed": seed}
-        extract(*drawn, tmp_path / name, FeatureWriter, tmp_path / "work", **settings)
+        extract(*drawn, tmp_path / name, tmp_path / "work", **settings)
         weights[name] = (tmp_path / name / "detector.safetensors").read_bytes()
     assert weights["two and one"] == weights["three"] != weights["two"]
 
@@ -235,7 +236,7 @@ def test_an_image_that_is_no_number_is_named(drawn, tiny, tmp_path):
     save_file({key: torch.from_numpy(value) for key, value in state.items()}, broken)
     settings = replace(tiny, weights=str(broken))
     with pytest.raises(UserError, match=r"^0.png: a feature is infinite or NaN"):
-        extract(*drawn, tmp_path / "out", FeatureWriter, tmp_path / "work", settings, batch=4)
+        extract(*drawn, tmp_path / "out", tmp_path / "work", settings, batch=4)
 
 
 def test_real_photos_through_a_real_network(real_data, tmp_path):
@@ -244,7 +245,7 @@ def test_real_photos_through_a_real_network(real_data, tmp_path):
     settings = NetworkSettings("mobilenetv2_100", 224, str(weights), {"pad_type": "same"}, **half, grid_size=5)
     rows = json.loads((real_data / "flickr8k" / "dataset_flickr8k.json").read_text())["images"][:20]
     photos, images = Photos([row["filename"] for row in rows]), real_data / "flickr8k" / "images"
-    extract(photos, images, tmp_path / "out", FeatureWriter, tmp_path / "work", settings, batch=8, pca_dim=16)
+    extract(photos, images, tmp_path / "out", tmp_path / "work", settings, batch=8, pca_dim=16)
     store = FeatureStore(tmp_path / "out")
     assert (store.pooled_size, store.regions_shape) == (1280, (25, 16))
     assert store.manifest["weights"] == {"source": weights.name, "sha256": sha256(weights)}

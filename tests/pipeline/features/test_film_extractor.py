@@ -9,7 +9,7 @@ from feature_checksums import verify
 from PIL import Image
 from safetensors.numpy import load_file
 
-from pipeline.data.feature_store import FeatureStore, FeatureWriter
+from pipeline.data.feature_store import FeatureStore
 from pipeline.features.extract import extract
 from pipeline.features.extractor import ImageFeatures, NetworkSettings
 from pipeline.features.film_extractor import COLUMNS, FilmExtractor, FrameCaptions, open_film, time_features
@@ -125,7 +125,7 @@ def test_features_of_films_are_those_of_their_frames_and_the_manifest_says_how_t
     photos, folder = drawn
     settings = {"batch": 12, "detector": DETECTOR, "seed": 1}
     one = replace(FILMS, vector=None)
-    extract(photos, folder, tmp_path / "films", FeatureWriter, tmp_path / "work", one, **settings)
+    extract(photos, folder, tmp_path / "films", tmp_path / "work", one, **settings)
     store = FeatureStore(tmp_path / "films")
     assert (store.pooled_size, store.regions_shape) == (32, (4 * 4, 16 + COLUMNS))
     assert (store.manifest["frames"], store.manifest["rate"], store.manifest["vector"]) == (4, None, None)
@@ -145,7 +145,7 @@ def test_features_of_films_are_those_of_their_frames_and_the_manifest_says_how_t
             return np.tile(np.array([[[1, 2, 0]]], np.int32), (len(images), 1, 1))
 
     # trained on each frame of the training films as on an image of its own, bit for bit
-    extract(Frames(), folder, tmp_path / "frames", FeatureWriter, tmp_path / "work", WORDS, **settings)
+    extract(Frames(), folder, tmp_path / "frames", tmp_path / "work", WORDS, **settings)
     frames = FeatureStore(tmp_path / "frames")
     assert "frames" not in frames.manifest
     assert frames.manifest["weights"]["sha256"] == store.manifest["weights"]["sha256"]
@@ -160,8 +160,8 @@ def test_features_of_films_are_those_of_their_frames_and_the_manifest_says_how_t
 
 def test_vectors_of_times_are_standardised_and_when_is_not_projected(drawn, tmp_path):
     settings = {"batch": 8, "detector": DETECTOR, "seed": 1}
-    extract(*drawn, tmp_path / "whole", FeatureWriter, tmp_path / "work", FILMS, **settings)
-    extract(*drawn, tmp_path / "projected", FeatureWriter, tmp_path / "work", FILMS, **settings, pca_dim=3)
+    extract(*drawn, tmp_path / "whole", tmp_path / "work", FILMS, **settings)
+    extract(*drawn, tmp_path / "projected", tmp_path / "work", FILMS, **settings, pca_dim=3)
     whole, projected = FeatureStore(tmp_path / "whole"), FeatureStore(tmp_path / "projected")
     assert (projected.pooled_size, projected.regions_shape) == (4 * 32, (16, 3 + COLUMNS))
     assert projected.manifest["scale"]["file"] == "scale.safetensors"
@@ -188,7 +188,7 @@ def test_films_of_different_lengths_have_as_many_frames_as_their_rate_gives(draw
     with Image.open(folder / "10-0.png") as one, Image.open(folder / "10-1.png") as two:
         one.save(films / "10.gif", save_all=True, append_images=[two], duration=100)
     settings = replace(WORDS, frames=3, frames_per_second=10.0)
-    extract(photos, films, tmp_path / "out", FeatureWriter, tmp_path / "work", settings, batch=5, detector=DETECTOR)
+    extract(photos, films, tmp_path / "out", tmp_path / "work", settings, batch=5, detector=DETECTOR)
     store = FeatureStore(tmp_path / "out")
     assert store.region_count.tolist() == [3 * 4] * 10 + [2 * 4, 1 * 4]
     assert (store.manifest["frames"], store.manifest["rate"]) == (3, 10.0)
@@ -205,9 +205,7 @@ def test_an_object_detector_learns_from_the_annotations_of_frames(drawn, tmp_pat
     known = Asked([AnnotatedImage((f"frame {i % 4}",), (((0, 0, 0.5, 1), ("a thing",)),)) for i in range(48)])
     settings = replace(FILMS, network="object_detector")
     detector = DETECTOR | {"epochs": 3}
-    extract(
-        *drawn, tmp_path / "out", FeatureWriter, tmp_path / "work", settings, batch=8, detector=detector, objects=known
-    )
+    extract(*drawn, tmp_path / "out", tmp_path / "work", settings, batch=8, detector=detector, objects=known)
     assert asked == set(range(36)), "of the training split, each frame"
     assert FeatureStore(tmp_path / "out").manifest["network"] == "object_detector"
 

@@ -1,4 +1,4 @@
-"""Features in the published forms: as the programs write them that they are named after."""
+"""Features in the published forms, as the programs write them that give each form its name."""
 
 import base64
 import json
@@ -80,7 +80,7 @@ EXPORTS = [npy_folders, tsv, detections]
 def run_import(ids: list[str], out: Path, settings: dict, kept: int) -> None:
     form = next(form for form in FORMATS if form.name == settings["format"])
     rest = {key: value for key, value in settings.items() if key != "format"}
-    import_features(ids, out, FeatureWriter, form=form, **rest, max_regions=kept)
+    import_features(ids, out, form=form, **rest, max_regions=kept)
 
 
 def imported(out: Path, settings: dict, kept: int = 7) -> FeatureStore:
@@ -109,7 +109,7 @@ def test_every_image_gets_its_own_regions_and_their_mean(tmp_path, form):
         np.testing.assert_allclose(pooled[row], half(regions(row).mean(0)), rtol=1e-3)
 
 
-def test_the_forms_say_the_same(tmp_path):
+def test_all_forms_give_the_same_features(tmp_path):
     stores = []
     for form in EXPORTS:
         (tmp_path / form.__name__).mkdir()
@@ -163,7 +163,7 @@ def test_the_boxes_of_tsv_are_kept_as_shares_of_the_images_sides(tmp_path):
 
 
 @pytest.mark.parametrize("form", [npy_folders, detections])
-def test_files_that_do_not_tell_an_images_size_give_no_boxes(tmp_path, form):
+def test_files_without_image_sizes_give_no_boxes(tmp_path, form):
     assert not imported(tmp_path / "out", form(tmp_path)).has_boxes
 
 
@@ -218,7 +218,7 @@ def test_an_image_that_is_missing_is_named_with_the_file(tmp_path):
         assert "nowhere" in refused(tmp_path / "out", {"format": form, "regions": str(tmp_path / "nowhere")})
 
 
-def test_a_damaged_line_is_passed_by_where_a_whole_one_is_there(tmp_path):
+def test_a_damaged_line_is_skipped_where_a_whole_one_has_the_image(tmp_path):
     settings = tsv(tmp_path)
     first, second = map(Path, settings["regions"])
     whole = [line(id_, regions(row), boxes(row)) for row, id_ in enumerate(IDS)]
@@ -250,7 +250,7 @@ def test_a_damaged_line_is_passed_by_where_a_whole_one_is_there(tmp_path):
         (lambda fields: [*fields[:4], coded([-9, 2, 1, 3]), fields[5]], "not x1, y1, x2, y2 within"),
     ],
 )
-def test_a_line_of_another_form_is_told(tmp_path, change, said):
+def test_a_line_of_another_form_is_reported(tmp_path, change, said):
     settings = tsv(tmp_path)
     first = Path(settings["regions"][0])
     fields = change(line(IDS[3], regions(3), boxes(3)).rstrip(b"\r\n").split(b"\t"))
@@ -268,7 +268,7 @@ class Run:
         return open, (str(self.file), "w")
 
 
-def test_files_that_are_damaged_or_hold_other_things_are_told_and_nothing_runs(tmp_path):
+def test_damaged_and_foreign_files_are_one_line_and_nothing_is_executed(tmp_path):
     settings = npy_folders(tmp_path)
     for name, content in (
         ("pickle", lambda f: np.save(f, np.array([Run(tmp_path / "done")], object), allow_pickle=True)),
@@ -294,7 +294,7 @@ def test_files_that_are_damaged_or_hold_other_things_are_told_and_nothing_runs(t
         assert "but (n, D) floating-point numbers are needed" in refused(tmp_path / name, settings)
 
 
-def test_detections_of_another_form_are_told(tmp_path):
+def test_detections_of_another_form_are_reported(tmp_path):
     settings = detections(tmp_path, lambda row: np.ones((3, 2), np.float32))
     assert "image 522418 has 4 regions, but 3 in 522418_cls_prob" in refused(tmp_path / "out", settings)
     Path(settings["regions"]).write_bytes(b"not HDF5")

@@ -53,7 +53,7 @@ def test_weights_of_the_hub_are_checked_against_its_digest(cache, tmp_path):
     assert str(told.value).startswith(str(blob))
 
 
-def test_the_hub_out_of_reach_is_told_in_one_line(cache):
+def test_the_hub_out_of_reach_is_reported_in_one_line(cache):
     with pytest.raises(UserError, match=r"^features.weights: hub has no weights for test_resnet that can be") as told:
         TimmNetwork(NetworkSettings(TINY, 32, "hub"))
     assert "fetch model.safetensors of timm/test_resnet.r160_in1k where there is a network" in str(told.value)

@@ -78,7 +78,7 @@ def test_networks_that_end_in_tokens_or_channels_last_give_a_grid_too(timm, tmp_
     assert network.regions_shape == (cells, model.num_features)
 
 
-def test_weights_that_do_not_fit_are_told_in_one_line(timm, weights, tmp_path):
+def test_weights_that_do_not_fit_are_reported_in_one_line(timm, weights, tmp_path):
     for name, options, message in (
         (
             SMALL,
@@ -132,7 +132,7 @@ def test_torchvisions_resnets_average_their_last_map_too(tmp_path):
         ),
     ],
 )
-def test_what_torchvision_does_not_have_is_told_in_one_line(name, options, message):
+def test_an_unknown_network_of_torchvision_is_one_line(name, options, message):
     with pytest.raises(UserError, match=message) as told:
         TorchvisionNetwork(NetworkSettings(name, 64, "hub", options))
     assert "\n" not in str(told.value)

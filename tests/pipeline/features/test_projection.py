@@ -27,7 +27,7 @@ def test_vectors_on_a_line_lose_nothing_and_the_sign_is_settled():
     assert projection.explained == pytest.approx(1)
 
 
-def test_more_dimensions_than_there_are_is_told():
+def test_more_dimensions_than_there_are_is_reported():
     with pytest.raises(UserError, match=r"features.pca_dim: 9 dimensions, but regions have only 2"):
         Projection.fit([torch.randn(5, 2)], 9)
 

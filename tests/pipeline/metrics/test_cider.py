@@ -134,7 +134,7 @@ def test_document_frequencies_count_images():
     assert (keys.dtype, counts.dtype) == (np.int64, np.int32)
 
 
-def test_largest_id_is_told_from_places_without_a_word():
+def test_the_largest_id_differs_from_padding():
     big = cider.MAX_ID
     references = [[[big] * 4], [[1]]]
     check([[big] * 4, [big] * 3], [0, 0], references, references, 5, True, "train")

@@ -185,7 +185,7 @@ def test_a_pickle_that_would_run_something_is_refused_by_name_and_nothing_runs(t
         b"\x80\x02" + b"(" * 100_000 + b".",
     ],
 )
-def test_what_is_no_such_pickle_is_told(tmp_path, content):
+def test_another_pickle_is_reported(tmp_path, content):
     (tmp_path / "idxs.p").write_bytes(content)
     with pytest.raises(UserError) as caught:
         read_document_frequencies(tmp_path / "idxs.p", VOCABULARY, [[[1]]])
@@ -194,7 +194,7 @@ def test_what_is_no_such_pickle_is_told(tmp_path, content):
     assert not isinstance(getattr(float, "__init__", None), int)
 
 
-def test_another_type_in_a_right_pickle_is_told(tmp_path):
+def test_another_type_in_a_right_pickle_is_reported(tmp_path):
     def refused(content: object) -> str:
         (tmp_path / "idxs.p").write_bytes(pickle.dumps(content))
         with pytest.raises(UserError) as caught:

@@ -96,7 +96,7 @@ def test_equal_captions_of_one_image_do_not_compete():
     assert rank_gallery(captions, images, torch.tensor([0, 0, 1, 1])).by_image.tolist() == [2, 1]
 
 
-def test_an_image_without_a_caption_is_told():
+def test_an_image_without_a_caption_is_reported():
     with pytest.raises(UserError, match="image 1 of 3 has no caption"):
         rank_gallery(IMAGES, IMAGES, torch.tensor([0, 2, 2]))
 

@@ -70,7 +70,7 @@ def test_texts_and_images_are_clips_own_also_once_they_were_written(clip, tmp_pa
     assert not any(name.startswith("text.visual") for name in written.state_dict())
 
 
-def test_features_of_another_network_are_told(clip):
+def test_features_of_another_network_are_reported(clip):
     section, store, *_ = clip
     other = SimpleNamespace(manifest=store.manifest | {"network": "resnet50"})
     with pytest.raises(UserError, match=r"features.clip.network: expected open_clip/ViT"):

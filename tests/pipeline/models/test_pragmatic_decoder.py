@@ -24,7 +24,7 @@ def rng() -> torch.Generator:
 
 @pytest.fixture
 def speaker(toy, decoder):
-    """An untrained speaker of each architecture, sure enough of itself to depend on the image."""
+    """An untrained speaker of each architecture, with logits large enough to depend on the image."""
     made = toy.agents(decoder=decoder).speaker.eval()
     with torch.no_grad():
         made.logit.weight *= 4
@@ -33,7 +33,7 @@ def speaker(toy, decoder):
 
 
 def shifted(batch, by):
-    """The same batch with each image replaced by the one `by` places further."""
+    """Return the batch with each image replaced by the one `by` places further."""
     rolled = {name: getattr(batch, name).roll(-by, 0) for name in ("images", "pooled", "regions", "region_mask")}
     return replace(batch, **rolled)
 
@@ -97,7 +97,7 @@ def test_each_token_is_the_best_by_bayes_rule_over_whole_prefixes(toy, speaker):
     assert differ
 
 
-def test_beam_search_of_one_is_greedy_and_moves_what_the_listener_knows(toy, speaker):
+def test_beam_search_of_one_is_greedy_and_moves_the_listeners_state(toy, speaker):
     batch = toy.batch()
     bound = PragmaticDecoder(speaker, ALPHA, two_distractors)
     greedy = generate(bound, batch, Greedy(), rng()).tokens

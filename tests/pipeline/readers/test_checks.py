@@ -22,7 +22,7 @@ def test_counts_that_are_known_are_asserted(karpathy):
     assert "restval" not in str(told.value)  # the file has some
 
 
-def test_a_training_split_without_restval_is_told_as_such(karpathy, tmp_path):
+def test_a_training_split_without_restval_is_reported(karpathy, tmp_path):
     """COCO's trap: 82,783 training images where 113,287 are meant."""
 
     def drop(data):
@@ -46,7 +46,7 @@ def test_a_training_split_without_restval_is_told_as_such(karpathy, tmp_path):
         check_corpus(read_coco([tmp_path / "captions.json"], images, annotations), images, AS_ANNOTATED)
 
 
-def test_counts_are_told_before_an_image_is_opened(karpathy):
+def test_counts_are_reported_before_an_image_is_opened(karpathy):
     annotations, images = karpathy()
     (images / "part" / "5.jpg").unlink()
     with pytest.raises(UserError, match="train has 4 images and 5 are expected"):

@@ -80,7 +80,7 @@ def test_coco_form_takes_its_splits_from_a_file_and_leaves_out_what_that_does_no
         (lambda d: d.pop("annotations"), "needs a list `annotations`"),
     ],
 )
-def test_a_mistake_in_a_coco_file_is_told_with_its_place(tmp_path, change, message):
+def test_a_mistake_in_a_coco_file_is_reported_with_its_place(tmp_path, change, message):
     data = coco_form(*[(i, f"{i}.jpg", ["a ball"]) for i in range(3)])
     change(data)
     (tmp_path / "captions.json").write_text(json.dumps(data))
@@ -140,7 +140,7 @@ def test_an_image_lies_in_the_folder_that_its_own_name_says(merged, tmp_path):
     assert [image.file.split("/")[0] for image in corpus.images] == ["train2014", "train2014", "val2014", "val2014"]
 
 
-def test_an_image_of_the_splits_that_no_file_has_is_told(merged, tmp_path):
+def test_an_image_of_the_splits_that_no_file_has_is_reported(merged, tmp_path):
     files, images = merged
     (tmp_path / "cocotalk.json").write_text(json.dumps(COCOTALK))
     with pytest.raises(
@@ -149,7 +149,7 @@ def test_an_image_of_the_splits_that_no_file_has_is_told(merged, tmp_path):
         check_corpus(read_coco([files[1]], images, tmp_path / "cocotalk.json"), images)
 
 
-def test_an_image_in_two_files_is_told_with_both_places(merged, tmp_path):
+def test_an_image_in_two_files_is_reported_with_both_places(merged, tmp_path):
     files, images = merged
     (tmp_path / "splits.json").write_text(json.dumps({"train": [9], "val": [25], "test": [42]}))
     again = (

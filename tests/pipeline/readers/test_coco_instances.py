@@ -38,6 +38,6 @@ def test_objects_are_those_that_pycocotools_finds(tmp_path):
         ({"images": {}}, "needs a list `images`"),
     ],
 )
-def test_a_mistake_in_an_instance_file_is_told_with_its_place(tmp_path, change, message):
+def test_a_mistake_in_an_instance_file_is_reported_with_its_place(tmp_path, change, message):
     with pytest.raises(UserError, match=message):
         read_instances([written(tmp_path, INSTANCES | change)])

@@ -198,7 +198,7 @@ def test_a_mistake_is_one_line_with_file_and_place(tmp_path, change, said):
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_of_labels_that_is_missing_or_none_is_told(tmp_path):
+def test_a_file_of_labels_that_is_missing_or_none_is_reported(tmp_path):
     annotations, labels = write(tmp_path)
     labels.write_bytes(b"not HDF5")
     with pytest.raises(UserError, match=r"cocotalk_label.h5: not an HDF5 file"):

@@ -65,7 +65,7 @@ def test_flickr8ks_text_form_is_read_and_what_no_list_names_is_left_out(files):
         ("test", None, "test: the annotation file is missing"),
     ],
 )
-def test_a_mistake_is_told_with_file_and_line(files, file, text, message):
+def test_a_mistake_is_reported_with_file_and_line(files, file, text, message):
     (files / file).unlink()
     if text is not None:
         (files / file).write_bytes(text if isinstance(text, bytes) else text.encode())

@@ -105,7 +105,7 @@ def test_a_lot_that_leaves_a_split_too_small_names_a_seed_that_does_not(tmp_path
         assert min(counts.values()) == least(seed)
 
 
-def test_a_column_that_leaves_a_split_too_small_is_told(folder):
+def test_a_column_that_leaves_a_split_too_small_is_reported(folder):
     Image.new("L", (3, 3)).save(folder / "d.png")
     (folder / "c.csv").write_text(csv_of([*WHOLE[:-1], ("d.png", "four", "train")]))
     with pytest.raises(UserError, match=r"c.csv: of 6 images fewer than two are in test; each split needs two"):
@@ -214,7 +214,7 @@ def test_a_mistake_in_a_table_is_one_line_with_file_and_row(folder, name):
     assert "\n" not in str(told.value)
 
 
-def test_a_missing_table_and_values_that_are_no_texts_are_told(folder):
+def test_a_missing_table_and_values_that_are_no_texts_are_reported(folder):
     with pytest.raises(UserError, match=r"none.csv: the table of captions is missing"):
         check_corpus(read_folder(folder / "none.csv", folder), folder)
     pq.write_table(pa.table({"file": ["001.png"], "caption": [["a", "cat"]]}), folder / "c.parquet")
@@ -242,7 +242,7 @@ def test_a_table_under_another_name_is_named(folder):
         read_folder(folder / "captions.csv", folder)
 
 
-def test_photos_without_a_row_are_told(folder, capsys):
+def test_photos_without_a_row_are_reported(folder, capsys):
     (folder / "c.csv").write_text(csv_of(WHOLE))
     read_folder(folder / "c.csv", folder)
     assert capsys.readouterr().err == ""
@@ -254,7 +254,7 @@ def test_photos_without_a_row_are_told(folder, capsys):
     assert f"2 of the photos in {folder} have no row, a.jpeg the first" in told
 
 
-def test_a_photo_of_a_phone_is_told_as_one_whatever_its_name(folder):
+def test_a_photo_of_a_phone_is_reported_as_one_whatever_its_name(folder):
     (folder / "c.csv").write_text(csv_of(WHOLE))
     (folder / "b.png").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
     with pytest.raises(UserError, match=r"b.png: a HEIC photo, which cannot be read here; convert it to JPEG"):

@@ -73,7 +73,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_in_a_karpathy_file_is_told_with_its_place(karpathy, name):
+def test_a_mistake_in_a_karpathy_file_is_reported_with_its_place(karpathy, name):
     change, message = MISTAKES[name]
     annotations, images = karpathy(change=change)
     with pytest.raises(UserError, match=message) as told:
@@ -82,7 +82,7 @@ def test_a_mistake_in_a_karpathy_file_is_told_with_its_place(karpathy, name):
     assert "\n" not in str(told.value)
 
 
-def test_the_line_told_is_where_the_image_stands(karpathy):
+def test_the_reported_line_is_the_image_s(karpathy):
     annotations, images = karpathy(change=lambda d: d["images"][3].update(split="x"))
     lines = annotations.read_text().splitlines()
     with pytest.raises(UserError) as told:
@@ -92,7 +92,7 @@ def test_the_line_told_is_where_the_image_stands(karpathy):
     assert '"filename": "3.jpg"' in lines[line]
 
 
-def test_text_that_is_no_json_is_told_with_line_and_column(tmp_path):
+def test_text_that_is_no_json_is_reported_with_line_and_column(tmp_path):
     path = tmp_path / "broken.json"
     path.write_text('{"images": [\n{"filename": }]}')
     with pytest.raises(UserError, match=r"broken.json, line 2, column 14: not JSON"):
@@ -117,7 +117,7 @@ def test_an_image_that_cannot_be_read_is_named(karpathy, harm, message):
         check_corpus(read_karpathy(annotations), images)
 
 
-def test_a_missing_folder_of_images_is_told(karpathy, tmp_path):
+def test_a_missing_folder_of_images_is_reported(karpathy, tmp_path):
     annotations, _ = karpathy()
     with pytest.raises(UserError, match="elsewhere: the folder of images does not exist"):
         check_corpus(read_karpathy(annotations), tmp_path / "elsewhere")

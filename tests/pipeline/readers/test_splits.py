@@ -48,7 +48,7 @@ def test_three_forms_say_the_same(form, tmp_path):
         ({"images": [{"split": "dev", "id": 1}]}, r"images\[0\].*the split \"dev\" is unknown"),
     ],
 )
-def test_a_mistake_in_a_file_of_splits_is_told_with_its_place(data, message, tmp_path):
+def test_a_mistake_in_a_file_of_splits_is_reported_with_its_place(data, message, tmp_path):
     (tmp_path / "splits.json").write_text(json.dumps(data))
     with pytest.raises(UserError, match=message) as told:
         read_splits(tmp_path / "splits.json")

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from watched_pages import watched_pages
 
 from pipeline.analysis.selection import ReportSettings
 from pipeline.report.report_page import write_report
@@ -22,23 +23,14 @@ def report(full_report):
 @pytest.fixture
 def open_page(browser, report):
     """Opens the report; in the end fails for anything on the console and for any request beside the file."""
-    contexts, wrong = [], []
+    with watched_pages(browser) as make_page:
 
-    def opened(file=report, **options):
-        context = browser.new_context(**{"viewport": WIDE, **options})
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: wrong.append(message.text))
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        url = file.as_uri()
-        page.on("request", lambda request: request.url.startswith(("data:", url)) or wrong.append(request.url))
-        page.goto(url)
-        return page
+        def opened(file=report, **options):
+            page = make_page(file.as_uri(), **{"viewport": WIDE, **options})
+            page.goto(file.as_uri())
+            return page
 
-    yield opened
-    for context in contexts:
-        context.close()
-    assert wrong == []
+        yield opened
 
 
 @pytest.fixture
@@ -309,7 +301,7 @@ def test_text_stands_out_from_its_ground(open_page, scheme):
 @pytest.mark.slow
 @pytest.mark.parametrize("screen", [WIDE, PHONE], ids=["wide", "phone"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_wrong_with_everything_unfolded(open_page, screen, scheme):
+def test_axe_finds_no_fault_in_the_unfolded_page(open_page, screen, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
     page = open_page(viewport=screen, color_scheme=scheme, bypass_csp=True)
     page.evaluate("document.querySelectorAll('details').forEach(details => details.open = true)")
@@ -391,8 +383,8 @@ def test_markup_in_captions_runs_nothing(browser, full_world, tmp_path):
         context.close()
 
 
-def test_markup_that_is_not_escaped_runs(browser, tmp_path):
-    """Or the test above would see nothing."""
+def test_unescaped_markup_runs_in_this_browser(browser, tmp_path):
+    """Without this, the test above could not fail."""
     (tmp_path / "raw.html").write_text(f"<body>{PAYLOADS[1]}{PAYLOADS[8]}</body>")
     context = browser.new_context()
     page = context.new_page()

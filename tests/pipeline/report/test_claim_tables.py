@@ -30,7 +30,7 @@ def test_the_projects_own_claims_can_be_read():
     assert len({(claim.says, claim.data, claim.judge) for claim in claims}) == len(claims)
 
 
-def test_a_claim_with_an_unknown_key_is_told(tmp_path):
+def test_a_claim_with_an_unknown_key_is_reported(tmp_path):
     (tmp_path / "results").mkdir()
     assert read_claims(tmp_path) == []
     (tmp_path / "results" / "claims.toml").write_text('[[claim]]\nsays = "so"\nless = "a"\n')

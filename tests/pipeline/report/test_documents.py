@@ -93,7 +93,7 @@ def test_tables_and_figures_stand_between_their_markers_and_the_rest_stays_to_th
     assert said(capsys, "--check") == (0, [])
 
 
-def test_a_number_changed_in_the_document_is_told_and_mended(root, capsys):
+def test_a_number_changed_in_the_document_is_reported_and_mended(root, capsys):
     put(root, SHOWN.replace("7.5", "7.6"))
     assert said(capsys, "--check") == (
         2,
@@ -104,7 +104,7 @@ def test_a_number_changed_in_the_document_is_told_and_mended(root, capsys):
     assert (root / "README.md").read_bytes().decode() == SHOWN
 
 
-def test_a_number_changed_in_the_result_file_is_told_for_every_block_that_shows_it(root, capsys):
+def test_a_number_changed_in_the_result_file_is_reported_for_every_block_that_shows_it(root, capsys):
     put(root, SHOWN)
     (root / "RESULTS.md").write_bytes(SHOWN.encode())
     path = path_of(root, "small")
@@ -114,7 +114,7 @@ def test_a_number_changed_in_the_result_file_is_told_for_every_block_that_shows_
     assert [line.split(",")[0] for line in lines] == ["README.md", "RESULTS.md"]
 
 
-def test_another_picture_under_a_figures_name_is_told_and_not_papered_over(root, capsys):
+def test_another_picture_under_a_figures_name_is_reported_and_not_papered_over(root, capsys):
     put(root, SHOWN)
     (root / "docs" / "curve.png").write_bytes(b"another")
     for arguments in ([], ["--check"]):

@@ -111,7 +111,7 @@ def test_mined_images_are_negatives_once_each_and_never_the_image_itself():
     assert float(found[2]) == pytest.approx(TAU * log(exp(7) / (exp(0) + exp(2) + exp(4.2))), rel=1e-5)
 
 
-def test_one_image_among_none_has_nothing_to_be_told_from():
+def test_a_batch_of_one_image_has_no_negatives():
     said = Said()
     one = Batch(*(getattr(said.batch, name)[:1] for name in ("images", "pooled", "regions", "region_mask", "captions")))
     contrastive = ContrastiveScore(retriever(), (), TAU)

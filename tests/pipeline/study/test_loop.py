@@ -9,6 +9,7 @@ from threading import Thread
 
 import pytest
 import yaml
+from watched_pages import watched_pages
 
 from pipeline.errors import UserError
 from pipeline.study.design import SERVED, StudyDesign
@@ -37,29 +38,17 @@ def open_sheet(browser):
 
     In the end fails for anything on the console, and for what is fetched from elsewhere.
     """
-    contexts, wrong = [], []
+    with watched_pages(browser) as make_page:
 
-    def opened(path: Path, rater: str | None = "R1", query: str = "", page=None, **options):
-        page = page or fresh(path, options)
-        page.goto(path.as_uri() + query)
-        if rater is not None:
-            page.get_by_label("Your participant ID").fill(rater)
-            page.get_by_role("button", name="Begin").click()
-        return page
+        def opened(path: Path, rater: str | None = "R1", query: str = "", page=None, **options):
+            page = page or make_page(path.parent.as_uri(), **options)
+            page.goto(path.as_uri() + query)
+            if rater is not None:
+                page.get_by_label("Your participant ID").fill(rater)
+                page.get_by_role("button", name="Begin").click()
+            return page
 
-    def fresh(path: Path, options):
-        contexts.append(context := browser.new_context(**options))
-        page = context.new_page()
-        page.on("console", lambda message: wrong.append(message.text))
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        folder = path.parent.as_uri()
-        page.on("request", lambda r: r.url.startswith((folder, "data:", "blob:")) or wrong.append(r.url))
-        return page
-
-    yield opened
-    for context in contexts:
-        context.close()
-    assert wrong == []
+        yield opened
 
 
 def content_of(page):

@@ -5,14 +5,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from preloaded_python import program
 
 from pipeline.tracking import recorder, sender
 
 
 @pytest.fixture(autouse=True)
 def workspace(tmp_path, monkeypatch):
-    """An empty working folder and none of the variables that the tests may run under."""
+    """An empty working folder, a preloaded Python, and none of the variables that the tests may run under."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(recorder.sys, "executable", program("python"))  # senders have imported mlflow already
     for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "DVC_ROOT", "DVC_EXP_NAME"):
         monkeypatch.delenv(name, raising=False)
     for name in ("SAYWHICH_TRACKING", "SAYWHICH_PARENT_RUN", "SAYWHICH_CELL"):

@@ -15,13 +15,15 @@ from threading import Thread
 
 import psutil
 import pytest
+from preloaded_python import program
 from recorded_runs import artifact, history, runs, sync, waiting
 
 from pipeline.tracking import __main__, recorder, sender
 
 WRITERS = int(os.environ.get("SAYWHICH_WRITERS", "4"))
 WRITER = """
-import sys
+import os, sys
+sys.executable = os.environ.pop("SENDERS_PYTHON", sys.executable)
 from pipeline.tracking import recorder, spool
 with recorder.record_run(sys.argv[1], {"seed": 1}) as run:
     for step in range(200):
@@ -34,6 +36,9 @@ assert "mlflow" not in sys.modules  # training does not wait for its import
 
 
 def write(name: str, **environment: str) -> subprocess.CompletedProcess:
+    """Record a run in a process of its own; where PYTHONPATH is not given, its sender has imported mlflow already."""
+    if "PYTHONPATH" not in environment:
+        environment["SENDERS_PYTHON"] = program("python")
     command = [sys.executable, "-c", WRITER, name]
     return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
 
@@ -69,7 +74,8 @@ def test_first_writers_at_once_lose_nothing(tmp_path):
 
 def test_a_killed_run_is_recorded_as_killed_with_what_it_had_and_the_load_of_the_machine(database):
     command = [sys.executable, "-c", WRITER, "doomed", "wait"]
-    writer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    environment = os.environ | {"SENDERS_PYTHON": program("python")}
+    writer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
     assert writer.stdout.readline() == "wait\n"
     while "doomed" not in runs():
         time.sleep(0.1)
@@ -234,7 +240,7 @@ def senders() -> list[psutil.Process]:
     here, found = str(Path.cwd()), []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if process.cmdline()[1:] == ["-m", "pipeline.tracking", "send"] and process.cwd() == here:
+            if process.cmdline()[-3:] == ["-m", "pipeline.tracking", "send"] and process.cwd() == here:
                 found.append(process)
     return found
 

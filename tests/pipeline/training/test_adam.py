@@ -76,7 +76,7 @@ def test_three_steps_and_three_are_six(tmp_path):
     assert not torch.equal(first.state_dict()["0.weight"], second.state_dict()["0.weight"])  # restored by copy
 
 
-def test_memory_of_another_model_is_refused():
+def test_the_state_of_another_model_is_refused():
     with pytest.raises(ValueError, match=r"9\.weight"):
         Adam(fresh(1)).restore({"9.weight:exp_avg": torch.zeros(1)})
 

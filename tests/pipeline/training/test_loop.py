@@ -7,6 +7,7 @@ import signal
 import pytest
 import torch
 from conftest import reward_models
+from toy_batches import ToyBatches
 
 from pipeline.composition.joint import Objective
 from pipeline.composition.pretraining import listener_matching
@@ -26,24 +27,6 @@ from pipeline.training.optimisation import Optimisation
 
 CPU = torch.device("cpu")
 FIVE = Optimisation(epochs=5, learning_rate=0.01, schedule="cosine")
-
-
-class ToyBatches:
-    """Three batches an epoch: the toy world with another human caption each time."""
-
-    def __init__(self, toy, die_at: int | None = None) -> None:
-        self.toy, self.die_at = toy, die_at
-
-    def __len__(self) -> int:
-        return 3
-
-    def epoch(self, epoch: int, start: int = 0):
-        for i in range(start, 3):
-            step = 3 * epoch + i
-            if step == self.die_at:
-                raise KeyboardInterrupt
-            batch = self.toy.batch(step, caption=(epoch + i) % 3)
-            yield dataclasses.replace(batch, epoch=epoch)
 
 
 def weights(method) -> dict[str, torch.Tensor]:

@@ -201,7 +201,7 @@ def test_each_judge_is_the_one_that_it_is_called_and_sees_the_features_that_it_l
     assert judges["other"].mirrored(rows)[:, 0].tolist() == [19, 16]
 
 
-def test_what_cannot_judge_is_told_in_one_line(models, data):
+def test_what_cannot_judge_is_reported_in_one_line(models, data):
     save_agents(models / "pretrained/critic/weights.safetensors", {"listener": Critic(4, 2)})
     with pytest.raises(UserError, match=r"pretrained/critic: a judge must be a Listener or a DualEncoder, and"):
         build_judges({"critic": "critic"}, JUDGES, JudgeSources(models, models, data, CPU))
@@ -345,7 +345,7 @@ def test_numbers_of_an_evaluation_are_named_by_their_path():
     assert flat_numbers(nested) == {"val/language/CIDEr": 0.5, "val/images": 3.0, "beam": 2.0}
 
 
-def test_cider_counts_the_end_of_a_caption_unless_told_otherwise(data):
+def test_cider_counts_eos_unless_the_objective_excludes_it(data):
     assert [reference_cider(data).eos, reference_cider(data, eos=False).eos] == [True, False]
 
 

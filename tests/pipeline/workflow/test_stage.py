@@ -129,7 +129,7 @@ def test_an_interrupted_stage_ends_with_130(workplace, capsys):
     assert capsys.readouterr().err == "prepare: interrupted\n"
 
 
-def test_a_wrong_parameter_is_told_before_torch_is_imported(workplace):
+def test_a_wrong_parameter_is_reported_before_torch_is_imported(workplace):
     code = (
         "import sys; from pipeline.workflow.stage import main\n"
         "status = main('train', lambda stage: None, ['--method', 'luo', '--set', 'train.optimisation.epochs=-1'])\n"
@@ -197,6 +197,6 @@ def test_where_a_model_lies_does_not_matter_but_what_it_is(workplace):
     assert key("x") == key("y") != key("z")
 
 
-def test_a_missing_input_is_told(workplace):
+def test_a_missing_input_is_reported(workplace):
     with pytest.raises(UserError, match="nowhere: no such input"):
         stage_of("train", "--method", "luo").key([Path("nowhere")])

@@ -26,7 +26,7 @@ def test_scenes_are_near_in_their_neighbourhood_or_else_by_place_weather_and_lig
     assert galleries_by_facts(prepared(tmp_path, records))(np.array([4, 5, 0])).tolist() == [[2], [-1], [0]]
 
 
-def test_missing_facts_are_told(tmp_path):
+def test_missing_facts_are_reported(tmp_path):
     with pytest.raises(UserError, match="no facts of image 5; run the prepare stage again"):
         galleries_by_facts(prepared(tmp_path, [{"imgid": n, "neighbourhood": 0} | dict.fromkeys(
             ("setting", "weather", "light"), "x") for n in range(5)]))(np.arange(6))  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,17 +15,22 @@ from pipeline.worlds.scene_baselines import oracle_captions, ridge_probe, templa
 from pipeline.worlds.scenes.faithfulness import faithfulness
 from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_captions import describe_scene
-from pipeline.worlds.scenes.scene_facts import FACTS
+from pipeline.worlds.scenes.scene_facts import FACTS, Scene
 from pipeline.worlds.scenes.scene_world import CONDITIONS, SETTINGS
 
 TRAIN, TEST = 150, 20
-SCENES = [sample_scene(5, 8 * n) for n in range(TRAIN + TEST)]
 ROWS = np.arange(TRAIN, TRAIN + TEST)
+
+
+@cache
+def scenes() -> list[Scene]:
+    """Return scenes of different neighbourhoods, drawn at the first use."""
+    return [sample_scene(5, 8 * n) for n in range(TRAIN + TEST)]
 
 
 def prepared(folder: Path, known: int = TRAIN + TEST) -> SimpleNamespace:
     """Prepared data with the facts of the first `known` scenes."""
-    lines = [json.dumps({"imgid": n, **scene.record()}) for n, scene in enumerate(SCENES[:known])]
+    lines = [json.dumps({"imgid": n, **scene.record()}) for n, scene in enumerate(scenes()[:known])]
     (folder / FACTS).write_text("\n".join(lines))
     ids = pa.array([str(n) for n in range(TRAIN + TEST)])
     return SimpleNamespace(folder=folder, ids=ids, rows=lambda split: {"train": np.arange(TRAIN), "test": ROWS}[split])
@@ -33,9 +39,9 @@ def prepared(folder: Path, known: int = TRAIN + TEST) -> SimpleNamespace:
 @pytest.fixture
 def store():
     """Features that hold place and light, and noise."""
-    noise = np.random.default_rng(0).normal(size=(len(SCENES), 4))
-    place = np.array([[scene.setting == setting for setting in SETTINGS] for scene in SCENES])
-    light = np.array([[(scene.weather, scene.light) == condition for condition in CONDITIONS] for scene in SCENES])
+    noise = np.random.default_rng(0).normal(size=(len(scenes()), 4))
+    place = np.array([[scene.setting == setting for setting in SETTINGS] for scene in scenes()])
+    light = np.array([[(scene.weather, scene.light) == condition for condition in CONDITIONS] for scene in scenes()])
     pooled = np.hstack([place + 0.0, light + 0.0, noise]).astype(np.float32)
     return SimpleNamespace(pooled=lambda rows: pooled[rows])
 
@@ -54,10 +60,10 @@ def test_the_template_names_place_and_unusual_light_where_the_speaker_does_not(s
     where |= {"park": "in the park", "desert": "in the desert", "farm": "on a farm"}
     when = {"rainy day": "in the rain", "clear sunset": "at sunset", "clear night": "at night"}
     for caption, row in zip(said, ROWS, strict=True):
-        scene = SCENES[row]
+        scene = scenes()[row]
         sky = when.get(f"{scene.weather} {scene.light}", "")
         assert caption == f"a dog {where[scene.setting]} {sky}".strip()
-    assert faithfulness(said, [SCENES[row] for row in ROWS]).summary()["by_kind"]["setting"]["told"] == 1
+    assert faithfulness(said, [scenes()[row] for row in ROWS]).summary()["by_kind"]["setting"]["told"] == 1
     assert len(set(said)) > 4
     done = ["a dog in the rain on the beach"] * TEST
     assert template_captions(prepared(tmp_path), store)(ROWS, done) == done
@@ -65,12 +71,12 @@ def test_the_template_names_place_and_unusual_light_where_the_speaker_does_not(s
 
 def test_the_oracle_says_more_than_annotators_and_nothing_false(tmp_path):
     said = oracle_captions(prepared(tmp_path))(ROWS, [""] * TEST)
-    scenes = [SCENES[row] for row in ROWS]
-    found = faithfulness(said, scenes).summary()
-    people = faithfulness([describe_scene(s, 5, r)[0].raw for s, r in zip(scenes, ROWS.tolist(), strict=True)], scenes)
+    drawn = [scenes()[row] for row in ROWS]
+    found = faithfulness(said, drawn).summary()
+    people = faithfulness([describe_scene(s, 5, r)[0].raw for s, r in zip(drawn, ROWS.tolist(), strict=True)], drawn)
     assert found["precision"] == 1
     assert found["told"] > 1.3 * people.summary()["told"]
     assert said == oracle_captions(prepared(tmp_path))(ROWS, ["whatever"] * TEST)
     assert said != [
-        max(describe_scene(s, 5, r), key=lambda c: len(c.claims)).raw for s, r in zip(scenes, ROWS, strict=True)
+        max(describe_scene(s, 5, r), key=lambda c: len(c.claims)).raw for s, r in zip(drawn, ROWS, strict=True)
     ]

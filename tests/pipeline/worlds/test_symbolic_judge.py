@@ -87,6 +87,6 @@ def test_the_order_of_claims_makes_no_difference_to_the_bit(judge):
     assert (one == other).all()
 
 
-def test_an_image_without_facts_is_told():
+def test_an_image_without_facts_is_reported():
     with pytest.raises(UserError, match="prepared: no facts of image 7; run the prepare stage again"):
         require_facts(Data(**vars(PREPARED)), {name: FACTS[name] for name in list(FACTS)[:7]}, np.arange(8))

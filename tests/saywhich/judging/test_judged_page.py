@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from colour_judge import ColourJudge
 from PIL import Image
+from watched_pages import watched_pages
 
 import saywhich
 from saywhich.judging import judge_sources
@@ -44,22 +45,14 @@ def pages(tmp_path_factory) -> dict[str, Path]:
 @pytest.fixture
 def open_page(browser, pages):
     """Opens a page; in the end fails for anything on the console and for any request beside the file."""
-    contexts, wrong = [], []
+    with watched_pages(browser) as make_page:
 
-    def opened(name, **options):
-        context = browser.new_context(**{"viewport": WIDE, **options})
-        contexts.append(context)
-        page, url = context.new_page(), pages[name].as_uri()
-        page.on("console", lambda message: wrong.append(message.text))
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("request", lambda request: request.url.startswith(("data:", url)) or wrong.append(request.url))
-        page.goto(url)
-        return page
+        def opened(name, **options):
+            page = make_page(url := pages[name].as_uri(), **{"viewport": WIDE, **options})
+            page.goto(url)
+            return page
 
-    yield opened
-    for context in contexts:
-        context.close()
-    assert wrong == []
+        yield opened
 
 
 def test_the_headline_has_the_number_with_its_interval(open_page):

@@ -121,7 +121,7 @@ def test_training_batches_are_shuffled_dialogs_with_their_rounds_together(made, 
     assert torch.equal(alone.captions, same.captions)
 
 
-def test_captions_without_dialogs_are_told_in_one_line(tmp_path):
+def test_captions_without_dialogs_are_reported_in_one_line(tmp_path):
     with pytest.raises(UserError, match=r"the data have no dialogs; set prepare\.format: visdial and prepare them"):
         PreparedDialogs.load(tmp_path)
 

@@ -122,9 +122,7 @@ def test_discriminators_and_priors_rank_the_same_candidates(found, judges, batch
     assert set(results["beside"]) == {"d", "prior"}
 
 
-def test_answers_are_those_of_the_beam_asked_for_and_are_told_from_human_ones(
-    found, speaker, judges, made, dialogs, batch
-):
+def test_answers_are_those_of_the_given_beam_and_differ_from_human_ones(found, speaker, judges, made, dialogs, batch):
     _, results, columns = found
     prepared, unk = made[0], made[0].vocabulary.unk
     for beam, same in ((3, True), (1, False)):

@@ -40,7 +40,7 @@ def test_the_history_of_a_round_holds_nothing_later(kind):
 
 
 @pytest.mark.parametrize("kind", ENCODERS)
-def test_what_is_not_told_does_not_count(kind):
+def test_parts_that_are_switched_off_do_not_count(kind):
     given, word = batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
     blind, deaf = encoder(kind, image=False).eval(), encoder(kind, history=False).eval()
     dark = replace(given, regions=torch.zeros_like(given.regions))

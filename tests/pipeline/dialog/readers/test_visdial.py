@@ -110,7 +110,7 @@ def test_dense_annotations_are_of_some_rounds(files, tmp_path, key):
         (lambda data: data.pop("answers"), "line 1: no `data` with"),
     ],
 )
-def test_a_mistake_is_told_with_file_dialog_and_round(files, change, said):
+def test_a_mistake_is_reported_with_file_dialog_and_round(files, change, said):
     changed(files["train"], change)
     with pytest.raises(UserError, match=said) as error:
         read_visdial(files, {}, SMALL)
@@ -236,7 +236,7 @@ def test_options_may_count_from_0_or_from_1(tmp_path, monkeypatch, forms):
     assert corpus.attached.captions[0] == ("red", "it")
 
 
-def test_an_answer_that_is_not_among_the_options_is_told(tmp_path, monkeypatch):
+def test_an_answer_that_is_not_among_the_options_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
     held = arrays(1, 1)
     held["ans_val"][1, 1] = [1, 1]
@@ -245,7 +245,7 @@ def test_an_answer_that_is_not_among_the_options_is_told(tmp_path, monkeypatch):
         read_visdial_h5(*h5(tmp_path, held), SMALL)
 
 
-def test_an_answer_longer_than_the_clip_is_told(tmp_path):
+def test_an_answer_longer_than_the_clip_is_reported(tmp_path):
     held = arrays(0, 0)
     held["ans_len_train"][2, 1] = 9
     with pytest.raises(
@@ -269,7 +269,7 @@ def test_texts_may_be_aligned_to_the_right(tmp_path, monkeypatch):
         (lambda held: held["ques_train"].__setitem__((0, 0, 0), 8), r"an id outside 0 … 7"),
     ],
 )
-def test_a_file_that_does_not_fit_is_told(tmp_path, monkeypatch, change, said):
+def test_a_file_that_does_not_fit_is_reported(tmp_path, monkeypatch, change, said):
     monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
     held = arrays(0, 0)
     change(held)

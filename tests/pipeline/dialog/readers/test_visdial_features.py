@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from pipeline.data.feature_store import FeatureStore, FeatureWriter
+from pipeline.data.feature_store import FeatureStore
 from pipeline.dialog.readers.visdial_features import VISDIAL_FEATURES
 from pipeline.errors import UserError
 from pipeline.features.imported import import_features
@@ -22,7 +22,7 @@ def test_vdl_img_vgg_goes_by_the_images_that_its_params_name(tmp_path):
     settings = {"form": VISDIAL_FEATURES, "regions": [str(tmp_path / "vdl_img_vgg.h5"), str(params)]}
 
     def store(ids: list[str]) -> FeatureStore:
-        import_features(ids, tmp_path / "out", FeatureWriter, **settings, max_regions=4)
+        import_features(ids, tmp_path / "out", **settings, max_regions=4)
         return FeatureStore(tmp_path / "out")
 
     pooled, regions, _ = store(["9", "11", "7"]).read(np.arange(3))

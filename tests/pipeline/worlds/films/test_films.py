@@ -209,7 +209,7 @@ def test_a_balloon_floats_on_where_it_has_sunk_to() -> None:
     assert [now.base for now in found if now] == [pytest.approx(0.74)] * 2
 
 
-def test_what_was_told_is_over_within_the_film(neighbourhoods: list[tuple[Film, ...]]) -> None:
+def test_stated_events_end_within_the_film(neighbourhoods: list[tuple[Film, ...]]) -> None:
     for films in neighbourhoods:
         for film in films:
             for events in film.events:

@@ -82,7 +82,7 @@ def test_facts_are_those_of_the_films_and_no_neighbourhood_is_in_two_splits(root
     assert set(record["boxes"][0]) == {"frame", "actor", "category", "pose", "facing", "box"}
 
 
-def test_broken_facts_are_told_with_their_line(root: Path, tmp_path: Path) -> None:
+def test_broken_facts_are_reported_with_their_line(root: Path, tmp_path: Path) -> None:
     lines = (root / FACTS).read_text().splitlines()
     (tmp_path / FACTS).write_text("\n".join([lines[0], lines[1][:100]]))
     with pytest.raises(UserError, match="line 2 holds no film"):

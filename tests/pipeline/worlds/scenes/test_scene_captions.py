@@ -54,7 +54,7 @@ def test_every_claim_is_true(pairs: list[tuple[Scene, SceneCaption]]) -> None:
     assert [(c.raw, claim) for scene, c in pairs for claim in c.claims if not holds(claim, scene)] == []
 
 
-def test_form(pairs: list[tuple[Scene, SceneCaption]]) -> None:
+def test_captions_have_the_form_of_a_sentence(pairs: list[tuple[Scene, SceneCaption]]) -> None:
     lengths = Counter(len(caption.tokens) for _, caption in pairs)
     assert set(lengths) <= set(range(4, 16))
     assert max(lengths.values()) < 0.2 * len(pairs)
@@ -160,7 +160,7 @@ def test_words_are_true_of_the_scene(pairs: list[tuple[Scene, SceneCaption]]) ->
                 assert any(thing.pose == POSES[word] for thing in scene.things), caption.raw
 
 
-def test_colours_are_those_of_what_they_are_said_of(pairs: list[tuple[Scene, SceneCaption]]) -> None:
+def test_colours_are_those_of_the_things_they_describe(pairs: list[tuple[Scene, SceneCaption]]) -> None:
     seen = 0
     for scene, caption in pairs:
         tokens = [*caption.tokens, ""]
@@ -261,7 +261,7 @@ def test_mixed_subjects_share_a_verb_only_if_it_is_true_of_both(pairs: list[tupl
     assert seen
 
 
-def test_what_is_mentioned_how_often(pairs: list[tuple[Scene, SceneCaption]]) -> None:
+def test_the_share_of_captions_that_mention_each_kind_of_fact(pairs: list[tuple[Scene, SceneCaption]]) -> None:
     def share(what: str, of: int | None, chosen: list[tuple[Scene, SceneCaption]]) -> float:
         said = [any(c.what == what and of in (None, c.of) for c in caption.claims) for _, caption in chosen]
         return sum(said) / len(said)

@@ -22,7 +22,7 @@ ODD = [
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_they_are_the_verdicts_of_each_scene(seed):
+def test_claims_of_many_scenes_have_the_verdicts_of_each_scene(seed):
     scenes = [sample_scene(seed, n) for n in range(60)]
     captions = [caption.raw for n, scene in enumerate(scenes[:12]) for caption in describe_scene(scene, seed, n)]
     claims = SceneClaims(scenes)
@@ -33,7 +33,7 @@ def test_they_are_the_verdicts_of_each_scene(seed):
             assert {claim: bool(truth[n]) for claim, truth in found.items()} == check_claims(caption, scene)[0], caption
 
 
-def test_what_annotators_say_is_true_of_their_scene():
+def test_the_claims_of_annotators_are_true_of_their_scene():
     scenes = [sample_scene(3, n) for n in range(30)]
     claims = SceneClaims(scenes)
     for n, scene in enumerate(scenes):

@@ -1,0 +1,22 @@
+"""The arguments of a network's constructor, which weights are saved with and which rebuild the network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+NOT_STORED = ("self", "__class__", "null_image")  # `Decoder.add_null_image` stores the last one
+
+
+def constructor_arguments(scope: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments in `scope`, the `locals()` at the beginning of a constructor, as JSON can hold them.
+
+    A network among them becomes its class and arguments, and a sequence becomes a list.
+    """
+    return {name: _plain(value) for name, value in scope.items() if name not in NOT_STORED}
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "arguments"):
+        return {"kind": type(value).__name__, "arguments": value.arguments}
+    return list(value) if isinstance(value, tuple) else value

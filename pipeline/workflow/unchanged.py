@@ -1,0 +1,67 @@
+"""A record that nothing was outdated, by which `make repro` answers "up to date" without DVC.
+
+DVC itself takes a file for unchanged while its size, time of modification and inode are the same. The record holds a
+digest of these, and of the time of the last change of the inode, for all inputs and outputs of all stages, the files of
+the workflow and DVC's lock file. Where any of them differs, or a file came or went, DVC decides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from pipeline.runtime.files import write_atomically
+
+RECORD = Path(".dvc/tmp/unchanged.json")
+WORKFLOW = ("dvc.yaml", "dvc.lock", "params.yaml", ".dvc/config", ".dvc/config.local", ".dvcignore")
+
+
+def state_of(paths: Iterable[str]) -> str:
+    """Return a SHA-256 of the states of `paths` and of all that lies below them.
+
+    Raises OSError for a link to a folder below them, which may lead back.
+    """
+    digest = hashlib.sha256()
+    for path in sorted({*paths, *WORKFLOW}):
+        for line in _lines(path):
+            digest.update(line.encode(errors="surrogateescape"))
+    return digest.hexdigest()
+
+
+def write_record(paths: Iterable[str], state: str) -> None:
+    """Record that nothing was outdated while `paths` had the state `state`."""
+    with suppress(OSError):  # without the record DVC decides again
+        write_atomically(RECORD, json.dumps({"paths": sorted(paths), "state": state}))
+
+
+def is_recorded() -> bool:
+    """Return whether nothing was outdated at the last look and all files have been left alone since."""
+    try:
+        record = json.loads(RECORD.read_text(encoding="utf-8"))
+        return bool(state_of(map(str, record["paths"])) == record["state"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _lines(path: str) -> Iterator[str]:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        yield f"{path}\0none\n"
+        return
+    if not stat.S_ISDIR(found.st_mode):
+        times = f"{found.st_mtime_ns} {found.st_ctime_ns}"
+        yield f"{path}\0{found.st_mode} {found.st_size} {times} {found.st_ino}\n"
+        return
+    yield f"{path}\0folder\n"  # its own times change with files that DVC ignores, such as compiled modules
+    for name in sorted(os.listdir(path)):
+        below = os.path.join(path, name)
+        if os.path.islink(below) and os.path.isdir(below):
+            raise OSError(f"{below}: a link to a folder")
+        if name != "__pycache__":
+            yield from _lines(below)

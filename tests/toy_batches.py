@@ -1,0 +1,28 @@
+"""Training batches of the toy world."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from pipeline.types import Batch
+
+
+class ToyBatches:
+    """`steps` batches an epoch, with another human caption in each epoch and step.
+
+    Step `die_at`, counted over epochs, raises KeyboardInterrupt, as a killed run ends.
+    """
+
+    def __init__(self, toy, die_at: int | None = None, steps: int = 3) -> None:
+        self.toy, self.die_at, self.steps = toy, die_at, steps
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        for i in range(start, self.steps):
+            step = self.steps * epoch + i
+            if step == self.die_at:
+                raise KeyboardInterrupt
+            yield replace(self.toy.batch(step, caption=(epoch + i) % 3), epoch=epoch)

@@ -1,0 +1,30 @@
+"""Pages in Chromium, watched for messages on the console and for requests to other places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def watched_pages(browser) -> Iterator[Callable[..., Any]]:
+    """Yield a function that makes a page with the options of a context, and may request `allowed` addresses alone.
+
+    The block fails in the end for anything on a console, for an error on a page, and for any other request.
+    """
+    contexts, wrong = [], []
+
+    def make_page(*allowed: str, **options):
+        context = browser.new_context(**options)
+        contexts.append(context)
+        page, begins = context.new_page(), ("data:", "blob:", *allowed)
+        page.on("console", lambda message: wrong.append(message.text))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("request", lambda request: request.url.startswith(begins) or wrong.append(request.url))
+        return page
+
+    yield make_page
+    for context in contexts:
+        context.close()
+    assert wrong == []
