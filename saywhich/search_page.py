@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image
 
 from pipeline.errors import one_line
 from pipeline.features.animated_thumbnail import animated_thumbnail, first_frame
-from saywhich.outputs import open_output
+from saywhich.offline_page import PLAIN, write_offline_page
 
 SHOWN = 360  # pixels of a thumbnail's longer side
 
@@ -30,9 +29,7 @@ def write_page(out: Path, text: str, found: Sequence[tuple[Path, float]]) -> Non
         }
         for file, score in found
     ]
-    pages = Environment(loader=PackageLoader("saywhich", "pages"), autoescape=True, undefined=StrictUndefined)
-    with open_output(out) as page:
-        page.write(pages.get_template("found.html").render(text=one_line(text), photos=photos))
+    write_offline_page(out, "found.html", styles=[PLAIN], text=one_line(text), photos=photos)
 
 
 def thumbnail_url(image: Image.Image) -> str:

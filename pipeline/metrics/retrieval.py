@@ -125,12 +125,13 @@ def similar_distractors(features: Tensor, count: int) -> Tensor:
         raise UserError(f"gallery: {count} distractors an image, but there are only {len(features) - 1} other images")
     unit = torch.nn.functional.normalize(features.double() - features.double().mean(0), dim=1)
     block = min(512, max(1, AT_ONCE // len(unit)))  # constant memory besides the vectors
-    nearest = []
+    # allocated before the first block, since allocation between blocks would fragment the memory
+    nearest = torch.empty(len(unit), count, dtype=torch.int64, device=unit.device)
     for start in range(0, len(unit), block):
         cosines = unit[start : start + block] @ unit.T
         cosines.diagonal(start)[: len(cosines)].fill_(-torch.inf)
-        nearest.append(cosines.topk(count, dim=1).indices)
-    return torch.cat(nearest)
+        nearest[start : start + block] = cosines.topk(count, dim=1).indices
+    return nearest
 
 
 def nearest_images(vectors: Tensor, gallery: Tensor, ranks: Sequence[int]) -> Tensor:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from pipeline.features.animated_thumbnail import first_frame
 from saywhich.bagging.bag_search import RULE, PhotoBags
-from saywhich.outputs import open_output
+from saywhich.offline_page import PLAIN, write_offline_page
 from saywhich.search_page import thumbnail_url
 
 SHOWN = 100  # bags on the page, the tightest
@@ -17,7 +15,6 @@ SIDE = 220  # pixels of a photo's longer side
 
 def write_bag_page(out: Path, found: PhotoBags) -> None:
     """Write the tightest bags to `out`, a row each, with the cosines of the photos with the first."""
-    pages = Environment(loader=PackageLoader("saywhich", "pages"), autoescape=True, undefined=StrictUndefined)
     bags = [
         [
             {"name": found.name(photo), "small": _small(photo), "cosine": cosine}
@@ -25,12 +22,8 @@ def write_bag_page(out: Path, found: PhotoBags) -> None:
         ]
         for bag in found.bags[:SHOWN]
     ]
-    with open_output(out) as page:
-        page.write(
-            pages.get_template("bags.html").render(
-                summary=found.summary, rule=RULE, bags=bags, hidden=len(found.bags) - len(bags)
-            )
-        )
+    hidden = len(found.bags) - len(bags)
+    write_offline_page(out, "bags.html", styles=[PLAIN], summary=found.summary, rule=RULE, bags=bags, hidden=hidden)
 
 
 def _small(photo: Path) -> str:

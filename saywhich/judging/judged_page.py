@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from pipeline.errors import one_line
-from pipeline.report import page_security
 from pipeline.report.gallery import changed_words, data_uri, open_thumbnail
 from saywhich.judging.caption_comparison import CaptionComparison, PairComparison, ScoreDifference
 from saywhich.judging.caption_scores import HARD, ScoreKey
@@ -20,9 +17,8 @@ from saywhich.judging.comparison_tables import show_difference, show_verdict
 from saywhich.judging.judgement import JudgedRow, Judgement
 from saywhich.judging.retrieval_scores import flatten
 from saywhich.judging.score_tables import MISSING, score_groups, show_interval, show_number
-from saywhich.outputs import open_output
+from saywhich.offline_page import REPORT, write_offline_page
 
-STYLE = Path(page_security.__file__).parent / "template" / "page.css"
 EXAMPLES = 6  # images of each kind
 LARGE, SMALL, QUALITY = 320, 96, 80  # pixels of a photo's longer side, and JPEG's quality
 UNIT = 3  # units of a chart per percent
@@ -70,43 +66,25 @@ class CaptionExample:
 
 def write_judged_page(path: Path, found: Judgement, comparison: CaptionComparison | None = None) -> None:
     """Write the page of a judgement, or of a comparison, to `path`."""
-    style = Markup(STYLE.read_text("utf-8"))
-    own = Markup(_pages().loader.get_source(_pages(), "judged.css")[0])  # type: ignore[union-attr]
     score = _main_score(found)
-    with open_output(path) as page:
-        page.write(
-            _pages()
-            .get_template("judged.html")
-            .render(
-                found=found,
-                names=[one_line(row.name) for row in found.rows],
-                headline=[*_headlines(found, comparison, score)],
-                style=style,
-                own=own,
-                hashes=[*map(page_security.hash_source, (style, own))],
-                charts=[(judge, _bars(found, ScoreKey(judge, score))) for judge in found.judges],
-                score=score,
-                unit=UNIT,
-                groups=[*_score_rows(found)],
-                rows=[one_line(row.name) for row in (*found.rows, *found.beside)],
-                pairs=[(pair, [*_difference_rows(found, pair)]) for pair in (comparison.pairs if comparison else ())],
-                examples=_example_sections(found, comparison),
-                verdict=show_verdict,
-                difference=show_difference,
-                number=show_number,
-                within=show_interval,
-            )
-        )
-
-
-@cache
-def _pages() -> Environment:
-    return Environment(
-        loader=PackageLoader("saywhich", "pages"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    write_offline_page(
+        path,
+        "judged.html",
+        styles=[REPORT, "judged.css"],
+        found=found,
+        names=[one_line(row.name) for row in found.rows],
+        headline=[*_headlines(found, comparison, score)],
+        charts=[(judge, _bars(found, ScoreKey(judge, score))) for judge in found.judges],
+        score=score,
+        unit=UNIT,
+        groups=[*_score_rows(found)],
+        rows=[one_line(row.name) for row in (*found.rows, *found.beside)],
+        pairs=[(pair, [*_difference_rows(found, pair)]) for pair in (comparison.pairs if comparison else ())],
+        examples=_example_sections(found, comparison),
+        verdict=show_verdict,
+        difference=show_difference,
+        number=show_number,
+        within=show_interval,
     )
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from pipeline.errors import one_line
 from pipeline.features.animated_thumbnail import first_frame
-from saywhich.outputs import open_output
+from saywhich.offline_page import PLAIN, write_offline_page
 from saywhich.reward_hacking.gain_shares import JudgeGain, RewardHacking
 from saywhich.search_page import thumbnail_url
 
@@ -39,11 +37,6 @@ def show_gain(each: JudgeGain) -> str:
 
 def write_hacked_page(out: Path, found: RewardHacking) -> None:
     """Write one HTML file that needs no network: gains, n-grams, and photos with both captions."""
-    pages = Environment(loader=PackageLoader("saywhich", "pages"), autoescape=True, undefined=StrictUndefined)
     photos = [thumbnail_url(first_frame(part.photo)) for part in found.parting]
-    with open_output(out) as page:
-        page.write(
-            pages.get_template("hacked.html").render(
-                found=found, parting=list(zip(found.parting, photos, strict=True)), show=show_gain
-            )
-        )
+    parting = list(zip(found.parting, photos, strict=True))
+    write_offline_page(out, "hacked.html", styles=[PLAIN], found=found, parting=parting, show=show_gain)

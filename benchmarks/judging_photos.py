@@ -1,0 +1,85 @@
+"""Times of `saywhich judge`, `compare` and `bags` on real photos, with the listener of an exported model as judge.
+
+    python benchmarks/judging_photos.py DATASET.json IMAGES --judge DIR
+
+DATASET.json has Karpathy's form. Of its first photos of the test split, people's first captions are judged and compared
+with their second ones; the others are the references. Each command runs in a process of its own; the first begins with
+an empty cache. Numbers of `judge` and `compare` are printed on stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from printed import doing, table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("dataset", type=Path)
+    parser.add_argument("images", type=Path)
+    parser.add_argument("--judge", type=Path, required=True, help="a folder that saywhich export wrote")
+    parser.add_argument("--photos", type=int, default=1000)
+    options = parser.parse_args()
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        photos = _write_inputs(folder, options.dataset, options.images, options.photos)
+        judged = ["--images", "photos", "--references", "people.json", "--judge", str(options.judge.resolve())]
+        row = table(
+            f"Commands on {photos:,} photos of {options.dataset.stem}", "command", "s", "processor, s", first=32
+        )
+        for shown, command in (
+            ("judge, with an empty cache", ["judge", "first.json", *judged]),
+            ("judge again", ["judge", "first.json", *judged]),
+            ("judge, with a page", ["judge", "first.json", *judged, "--html", "judged.html"]),
+            ("compare", ["compare", "first.json", "second.json", *judged]),
+            ("bags", ["bags", "photos", "--json", "bags.json"]),
+        ):
+            doing(f"saywhich {command[0]}")
+            row(shown, *(f"{seconds:.0f}" for seconds in _measured(folder, command)))
+
+
+def _write_inputs(folder: Path, dataset: Path, images: Path, most: int) -> int:
+    """Link the photos into `folder`, write the caption files, and return the number of photos."""
+    (folder / "photos").mkdir()
+    said: dict[str, dict[str, list[str]]] = {"first": {}, "second": {}, "people": {}}
+    tested = [each for each in json.loads(dataset.read_text("utf-8"))["images"] if each["split"] == "test"][:most]
+    for image in tested:
+        name = image["filename"]
+        (folder / "photos" / name).symlink_to((images / name).resolve())
+        first, second, *others = (sentence["raw"] for sentence in image["sentences"])
+        for key, texts in (("first", [first]), ("second", [second]), ("people", others)):
+            said[key][name] = texts
+    for key, captions in said.items():
+        (folder / f"{key}.json").write_text(json.dumps(captions), "utf-8")
+    return len(tested)
+
+
+def _measured(folder: Path, command: list[str]) -> tuple[float, float]:
+    """Run a command of saywhich in `folder`; return its seconds and those of the processor."""
+
+    def spent() -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    began, before = time.monotonic(), spent()
+    subprocess.run(
+        [sys.executable, "-m", "saywhich", *command],
+        cwd=folder,
+        env={**os.environ, "XDG_CACHE_HOME": str(folder / "cache")},
+        stdout=sys.stderr,
+        check=True,
+    )
+    return time.monotonic() - began, spent() - before
+
+
+if __name__ == "__main__":
+    main()
