@@ -53,8 +53,9 @@ def run_command(name: str, work: Callable[[], int | None]) -> int:
         except SystemExit:
             raise
         except BaseException as error:
-            # a library may turn Stopped into an error of its own, as Rust's panics are
-            if (request := signals.last_request()) is not None:
+            # a child of this process may have been asked instead of it; a library may turn Stopped into another error
+            request = error.request if isinstance(error, signals.Stopped) else signals.last_request()
+            if request is not None:
                 print(f"{name}: ended by {request.name}; the same command goes on from here", file=sys.stderr)
                 return 128 + request
             if not isinstance(error, KeyboardInterrupt):

@@ -26,6 +26,15 @@ def test_a_request_that_a_library_turns_into_another_error_still_ends_the_comman
     assert capfd.readouterr().err == f"train: ended by {request_.name}; the same command goes on from here\n"
 
 
+def ask_child() -> None:
+    raise Stopped(signal.SIGTERM)
+
+
+def test_a_request_to_a_child_ends_the_command_by_the_same_signal(capfd):
+    assert run_command("sweep", ask_child) == 128 + signal.SIGTERM
+    assert capfd.readouterr().err == "sweep: ended by SIGTERM; the same command goes on from here\n"
+
+
 def test_an_error_without_a_request_is_raised():
     run_command("train", lambda: wrapped(signal.SIGTERM))  # a request to an earlier command does not count
 
