@@ -21,8 +21,10 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -33,9 +35,10 @@ from pipeline.config.reading import compose, did_you_mean, parse_yaml, read_yaml
 from pipeline.config.renamed_keys import RENAMED
 from pipeline.errors import UserError
 from pipeline.runtime.command import run_command
-from pipeline.runtime.files import write_atomically
+from pipeline.runtime.files import sha256, write_atomically
 
 PROFILES, PARAMS = Path("profiles"), Path("params.yaml")
+WRITTEN = Path(".dvc/tmp/profile.sha256")  # a digest of the params.yaml that this command wrote last
 BASE, NO_PROFILES = "base", ("environment",)
 WHOLE = (("draw",), ("methods",), ("sweep", "grid"))  # replaced as one value, like mappings in braces
 VARIANTS, METHOD_SETS, GRIDS, NAMES = GROUPS = ("variants", "method_sets", "grids", "profiles")
@@ -329,8 +332,19 @@ def _written(section: dict[str, ProfileLine], depth: int = 0) -> Iterator[str]:
         yield from _written(entry.section, depth + 1)
 
 
+def _changed_by_hand() -> bool:
+    """Return whether params.yaml is no profile, not what this command wrote last, and not what git has committed."""
+    if WRITTEN.is_file() and WRITTEN.read_text(encoding="ascii", errors="replace") == sha256(PARAMS):
+        return False
+    content = PARAMS.read_bytes()
+    with suppress(FileNotFoundError):  # no git
+        if subprocess.run(["git", "show", f"HEAD:./{PARAMS}"], capture_output=True).stdout == content:
+            return False
+    return profile_of(content.decode()) is None
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Write a profile to params.yaml. A params.yaml that equals no profile is kept under another name."""
+    """Write a profile to params.yaml. A params.yaml that somebody changed is kept under another name."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.config.overlays", allow_abbrev=False)
     parser.add_argument("name", nargs="?", default="", help="a profile")
     for word in ("data", "methods", "grid"):
@@ -355,7 +369,7 @@ def main(arguments: Sequence[str]) -> int:
         text = with_start(text, given.start)
         title += "" if given.start is None else f", start {given.start}"
         there = read_yaml_text(PARAMS) if PARAMS.exists() else None
-        if there not in (None, text) and profile_of(there or "") is None:
+        if there not in (None, text) and _changed_by_hand():
             copies = (Path(f"{PARAMS}.bak{n if n > 1 else ''}") for n in count(1))
             kept = next(path for path in copies if not path.exists() or path.read_bytes() == PARAMS.read_bytes())
             PARAMS.replace(kept)
@@ -363,6 +377,7 @@ def main(arguments: Sequence[str]) -> int:
         if there != text:
             write_atomically(PARAMS, text)
             print(f"{PARAMS} is now {title}")
+        write_atomically(WRITTEN, sha256(PARAMS))
 
     return run_command("profile", work)
 
