@@ -67,8 +67,8 @@ def read_captions(
     return [rows_of.get(run.place, {}) for run in runs]
 
 
-def read_rows(path: Path, columns: Sequence[str], filters: list[Any]) -> pa.Table:
-    """Return the rows of a Parquet file that pass `filters`, with the existing ones of `columns`.
+def read_rows(path: Path, columns: Sequence[str], filters: list[Any] | None = None) -> pa.Table:
+    """Return the rows of a Parquet file that pass `filters` (None: all), with the existing ones of `columns`.
 
     Raises UserError if the file is missing or cannot be read.
     """

@@ -13,6 +13,7 @@ from pipeline.runtime.command import run_command
 from pipeline.workflow.compare_claims import nearest_record
 
 TABLE, REPORT = Path("data/report/table.md"), Path("data/report/report.html")
+PHOTOS = REPORT.with_name("photos.txt")  # the summary of a run on few photos
 
 
 def comparison_text(root: Path) -> str:
@@ -41,7 +42,7 @@ def main() -> int:
     def work() -> None:
         if not TABLE.is_file():
             raise UserError(f"{TABLE}: no such file; run make repro first")
-        print(TABLE.read_text(encoding="utf-8"))
+        print((PHOTOS if PHOTOS.is_file() else TABLE).read_text(encoding="utf-8"))
         if comparison := comparison_text(Path()):
             print(f"{comparison}\n")
         print(f"The report: {REPORT}; all tables: {REPORT.with_name('tables.md')}")

@@ -5,18 +5,19 @@ from __future__ import annotations
 from pipeline.analysis.judge_titles import TEXT
 from pipeline.report.comparison_tables import compact_comparison
 from pipeline.report.number_files import markdown
+from pipeline.report.photo_summary import photo_summary
 from pipeline.report.report_content import ReportContent
 from pipeline.report.report_section import TEMPLATE, ReportSection, SectionContent
 from pipeline.report.result_tables import compact_tables, results_table
 
 
 def build_results(content: ReportContent) -> SectionContent:
-    """Return the tables of both directions, and the compact tables of the terminal."""
+    """Return the tables of both directions, and for the terminal compact tables, and of few photos a summary."""
     results, choices, samples = content.results, content.choices, content.comparison.samples
     compact = [*compact_tables(results, choices, samples), *compact_comparison(content.comparison)]
     return SectionContent(
         [results_table(results, choices, TEXT, samples), results_table(results, choices, "image_to_text")],
-        files={"table.md": markdown(compact, content.rule, content.failed)},
+        files={"table.md": markdown(compact, content.rule, content.failed), "photos.txt": photo_summary(content)},
     )
 
 

@@ -42,3 +42,17 @@ def test_a_run_is_shown_beside_the_starts_that_are_recorded(tmp_path, monkeypatc
     outside, recorded = [line for line in lines if line.startswith("- ")]
     assert outside.startswith("- PSST-Multinomial, R@1 (hard) judge: 42.0 is outside 46.0 to 56.0")
     assert recorded == "- Recorded: the profile scenes, results/scenes.json."
+
+
+def test_of_few_photos_the_summary_is_printed_in_place_of_the_tables(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "profiles", "profiles")
+    Path("params.yaml").write_text(profile_text("folder"))
+    Path("data/report").mkdir(parents=True)
+    Path("data/report/table.md").write_text("**Results at the chosen λ**\n")
+    Path("data/report/photos.txt").write_text("Best captions\n")
+    assert main() == 0
+    output = capsys.readouterr().out
+    assert output.startswith("Best captions\n")
+    assert "Results at" not in output
+    assert "all tables: data/report/tables.md" in output

@@ -1,0 +1,140 @@
+"""Summary of a run on few photos for the terminal: the best and worst captions, and how many photos would help."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from math import exp, log, sqrt
+from pathlib import Path
+from statistics import linear_regression
+
+import numpy as np
+
+from pipeline.analysis.caption_files import read_captions, read_rows
+from pipeline.analysis.results import Point
+from pipeline.errors import one_line
+from pipeline.report.method_names import published_name
+from pipeline.report.number_files import WIDTH
+from pipeline.report.report_content import ReportContent
+
+FEW = 100  # test images; with fewer, a difference of methods below ten points may be chance
+SHOWN = 3  # best captions, and worst ones
+DRAWS, STREAM = 20, 7  # random subsets of photos per size; the Philox stream that draws them
+
+Words = Sequence[str]
+
+
+def photo_summary(content: ReportContent) -> str | None:
+    """Return the summary as lines for the terminal; None for drawn images, and where there are FEW test images or more.
+
+    The captions are those of the method that the last judge scores best on validation.
+    """
+    if content.simulated or content.images_root is None or not 0 < content.images < FEW:
+        return None
+    folder = content.images_root.as_posix()
+    lines = [
+        "Without any training, a pretrained captioner describes your photos, and needs no captions of yours:",
+        "",
+        f"    saywhich caption {folder} --preset base",
+        "",
+        *chain.from_iterable(_filled(f"WARNING: {line}") for line in content.failed),
+    ]
+    if point := _best_point(content):
+        lines += _ranked_captions(content, point)
+    lines += chain.from_iterable(map(_filled, _advice(content)))
+    return "\n".join(lines) + "\n"
+
+
+def unknown_share(train: Sequence[Words], others: Words, min_count: int) -> float:
+    """Return the share of the words of `others` that occur at most `min_count` times in `train`."""
+    counts = Counter(chain.from_iterable(train))
+    return sum(counts[word] <= min_count for word in others) / len(others)
+
+
+def expected_share(photos: int, shares: Mapping[int, float]) -> float:
+    """Return the share of unknown words to expect with `photos`, of `shares` by number of photos.
+
+    The logarithm of the share is linear in that of the number (least squares). Shares fall faster with further photos,
+    so that the result is rather too high.
+    """
+    slope, height = linear_regression([log(n) for n in shares], [log(max(share, 1e-9)) for share in shares.values()])
+    return min(1.0, exp(slope * log(photos) + height))
+
+
+def _best_point(content: ReportContent) -> Point | None:
+    """Return the setting that the last judge scores best on validation, without frozen speakers."""
+    keys = content.results.by(content.results.ends[-1])
+    points = [choice.point for choice in content.choices if choice.point and choice.point.runs[0].frozen is None]
+    scored = [(value, point) for point in points if (value := point.mean("val", *keys)) is not None]
+    return max(scored, key=lambda each: each[0])[1] if scored else None
+
+
+def _ranked_captions(content: ReportContent, point: Point) -> list[str]:
+    """Return lines of the test photos whose captions rank them highest and lowest by the last judge."""
+    results, run = content.results, point.runs[0]
+    judge = results.judges[results.ends[-1]]
+    column = run.column("rank", judge.name)
+    (captions,) = read_captions([run], None, ["caption", "CIDEr", column])
+    rows = [row for row in captions.values() if row.get(column)]
+    rows.sort(key=lambda row: (row[column], -(row.get("CIDEr") or 0.0), row["image"]))
+    files = _files(content.prepared)
+    human: dict[int, str] = {}
+    for row in read_rows(content.prepared / "captions.parquet", ["image", "text"]).to_pylist():
+        human.setdefault(row["image"], row["text"])
+    shown = min(SHOWN, len(rows) // 2)
+    lines = []
+    for title, some in (("Best", rows[:shown]), ("Worst", rows[len(rows) - shown :])):
+        lines += [f"{title} captions by {published_name(run.method)} (place of the photo by the {judge.title.lower()})"]
+        lines.append("")
+        for row in some:
+            lines += [f"    {one_line(files[row['image']])}: place {row[column]} of {len(rows)}"]
+            lines += [f"        {published_name(run.method)}: {one_line(row['caption'])}"]
+            lines += [f"        a person: {one_line(human.get(row['image'], ''))}"]
+        lines.append("")
+    return lines
+
+
+def _advice(content: ReportContent) -> list[str]:
+    """Return sentences on how many photos would help."""
+    chance = 100 * 1.96 * 0.5 / sqrt(content.images)
+    advice = [
+        f"Test photos: a share of {content.images} photos has a 95 % interval of up to ±{chance:.0f} points, so the "
+        f"tables in data/report/tables.md say little about which method is better; 400 test photos give ±5."
+    ]
+    images = read_rows(content.prepared / "images.parquet", ["image", "split"]).to_pylist()
+    split = {row["image"]: row["split"] for row in images}
+    words: dict[int, list[str]] = defaultdict(list)
+    for row in read_rows(content.prepared / "captions.parquet", ["image", "words"]).to_pylist():
+        words[row["image"]] += row.get("words") or ()
+    train = [words[image] for image in words if split.get(image) == "train"]
+    others = [word for image in words if split.get(image) != "train" for word in words[image]]
+    min_count = content.manifest.get("settings", {}).get("min_count")
+    if min_count is None or len(train) < 8 or not others:
+        return advice
+    draw = np.random.Generator(np.random.Philox(key=[content.settings.seed, STREAM]))
+    shares = {len(train): unknown_share(train, others, min_count)}
+    for size in (len(train) // 2, len(train) // 4):
+        drawn = [draw.choice(len(train), size, replace=False) for _ in range(DRAWS)]
+        shares[size] = float(np.mean([unknown_share([train[n] for n in some], others, min_count) for some in drawn]))
+    text = (
+        f"Photos to train with: {len(train)}. Captions cannot use {shares[len(train)]:.0%} of the words that people "
+        "say of the other photos, because they are too rare in the training captions."
+    )
+    if shares[len(train)] > 0:
+        twice, ten = (int(float(f"{factor * len(train):.2g}")) for factor in (2, 10))
+        text += (
+            f" With {twice:,} photos like these about {expected_share(twice, shares):.0%} are to be expected, with "
+            f"{ten:,} about {expected_share(ten, shares):.0%}."
+        )
+    return [*advice, text]
+
+
+def _files(prepared: Path) -> dict[int, str]:
+    rows = read_rows(prepared / "images.parquet", ["image", "file"]).to_pylist()
+    return {row["image"]: row["file"] for row in rows}
+
+
+def _filled(text: str) -> list[str]:
+    return [*textwrap.wrap(published_name(text), WIDTH), ""]

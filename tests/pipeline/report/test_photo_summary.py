@@ -1,0 +1,86 @@
+"""The terminal's summary of a run on few photos."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.analysis.results import read_results
+from pipeline.analysis.selection import ReportSettings
+from pipeline.report.photo_summary import expected_share, photo_summary, unknown_share
+from pipeline.report.report_content import ReportContent
+
+
+def test_a_word_is_known_that_occurs_more_than_min_count_times_in_training_captions():
+    train = [["a", "dog", "a", "cat"], ["a", "dog"]]
+    others = ["a", "dog", "cat", "bird"]
+    assert unknown_share(train, others, 0) == 1 / 4  # bird
+    assert unknown_share(train, others, 1) == 2 / 4  # cat and bird
+    assert unknown_share(train, others, 2) == 3 / 4
+
+
+def test_unknown_words_are_expected_on_the_power_law_of_the_measured_shares():
+    assert expected_share(1600, {100: 0.2, 400: 0.1}) == pytest.approx(0.05)  # halved by four times as many
+    assert expected_share(400, {50: 0.4, 100: 0.2, 200: 0.1}) == pytest.approx(0.05)  # halved by twice as many
+    assert expected_share(200, {50: 0.3, 100: 0.3}) == pytest.approx(0.3)
+    assert expected_share(800, {50: 0.3, 100: 0.6}) == 1.0  # a share
+    assert expected_share(200, {50: 0.2, 100: 0.0}) < 1e-9
+
+
+@pytest.fixture
+def content(world):
+    """Captions of eight of forty test photos, the third of which is found last, and sixteen photos to train with."""
+    rows = pq.read_table(world.prepared / "images.parquet").to_pylist()
+    rows += [{"image": 100 + n, "id": f"t{n}", "file": f"t{n}.jpg", "split": "train"} for n in range(16)]
+    pq.write_table(pa.Table.from_pylist(rows), world.prepared / "images.parquet")
+    texts = pq.read_table(world.prepared / "captions.parquet").to_pylist()
+    said = [row | {"words": ["a", "dog", "on", f"place{row['image'] % 4}"]} for row in texts]
+    said += [{"image": 100 + n, "text": "", "words": ["a", "dog", "on", "place0"]} for n in range(16)]
+    pq.write_table(pa.Table.from_pylist(said), world.prepared / "captions.parquet")
+    manifest = world.prepared / "manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"settings": {"min_count": 1}}))
+    for path in (world.sweep / "captions.parquet", *world.root.glob("evaluation/*/captions.parquet")):
+        captions = [
+            row | {"caption": f"caption {row['image']}\x1b[31m", "rank_judge": 8 - abs(row["image"] - 6), "CIDEr": 0.1}
+            for row in pq.read_table(path).to_pylist()
+        ]
+        pq.write_table(pa.Table.from_pylist(captions), path)
+
+    results = read_results(world.sweep, world.evaluations, first=("mle",))
+    return ReportContent(results, ReportSettings(), world.sweep, world.prepared, world.images)
+
+
+def test_the_summary_begins_with_pretrained_models_and_shows_the_best_and_worst_captions(content, world):
+    lines = photo_summary(content).splitlines()
+    assert lines[2].split() == ["saywhich", "caption", world.images.as_posix(), "--preset", "base"]
+    places = [line.strip() for line in lines if ": place " in line]
+    # image 6 is found at place 8, its neighbours at 7, and so on; 11 and 10 are found best
+    assert places == [
+        "11.jpg: place 3 of 8",
+        "10.jpg: place 4 of 8",
+        "9.jpg: place 5 of 8",
+        "5.jpg: place 7 of 8",
+        "7.jpg: place 7 of 8",
+        "6.jpg: place 8 of 8",
+    ]
+    first = lines[next(n for n, line in enumerate(lines) if "11.jpg" in line) + 1 :][:2]
+    assert first[0].endswith(": caption 11\\x1b[31m")
+    assert first[1].strip() == "a person: a <i>person</i> on image 11"
+
+
+def test_the_summary_says_what_more_photos_would_change(content):
+    flat = " ".join(photo_summary(content).split())
+    assert "a share of 40 photos has a 95 % interval of up to ±15 points" in flat  # 1.96 · 0.5 / √40
+    # of four words one is the place, and one of four places occurs in training captions, in all of them
+    assert "Photos to train with: 16. Captions cannot use 19% of the words that people say" in flat
+    assert flat.endswith("With 32 photos like these about 19% are to be expected, with 160 about 19%.")
+
+
+def test_drawn_images_and_many_photos_have_tables_and_no_summary(content, monkeypatch):
+    assert photo_summary(replace(content, simulated=True)) is None
+    monkeypatch.setattr("pipeline.report.photo_summary.FEW", 40)
+    assert photo_summary(content) is None
