@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from pipeline.runtime.extras import naming_extras
+from saywhich.judging.judging_choices import DEFAULT_JUDGE, HARD, THUMBNAIL
 
 if TYPE_CHECKING:
     from saywhich.bagging.bag_search import PhotoBags
@@ -65,9 +66,9 @@ def judge(
     images: str | Path,
     *,
     references: Captions | None = None,
-    judges: Sequence[str | CaptionJudge] = ("open_clip/ViT-B-32.openai",),
-    hard: int = 10,
-    neighbours: str = "thumbnail",
+    judges: Sequence[str | CaptionJudge] = (DEFAULT_JUDGE,),
+    hard: int = HARD,
+    neighbours: str = THUMBNAIL,
     galleries: str | Path | Mapping[str, Sequence[str]] | None = None,
     near_duplicates: bool = False,
     instances: Sequence[str | Path] = (),
@@ -95,9 +96,9 @@ def compare(
     images: str | Path,
     *,
     references: Captions | None = None,
-    judges: Sequence[str | CaptionJudge] = ("open_clip/ViT-B-32.openai",),
-    hard: int = 10,
-    neighbours: str = "thumbnail",
+    judges: Sequence[str | CaptionJudge] = (DEFAULT_JUDGE,),
+    hard: int = HARD,
+    neighbours: str = THUMBNAIL,
     galleries: str | Path | Mapping[str, Sequence[str]] | None = None,
     near_duplicates: bool = False,
     instances: Sequence[str | Path] = (),
@@ -126,7 +127,7 @@ def bags(
     folder: str | Path,
     *,
     size: int = 5,
-    neighbours: str = "thumbnail",
+    neighbours: str = THUMBNAIL,
     least: float = 0.0,
     most: int | None = None,
 ) -> PhotoBags:
@@ -150,7 +151,7 @@ def reward(
     score: str = "contrastive",
     hard: int = 8,
     photos: str | Path | None = None,
-    neighbours: str = "thumbnail",
+    neighbours: str = THUMBNAIL,
     temperature: float = 0.07,
     column: str = "image",
 ) -> CaptionReward:
@@ -175,7 +176,7 @@ def calibrate(
     images: str | Path,
     *,
     references: Captions | None = None,
-    judges: Sequence[str] = ("open_clip/ViT-B-32.openai",),
+    judges: Sequence[str] = (DEFAULT_JUDGE,),
     metrics: Sequence[str] | None = None,
 ) -> Calibration:
     """Correlate the scores of judges and metrics with people's ratings of captions: Kendall's τ-b and τ-c.
@@ -200,8 +201,8 @@ def hacked(
     *,
     reward: str,
     judges: Sequence[str],
-    hard: int = 10,
-    neighbours: str = "thumbnail",
+    hard: int = HARD,
+    neighbours: str = THUMBNAIL,
     ids: str | Path | None = None,
 ) -> RewardHacking:
     """Measure how much of a training's gain by its reward independent judges see, and how the captions changed.

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from pipeline.errors import UserError, one_line
 from pipeline.runtime.escaping import csv_cell
-from saywhich.outputs import open_output
+from saywhich.outputs import drop_output, open_output
 
 if TYPE_CHECKING:
     from saywhich.model import Caption
@@ -131,8 +131,8 @@ def _page(path: Path) -> Iterator[Write]:
 def _table_or_lines(options: Namespace) -> Iterator[Write]:
     """Yield a function that writes one caption to the chosen output."""
     path = options.csv or options.jsonl or options.coco
-    if not path:
-        yield _print
+    if not path:  # without another output, a closed standard output ends the run
+        yield _print_while_read if options.html or options.xmp or options.in_place else _print
         return
     with open_output(Path(path)) as file:
         if options.coco:
@@ -154,6 +154,14 @@ def coco_id(photo: Path) -> int:
 def _print(file: Path, caption: Caption) -> None:
     rank = "" if caption.rank is None else f"\t{caption.rank}/{caption.of}"
     print(f"{one_line(str(file))}\t{one_line(caption.text)}{rank}", flush=True)
+
+
+def _print_while_read(file: Path, caption: Caption) -> None:
+    """Print a caption; where the reader of standard output has closed it, go on for the other outputs."""
+    try:
+        _print(file, caption)
+    except BrokenPipeError:
+        drop_output()
 
 
 def _table(out: TextIO, ranked: bool) -> Write:

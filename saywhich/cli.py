@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from importlib import import_module
 
 from pipeline.errors import UserError
 from pipeline.runtime.command import describe_os_error
 from pipeline.runtime.extras import naming_extras
+from saywhich.outputs import drop_output
 
 # each is a module of saywhich/commands: `add` adds its options to a parser, `run` takes them and returns the exit
 # status
@@ -51,10 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     except BrokenPipeError:  # for example `saywhich caption FOLDER | head`
-        _drop_output()
+        drop_output()
         return 0
     except OSError as error:
-        _drop_output()
+        drop_output()
         print(describe_os_error("saywhich", error), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -71,9 +70,3 @@ def _run(given: Sequence[str]) -> int:
             import_module(f"saywhich.commands.{name}").add(own)
     options = parser.parse_args(given)
     return int(import_module(f"saywhich.commands.{options.command}").run(options))
-
-
-def _drop_output() -> None:
-    """Redirect standard output to the null device: Python would write the rest again at exit."""
-    with suppress(OSError, ValueError, AttributeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

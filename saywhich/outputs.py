@@ -1,13 +1,43 @@
-"""Output files of commands; an existing file is replaced only when the new one is complete."""
+"""Outputs of commands: files, which replace an existing one only when they are complete, and printed lines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
+from pipeline.errors import UserError
 from pipeline.runtime.files import atomic_path
+
+
+def check_outputs(*paths: str | Path | None) -> None:
+    """Raise UserError, before a long run, for a file that cannot be written; None is no file."""
+    for path in (Path(path).absolute() for path in paths if path is not None):
+        if path.is_dir():
+            raise UserError(f"{path}: is a folder; name a file to write")
+        folder = next(parent for parent in path.parents if parent.exists())
+        if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+            what = "cannot be written into" if folder.is_dir() else "is no folder"
+            raise UserError(f"{path}: cannot be written, since {folder} {what}; name another file")
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines; where the reader of standard output closes it, as `| head` does, print no more and return."""
+    try:
+        for line in lines:
+            print(line)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        drop_output()
+
+
+def drop_output() -> None:
+    """Redirect standard output to the null device: Python would write the rest again at exit."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager

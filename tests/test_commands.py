@@ -2,7 +2,10 @@
 
 import re
 import shlex
+from argparse import ArgumentParser, _SubParsersAction
+from importlib import import_module
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -58,8 +61,19 @@ def wrong(words: list[str], written: set[str]) -> str | None:
         stages = [word.partition("@")[0] for word in rest[1:] if not word.startswith("-")]
         return next((stage for stage in stages if stage not in STAGES), None)
     if program == "saywhich" and find_spec("saywhich.cli"):
-        return None if find_spec(f"saywhich.commands.{rest[0]}") else rest[0]
+        if not find_spec(f"saywhich.commands.{rest[0]}"):
+            return rest[0]
+        parser = ArgumentParser()
+        import_module(f"saywhich.commands.{rest[0]}").add(parser)
+        given = {word for part in rest for word in re.findall(r"--[a-z][a-z-]*", part)}
+        return ", ".join(sorted(given - options_of(parser))) or None
     return None
+
+
+def options_of(parser: ArgumentParser) -> set[str]:
+    """The options of a parser and of its steps."""
+    chosen = [action.choices.values() for action in parser._actions if isinstance(action, _SubParsersAction)]
+    return {"--help", *parser._option_string_actions, *chain.from_iterable(map(options_of, chain(*chosen)))}
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
@@ -80,6 +94,8 @@ def test_a_command_that_is_not_there_is_noticed():
         ("python -m pytest tests/nothing.py -k x", "tests/nothing.py"),
         ("SAYWHICH_PROCESSES=4 dvc repro nothing@mle", "nothing"),
         ("snakemake -s nothing.smk --cores 2", "nothing.smk"),
+        ("saywhich nothing a.jpg", "nothing"),
+        ("saywhich judge a.json --images photos [--metric CIDEr]", "--metric"),
     ):
         found = wrong(shlex.split(line), set())
         assert found == missing or (missing.endswith(": ") and found.startswith(missing))

@@ -5,18 +5,15 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from saywhich.commands.judge import neighbours_option
+from saywhich.outputs import check_outputs, print_lines
+
 
 def add(parser: ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("folder", metavar="FOLDER", help="the photos, in and below this folder")
     parser.add_argument("--size", type=int, default=5, metavar="N", help="photos in a bag; default: %(default)s")
-    parser.add_argument(
-        "--neighbours",
-        default="thumbnail",
-        metavar="NAME",
-        help="the encoder whose nearest photos make a bag: thumbnail (no weights), a folder that saywhich export wrote "
-        "(works offline), another judge's name, or a network of timm; default: %(default)s",
-    )
+    neighbours_option(parser, "a bag")
     parser.add_argument(
         "--least",
         type=float,
@@ -36,6 +33,7 @@ def run(options: Namespace) -> int:
     from pipeline.errors import one_line
     from saywhich.judging.score_files import write_json
 
+    check_outputs(options.json, options.galleries, options.html)
     found = saywhich.bags(
         options.folder,
         size=options.size,
@@ -43,9 +41,11 @@ def run(options: Namespace) -> int:
         least=options.least,
         most=options.most,
     )
-    print(found.summary)
-    for bag in found.bags:
-        print(f"{bag.cosines[-1]:.3f}", *(one_line(found.name(photo)) for photo in bag.photos), sep="\t")
+    lines = (
+        "\t".join([f"{bag.cosines[-1]:.3f}", *(one_line(found.name(photo)) for photo in bag.photos)])
+        for bag in found.bags
+    )
+    print_lines([found.summary, *lines])
     if options.json:
         write_json(Path(options.json), found.record())
     if options.galleries:

@@ -11,6 +11,8 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from saywhich.outputs import check_outputs, print_lines
+
 
 def add(parser: ArgumentParser) -> None:
     """Add the steps `make` and `score` with their options."""
@@ -51,11 +53,11 @@ def run(options: Namespace) -> int:
     from saywhich.drawn_benchmark.benchmark_scores import score_answers
     from saywhich.judging.score_files import write_json
 
+    check_outputs(options.json)
     found = score_answers(read_benchmark(options.folder, key), options.folder, options.answers)
     for note in found.notes:
         print(f"note: {note}", file=sys.stderr)
-    for line in found.lines():
-        print(line)
+    print_lines(found.lines())
     if options.json:
         write_json(options.json, found.record())
     return 0

@@ -5,7 +5,9 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from saywhich.commands.judge import DEFAULT, print_notes
+from saywhich.commands.judge import judge_option, metrics_option, print_notes
+from saywhich.judging.judging_choices import DEFAULT_JUDGE
+from saywhich.outputs import check_outputs, print_lines
 
 
 def add(parser: ArgumentParser) -> None:
@@ -18,15 +20,8 @@ def add(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--images", required=True, metavar="FOLDER", help="the photos, in and below this folder")
     parser.add_argument("--references", metavar="FILE", help="people's captions, of any form that saywhich judge reads")
-    parser.add_argument(
-        "--judge",
-        action="append",
-        metavar="NAME|DIR",
-        help=f"a judge's name as in saywhich judge; may be given several times; default: {DEFAULT}",
-    )
-    parser.add_argument(
-        "--metrics", metavar="NAMES", help="of BLEU,METEOR,ROUGE-L,CIDEr,SPICE with references; default: all that run"
-    )
+    judge_option(parser, "a model whose scores are compared with the ratings")
+    metrics_option(parser)
     parser.add_argument("--json", metavar="OUT", help="write all numbers there, too")
 
 
@@ -36,16 +31,16 @@ def run(options: Namespace) -> int:
     from saywhich.calibrating.calibration_table import calibration_lines
     from saywhich.judging.score_files import write_json
 
+    check_outputs(options.json)
     found = saywhich.calibrate(
         options.ratings,
         options.images,
         references=options.references,
-        judges=options.judge or (DEFAULT,),
-        metrics=None if options.metrics is None else options.metrics.split(","),
+        judges=options.judge or (DEFAULT_JUDGE,),
+        metrics=options.metrics,
     )
     print_notes(found.notes)
-    for line in calibration_lines(found):
-        print(line)
+    print_lines(calibration_lines(found))
     if options.json:
         write_json(Path(options.json), found.record())
     return 0

@@ -6,6 +6,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from saywhich.commands.judge import add_judging, options_of, print_notes
+from saywhich.outputs import check_outputs, print_lines
 
 
 def add(parser: ArgumentParser) -> None:
@@ -28,12 +29,12 @@ def run(options: Namespace) -> int:
     from saywhich.judging.comparison_tables import comparison_lines, comparison_record, write_differences
     from saywhich.judging.score_files import write_json
 
+    check_outputs(options.json, options.csv, options.html)
     found = saywhich.compare(
         options.captions, options.images, rewarded_by=options.rewarded_by or (), **options_of(options)
     )
     print_notes(found.judgement.notes)
-    for line in comparison_lines(found):
-        print(line)
+    print_lines(comparison_lines(found))
     if options.json:
         write_json(Path(options.json), comparison_record(found))
     if options.csv:

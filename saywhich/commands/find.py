@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError, one_line
 from saywhich.commands import chosen_model, model_option
+from saywhich.outputs import check_outputs, print_lines
 from saywhich.pretrained.pretrained_options import add_listener, chosen_listener
 
 if TYPE_CHECKING:
@@ -39,14 +40,14 @@ def run(options: Namespace) -> int:
 
     if options.top < 1:
         raise UserError(f"--top {options.top}: give 1 or more")
+    check_outputs(options.html)
     files = photo_files(options.photos)
     if name := chosen_listener(options):
         gallery, scores, broken = _search_pretrained(name, options.text, files)
     else:
         gallery, scores, broken = _search_trained(chosen_model(options), options.text, files)
     found = [(gallery.files[i], float(scores[i])) for i in np.argsort(-scores, kind="stable")[: options.top]]
-    for file, score in found:
-        print(f"{score:.3f}\t{one_line(str(file))}")
+    print_lines(f"{score:.3f}\t{one_line(str(file))}" for file, score in found)
     if unlike := unlike_note(gallery.contents, gallery.files):
         print(unlike, file=sys.stderr)
     if options.html:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from saywhich.commands.judge import HARD, print_notes
+from saywhich.commands.judge import gallery_options, judge_option, print_notes
+from saywhich.outputs import check_outputs, print_lines
 
 
 def add(parser: ArgumentParser) -> None:
@@ -14,19 +15,8 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("after", metavar="AFTER", help="captions of the same photos after it")
     parser.add_argument("--images", required=True, metavar="FOLDER", help="the photos, in and below this folder")
     parser.add_argument("--reward", required=True, metavar="NAME|DIR", help="the model that rewarded the training")
-    parser.add_argument(
-        "--judge",
-        action="append",
-        required=True,
-        metavar="NAME|DIR",
-        help="an independent judge, named as in saywhich judge; may be given several times",
-    )
-    parser.add_argument(
-        "--hard", type=int, default=HARD, metavar="K", help="images in a hard gallery; default: %(default)s"
-    )
-    parser.add_argument(
-        "--neighbours", default="thumbnail", metavar="NAME", help="the encoder that chooses them; default: %(default)s"
-    )
+    judge_option(parser, "an independent judge", required=True)
+    gallery_options(parser)
     parser.add_argument("--ids", metavar="TABLE", help="image_id and file, where files' names do not end in the id")
     parser.add_argument("--json", metavar="OUT", help="write all numbers there, too")
     parser.add_argument("--html", metavar="OUT", help="write a page with the photos there, too")
@@ -38,6 +28,7 @@ def run(options: Namespace) -> int:
     from saywhich.judging.score_files import write_json
     from saywhich.reward_hacking.hacked_page import hacking_lines, write_hacked_page
 
+    check_outputs(options.json, options.html)
     found = saywhich.hacked(
         options.before,
         options.after,
@@ -49,8 +40,7 @@ def run(options: Namespace) -> int:
         ids=options.ids,
     )
     print_notes(found.notes)
-    for line in hacking_lines(found):
-        print(line)
+    print_lines(hacking_lines(found))
     if options.json:
         write_json(Path(options.json), found.record())
     if options.html:

@@ -8,8 +8,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-HARD = 10
-DEFAULT = "open_clip/ViT-B-32.openai"
+from saywhich.judging.judging_choices import (
+    DEFAULT_JUDGE,
+    ENCODER_FORMS,
+    HARD,
+    JUDGE_FORMS,
+    THUMBNAIL,
+)
+from saywhich.judging.metric_choices import METRIC_NAMES
+from saywhich.outputs import check_outputs, print_lines
 
 
 def add(parser: ArgumentParser) -> None:
@@ -27,48 +34,70 @@ def add_judging(parser: ArgumentParser) -> None:
     """Add the options that `judge` and `compare` share."""
     parser.add_argument("--images", required=True, metavar="FOLDER", help="the photos, in and below this folder")
     parser.add_argument("--references", metavar="FILE", help="people's captions of the same images, in any such form")
-    parser.add_argument(
-        "--judge",
-        action="append",
-        metavar="NAME|DIR",
-        help="a model that ranks images by caption: a folder that saywhich export wrote (works offline), "
-        "open_clip/NAME.TAG, open_clip/NAME.TAG=FILE.safetensors, pac_s/NAME=FILE.safetensors, or hub/NAME (CLIP, "
-        f"SigLIP); may be given several times; default: {DEFAULT}",
-    )
-    parser.add_argument(
-        "--hard", type=int, default=HARD, metavar="K", help="images in a hard gallery; default: %(default)s"
-    )
-    parser.add_argument(
-        "--neighbours",
-        default="thumbnail",
-        metavar="NAME",
-        help="the encoder whose nearest photos make hard galleries: thumbnail (no weights), a judge's name, or a "
-        "network of timm, NAME or NAME=FILE.safetensors; default: %(default)s",
-    )
+    judge_option(parser, "a model that ranks images by caption")
+    gallery_options(parser)
     parser.add_argument("--galleries", metavar="FILE", help="hard galleries instead, JSON {photo: [other photos]}")
     parser.add_argument("--near-duplicates", action="store_true", help="keep near-duplicates in hard galleries")
     parser.add_argument("--instances", action="append", metavar="FILE", help="COCO's instance files, for CHAIR")
     parser.add_argument("--ids", metavar="TABLE", help="image_id and file, where files' names do not end in the id")
-    parser.add_argument(
-        "--metrics", metavar="NAMES", help="of BLEU,METEOR,ROUGE-L,CIDEr,SPICE with --references; default: all that run"
-    )
+    metrics_option(parser)
     parser.add_argument("--json", metavar="OUT", help="write all numbers there, too")
     parser.add_argument("--csv", metavar="OUT", help="write a table of all numbers there, too")
     parser.add_argument("--html", metavar="OUT", help="write a page with the photos there, too; it needs no network")
+
+
+def judge_option(parser: ArgumentParser, about: str, required: bool = False) -> None:
+    """Add `--judge`, which may be given several times; it has a default unless it is `required`."""
+    default = "" if required else f"; default: {DEFAULT_JUDGE}"
+    parser.add_argument(
+        "--judge",
+        action="append",
+        required=required,
+        metavar="NAME|DIR",
+        help=f"{about}: {JUDGE_FORMS}; may be given several times{default}",
+    )
+
+
+def gallery_options(parser: ArgumentParser) -> None:
+    """Add `--hard` and `--neighbours`, which make hard galleries."""
+    parser.add_argument(
+        "--hard", type=int, default=HARD, metavar="K", help="images in a hard gallery; default: %(default)s"
+    )
+    neighbours_option(parser, "hard galleries")
+
+
+def neighbours_option(parser: ArgumentParser, made: str) -> None:
+    """Add `--neighbours`, the encoder by which `made` are made."""
+    parser.add_argument(
+        "--neighbours",
+        default=THUMBNAIL,
+        metavar="NAME",
+        help=f"the encoder whose nearest photos make {made}: {ENCODER_FORMS}; default: %(default)s",
+    )
+
+
+def metrics_option(parser: ArgumentParser) -> None:
+    """Add `--metrics`, which is parsed into a list of names."""
+    parser.add_argument(
+        "--metrics",
+        type=lambda names: names.split(","),
+        metavar="NAMES",
+        help=f"metrics with --references, of {','.join(METRIC_NAMES)}; default: all that run",
+    )
 
 
 def options_of(options: Namespace) -> dict[str, Any]:
     """Return the keyword arguments of `saywhich.judge` that the command line gives."""
     return {
         "references": options.references,
-        "judges": options.judge or (DEFAULT,),
+        "judges": options.judge or (DEFAULT_JUDGE,),
         "hard": options.hard,
         "neighbours": options.neighbours,
         "galleries": options.galleries,
         "near_duplicates": options.near_duplicates,
         "instances": options.instances or (),
         "ids": options.ids,
-        "metrics": None if options.metrics is None else options.metrics.split(","),
+        "metrics": options.metrics,
     }
 
 
@@ -78,10 +107,10 @@ def run(options: Namespace) -> int:
     from saywhich.judging.score_files import judgement_record, write_csv, write_json
     from saywhich.judging.score_tables import judgement_lines
 
+    check_outputs(options.json, options.csv, options.html)
     found = saywhich.judge(options.captions, options.images, **options_of(options))
     print_notes(found.notes)
-    for line in judgement_lines(found):
-        print(line)
+    print_lines(judgement_lines(found))
     if options.json:
         write_json(Path(options.json), judgement_record(found))
     if options.csv:

@@ -38,6 +38,7 @@ COLUMNS = (
     "verdict",
 )
 NAME = 40  # characters of a file's name in a heading
+MILLION = 10**6
 
 
 def comparison_lines(found: CaptionComparison) -> Iterator[str]:
@@ -80,6 +81,16 @@ def show_verdict(each: ScoreDifference) -> str:
     if each.verdict != OPEN:
         return each.verdict
     return OPEN if each.needed is None else f"{OPEN}, {_rounded(each.needed)}"
+
+
+def state_verdict(each: ScoreDifference) -> str:
+    """Return the verdict for a sentence; an open one says how many images would decide it."""
+    if each.verdict != OPEN:
+        return each.verdict
+    if each.needed is None:
+        return f"{OPEN}: there is no difference to decide"
+    many = "millions of" if each.needed >= MILLION else f"about {_rounded(each.needed)}"
+    return f"{OPEN}: {many} images would decide it"
 
 
 def show_difference(each: ScoreDifference) -> str:
@@ -144,7 +155,7 @@ def _pair_record(pair: PairComparison) -> dict[str, Any]:
 
 def _rounded(images: int) -> str:
     """Return a number of images with two digits, 13,000 for 12,345."""
-    if images >= 10**6:
+    if images >= MILLION:
         return "millions"
     scale = 10 ** max(0, len(str(images)) - 2)
     return f"{-(-images // scale) * scale:,}"

@@ -21,11 +21,10 @@ from pipeline.features.hub_tower import PREFIX, weights_digest
 from pipeline.runtime.files import sha256
 from pipeline.runtime.hub_loading import load_pretrained
 from saywhich.judging.clip_metrics import CLIP_SCORE
+from saywhich.judging.judging_choices import HUB_FAMILIES
 from saywhich.judging.open_clip_judge import OFFLINE
 from saywhich.judging.photo_vectors import PreparedPhoto
 from saywhich.photos import Photo, open_photo
-
-FAMILIES = {"clip": "CLIPModel", "siglip": "SiglipModel", "siglip2": "Siglip2Model"}
 
 
 class HubJudge:
@@ -40,10 +39,10 @@ class HubJudge:
         self.name = Path(source).resolve().name if Path(source).is_dir() else name
         try:
             kind = load_pretrained("AutoConfig", source).model_type
-            if kind not in FAMILIES:
-                raise UserError(f"is of the kind {kind}; judges are {', '.join(FAMILIES)}")
+            if kind not in HUB_FAMILIES:
+                raise UserError(f"is of the kind {kind}; judges are {', '.join(HUB_FAMILIES)}")
             self._model, report = load_pretrained(
-                FAMILIES[kind], source, dtype="float32", output_loading_info=True, use_safetensors=True
+                HUB_FAMILIES[kind], source, dtype="float32", output_loading_info=True, use_safetensors=True
             )
             self._processor = load_pretrained("AutoProcessor", source)
         except UserError as error:

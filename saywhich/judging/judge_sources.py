@@ -13,18 +13,14 @@ import numpy as np
 from pipeline.errors import UserError
 from pipeline.features.network_weights import HUB
 from saywhich.judging.clip_metrics import PAC_SCORE
+from saywhich.judging.judging_choices import DEFAULT_JUDGE, JUDGE_FORMS
 from saywhich.judging.photo_vectors import CaptionJudge, PhotoEncoder, PreparedPhoto
 from saywhich.judging.thumbnails import Thumbnails
 from saywhich.model_files import EXPORTED
 from saywhich.photos import Photo, open_photo
 
-DEFAULT = "open_clip/ViT-B-32.openai"  # the model of the published CLIPScore
-FORMS = (
-    "a folder that saywhich export wrote, open_clip/NAME.TAG, open_clip/NAME.TAG=FILE.safetensors, "
-    "pac_s/NAME=FILE.safetensors, hub/NAME, or a folder of a CLIP or SigLIP model of transformers"
-)
 PAC_S = {  # the models whose projections Sarto et al. (2023) trained further
-    "pac_s/ViT-B-32": "open_clip/ViT-B-32.openai",
+    "pac_s/ViT-B-32": DEFAULT_JUDGE,
     "pac_s/ViT-L-14": "open_clip/ViT-L-14.laion2b_s32b_b82k",
 }
 
@@ -90,7 +86,7 @@ def open_judge(name: str | CaptionJudge) -> CaptionJudge:
     for source in JUDGES:
         if source.fits(name):
             return source.open(name)
-    raise UserError(f"--judge {name}: no such judge; give {FORMS}")
+    raise UserError(f"--judge {name}: no such judge; give {JUDGE_FORMS}")
 
 
 def open_encoder(name: str) -> PhotoEncoder:

@@ -13,7 +13,7 @@ from pipeline.errors import one_line
 from pipeline.report.gallery import changed_words, data_uri, open_thumbnail
 from saywhich.judging.caption_comparison import CaptionComparison, PairComparison, ScoreDifference
 from saywhich.judging.caption_scores import HARD, ScoreKey
-from saywhich.judging.comparison_tables import show_difference, show_verdict
+from saywhich.judging.comparison_tables import show_difference, show_verdict, state_verdict
 from saywhich.judging.judgement import JudgedRow, Judgement
 from saywhich.judging.retrieval_scores import flatten
 from saywhich.judging.score_tables import MISSING, score_groups, show_interval, show_number
@@ -101,7 +101,7 @@ def _headlines(found: Judgement, comparison: CaptionComparison | None, score: st
         each = pair.difference(judge, score)
         yield one_line(
             f"{pair.second.name} against {pair.first.name}: {show_difference(each)} points of {score} "
-            f"{show_interval(each.interval, score, signed=True)} by {judge}, {show_verdict(each)}."
+            f"{show_interval(each.interval, score, signed=True)} by {judge}; {state_verdict(each)}."
         )
     if comparison is None:
         (row,) = found.rows

@@ -18,7 +18,9 @@ from saywhich.judging.baseline_rows import HUMAN, RULE, human_row, rule_row
 from saywhich.judging.caption_files import CaptionSet, Source, read_caption_set, read_ids
 from saywhich.judging.caption_scores import KINDS, ScoreKey, ScoreValues, resample_scores, score_interval
 from saywhich.judging.hard_galleries import Galleries, given_galleries, neighbour_galleries, read_galleries
-from saywhich.judging.judge_sources import DEFAULT, open_encoder, open_judge
+from saywhich.judging.judge_sources import open_encoder, open_judge
+from saywhich.judging.judging_choices import DEFAULT_JUDGE, HARD, THUMBNAIL
+from saywhich.judging.metric_choices import check_metrics
 from saywhich.judging.notes import Notes
 from saywhich.judging.photo_index import PhotoIndex
 from saywhich.judging.photo_vectors import CaptionJudge, encode_gallery
@@ -26,7 +28,6 @@ from saywhich.judging.retrieval_scores import CaptionRanks, judge_row
 from saywhich.judging.text_scores import computable, reader_scores, reference_scores
 from saywhich.judging.thumbnails import Thumbnails
 
-HARD = 10  # images in a hard gallery
 FEWEST = 2  # images
 
 
@@ -40,9 +41,9 @@ class JudgeOptions:
     file.
     """
 
-    judges: Sequence[str | CaptionJudge] = (DEFAULT,)
+    judges: Sequence[str | CaptionJudge] = (DEFAULT_JUDGE,)
     hard: int = HARD
-    neighbours: str = Thumbnails.name
+    neighbours: str = THUMBNAIL
     galleries: str | Path | Galleries | None = None
     near_duplicates: bool = False
     instances: Sequence[str | Path] = ()
@@ -102,6 +103,7 @@ def judge_captions(
     """
     if options.hard < 2:
         raise UserError(f"--hard {options.hard}: a gallery holds 2 images or more")
+    check_metrics(options.metrics)
     notes = Notes()
     sets = [read_caption_set(source, notes) for source in captions]
     _name_apart(sets, captions)
@@ -223,7 +225,7 @@ def _galleries(
             f"--neighbours {options.neighbours}: is also a judge, and would choose its own galleries; give another"
         )
     name, vectors = options.neighbours, thumbnails
-    if options.neighbours != Thumbnails.name:
+    if options.neighbours != THUMBNAIL:
         encoder = open_encoder(options.neighbours)
         name, found = encoder.name, encode_gallery(encoder, files)
         if list(found.files) != list(files):

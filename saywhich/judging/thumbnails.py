@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from saywhich.judging.judging_choices import THUMBNAIL
 from saywhich.judging.photo_vectors import PreparedPhoto
 from saywhich.photos import Photo, open_photo
 
@@ -23,7 +24,7 @@ BLOCK = 2**22  # numbers compared at once
 class Thumbnails:
     """Mean colours of 8 × 8 cells, and histograms of edge directions in 4 × 4 cells; a `PhotoEncoder`."""
 
-    name = "thumbnail"
+    name = THUMBNAIL
     digest = "thumbnail 1"
     size = COLOURS + EDGE_CELLS * EDGE_CELLS * DIRECTIONS
 

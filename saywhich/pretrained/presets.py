@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import UserError
+from saywhich.judging.judging_choices import DEFAULT_JUDGE
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Preset:
     listener: PublishedModel
 
 
-CLIP_BASE = PublishedModel("open_clip/ViT-B-32.openai", "timm/vit_base_patch32_clip_224.openai", "MIT", 0.6)
+CLIP_BASE = PublishedModel(DEFAULT_JUDGE, "timm/vit_base_patch32_clip_224.openai", "MIT", 0.6)
 CLIP_LARGE = PublishedModel("open_clip/ViT-L-14.openai", "timm/vit_large_patch14_clip_224.openai", "MIT", 1.7)
 
 

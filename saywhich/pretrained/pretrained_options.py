@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError
+from saywhich.judging.judging_choices import DEFAULT_JUDGE, JUDGE_FORMS
 from saywhich.pretrained.presets import PRESETS, confirm_downloads
 
 if TYPE_CHECKING:
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from saywhich.pretrained.pretrained_model import PretrainedModel
     from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
 
-LISTENER = "open_clip/ViT-B-32.openai"
-FORMS = "a name of saywhich judge --judge: open_clip/NAME.TAG, hub/OWNER/NAME or a folder (CLIP, SigLIP)"
+FORMS = f"a name of saywhich judge --judge, such as {DEFAULT_JUDGE}: {JUDGE_FORMS}"
 
 
 def add_pretrained(parser: ArgumentParser) -> None:
@@ -32,7 +32,7 @@ def add_pretrained(parser: ArgumentParser) -> None:
         help="a captioner of transformers, hub/OWNER/NAME or a folder: BLIP, BLIP-2, GIT, VisionEncoderDecoder, "
         "Florence-2, or a chat model that sees images",
     )
-    _add_listener(group, f"ranks captions among photos: {FORMS}; default: {LISTENER}")
+    _add_listener(group, f"ranks captions among photos: {FORMS}; default: {DEFAULT_JUDGE}")
     group.add_argument(
         "--prompt",
         metavar="TEXT",
@@ -107,7 +107,7 @@ def open_pretrained(options: Namespace) -> PretrainedModel:
 
 def _names(options: Namespace, ranked: bool) -> tuple[str, str]:
     """Return the names of speaker and listener; a preset asks before it downloads those that are used."""
-    speaker, listener = options.speaker, options.listener or LISTENER
+    speaker, listener = options.speaker, options.listener or DEFAULT_JUDGE
     if options.preset is not None:
         preset = PRESETS[options.preset]
         speaker, listener = speaker or preset.speaker.name, options.listener or preset.listener.name

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from closed_output import closed_output
 from PIL import Image
 from pycocotools.coco import COCO
 from saywhich_world import paint
@@ -87,6 +88,24 @@ def test_a_mistake_is_one_line(photos, named, capsys, arguments, line):
     told = capsys.readouterr().err
     assert told.startswith(line)
     assert told.count("\n") == 1
+
+
+def test_pages_and_copies_are_written_though_nobody_reads_the_output(photos, named):
+    with closed_output():
+        assert main(["find", "a red boat", ".", "--html", "found.html", *named]) == 0
+    with closed_output():
+        assert main(["caption", "a.jpg", "b.jpg", "--html", "said.html", "--xmp", "../copies", *named]) == 0
+    assert Path("found.html").read_text().count("data:image/jpeg;base64,") == 3
+    assert Path("said.html").read_text().count("data:image/jpeg;base64,") == 2
+    assert sorted(path.name for path in Path("../copies").iterdir()) == ["a.jpg", "b.jpg"]
+
+
+def test_a_run_without_other_outputs_ends_when_nobody_reads_it(photos, named, monkeypatch):
+    said = []
+    monkeypatch.setattr("saywhich.caption_outputs.one_line", lambda text: said.append(text) or text)
+    with closed_output():
+        assert main(["caption", ".", *named]) == 0
+    assert said[0::2] == ["a.jpg"]
 
 
 def test_found_photos_come_best_first_and_on_a_page(photos, named, model, capsys):

@@ -10,6 +10,7 @@ import pytest
 
 import saywhich
 from pipeline.analysis.bootstrap import draw_resamples
+from pipeline.errors import UserError
 from saywhich.cli import main
 from saywhich.judging.caption_scores import ScoreKey
 
@@ -115,6 +116,11 @@ def test_intervals_are_those_of_the_images_drawn(judged):
     bleu = counts[1] / counts[0] * np.exp(np.minimum(0, 1 - closest / counts[0]))
     assert row.interval(ScoreKey("", "BLEU-1")) == pytest.approx(tuple(np.percentile(bleu, (2.5, 97.5))))
     assert row.interval(ScoreKey("", "Self-BLEU")) is None
+
+
+def test_an_unknown_metric_is_one_line(folder):
+    with pytest.raises(UserError, match="--metrics CIDER: no such metric; the metrics are BLEU, METEOR, ROUGE-L, CID"):
+        saywhich.judge("said.json", "photos", judges=["colours"], metrics=["BLEU", "CIDER"])
 
 
 def test_the_command_prints_and_writes_the_same_numbers(folder, capsys):

@@ -17,8 +17,9 @@ from pipeline.analysis.bootstrap import draw_resamples
 from pipeline.analysis.comparison import holm_adjust, two_sided
 from pipeline.errors import UserError
 from saywhich.cli import main
-from saywhich.judging.caption_comparison import compare_rows, decisive_images
+from saywhich.judging.caption_comparison import ScoreDifference, compare_rows, decisive_images
 from saywhich.judging.caption_scores import ScoreKey, ratio, resample_scores
+from saywhich.judging.comparison_tables import state_verdict
 from saywhich.judging.judgement import JudgedRow, Judgement
 from saywhich.judging.retrieval_scores import CaptionRanks
 
@@ -84,6 +85,19 @@ def test_an_open_difference_says_how_many_images_would_decide_it():
     assert decisive_images(100, 0.0, 2.0, 1) is None
     assert decisive_images(100, 1e-9, 2.0, 1) is None
     assert decisive_images(100, 3.99, 2.0, 1) == 101  # it is open at 100
+
+
+@pytest.mark.parametrize(
+    ("verdict", "needed", "said"),
+    [
+        ("better", None, "better"),
+        ("open", None, "open: there is no difference to decide"),
+        ("open", 1357, "open: about 1,400 images would decide it"),
+        ("open", 3 * 10**6, "open: millions of images would decide it"),
+    ],
+)
+def test_a_verdict_in_a_sentence(verdict, needed, said):
+    assert state_verdict(ScoreDifference(ScoreKey("one", "R@1"), 1, 2, verdict=verdict, needed=needed)) == said
 
 
 def test_judges_agree_on_the_images_where_both_see_a_difference():

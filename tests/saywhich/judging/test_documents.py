@@ -1,4 +1,4 @@
-"""The printed lines in README.md and docs/judge.md are what the commands print of the toy example."""
+"""The documents name the choices that the commands have, and show what the commands print of the toy example."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import pytest
 from colour_judge import ColourJudge, print_example
 
 from saywhich.judging import judge_sources
-from saywhich.judging.judge_sources import JudgeSource
+from saywhich.judging.judge_sources import PAC_S, JudgeSource
+from saywhich.judging.judging_choices import DEFAULT_JUDGE, HARD, JUDGE_NAMES, NETWORK_NAMES, THUMBNAIL
+from saywhich.judging.metric_choices import METRIC_NAMES
+from saywhich.rewarding.caption_reward import SCORES
 
 ROOT = Path(__file__).parents[3]
 
@@ -25,3 +28,18 @@ def test_printed_lines_are_those_of_the_commands(tmp_path, monkeypatch, capsys, 
     shown = [line for block in blocks for line in block.splitlines()]
     assert len(shown) >= 3
     assert [line for line in shown if line not in printed] == []
+
+
+def test_the_documents_name_every_judge_encoder_metric_and_reward():
+    judging, tools = ((ROOT / "docs" / name).read_text() for name in ("judge.md", "judging_tools.md"))
+    rows = re.search(r"^\| name \| judge \|.*?\n\n", judging, re.MULTILINE | re.DOTALL)[0]
+    assert re.findall(r"^\| `([^`]+)`", rows, re.MULTILINE) == list(JUDGE_NAMES)
+    assert all(f"`{name.removeprefix('pac_s/')}`" in rows for name in PAC_S)
+    assert f"`--judge {DEFAULT_JUDGE}`" in judging
+    assert f"`--hard {HARD}`" in judging
+    assert f"`{THUMBNAIL}`" in judging
+    assert f"`{NETWORK_NAMES[1]}`" in judging
+    scores = re.search(r"^- \*\*BLEU.*?(?=^- )", judging, re.MULTILINE | re.DOTALL)[0]
+    assert all(name in scores for name in METRIC_NAMES)
+    assert re.findall(r"^\| `(\w+)` \|", tools, re.MULTILINE) == ["score", *SCORES]
+    assert all(f"`{name}`" in tools for name in JUDGE_NAMES)

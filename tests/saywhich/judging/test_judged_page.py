@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,9 @@ def test_examples_frame_the_right_photo_and_escape_captions(open_page):
 
 def test_a_comparison_shows_captions_side_by_side_with_new_words_marked(open_page):
     page = open_page("compared")
+    line = page.locator(".finding").inner_text()
+    assert line.startswith("captions 2 against captions 1: ")
+    assert re.search(r" by colours; open: (about [\d,]+|millions of) images would decide it\.$", line)
     assert page.locator(".finding").inner_text().startswith("captions 2 against captions 1: ")
     assert page.locator("#pair1 tbody tr").count() > 20
     article = page.locator("article").first

@@ -1,0 +1,51 @@
+"""Output files are written when nobody reads standard output, and names that cannot be written end a run early."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from closed_output import closed_output
+from colour_judge import ColourJudge
+
+from saywhich.cli import main
+
+SAID = {"a.png": "a red square", "b.png": "a red cat", "c.png": "red and green"}
+RATINGS = "image,caption,rating\na.png,a red square,4\nb.png,a red cat,1\nc.png,green,2\n"
+JUDGED = ["--images", "photos", "--judge", "colours"]
+COMMANDS = {
+    "judge": (["said.json", *JUDGED], ("json", "csv", "html")),
+    "compare": (["said.json", "other.json", *JUDGED], ("json", "csv", "html")),
+    "hacked": (["said.json", "other.json", *JUDGED, "--reward", "colours2"], ("json", "html")),
+    "calibrate": (["ratings.csv", *JUDGED], ("json",)),
+    "bags": (["photos", "--size", "2", "--least", "-1"], ("json", "galleries", "html")),
+}
+
+
+@pytest.fixture
+def folder(colours):
+    (colours / "said.json").write_text(json.dumps(SAID))
+    (colours / "other.json").write_text(json.dumps({**SAID, "b.png": "green"}))
+    (colours / "ratings.csv").write_text(RATINGS)
+    return colours
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"calibrate"}))  # whose intervals take seconds
+def test_files_are_written_though_nobody_reads_the_output(folder, command):
+    arguments, outputs = COMMANDS[command]
+    files = [f"--{output}={output}.out" for output in outputs]
+    with closed_output():
+        assert main([command, *arguments, *files]) == 0
+    assert all((folder / f"{output}.out").stat().st_size for output in outputs)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_file_that_cannot_be_written_is_one_line_before_the_work(folder, command, capsys, monkeypatch):
+    monkeypatch.setattr(ColourJudge, "encode_photos", None)
+    arguments, outputs = COMMANDS[command]
+    for output in outputs:
+        assert main([command, *arguments, f"--{output}=photos"]) == 2
+        assert capsys.readouterr().err == f"{folder / 'photos'}: is a folder; name a file to write\n"
+        assert main([command, *arguments, f"--{output}=said.json/x"]) == 2
+        line = f"{folder}/said.json/x: cannot be written, since {folder}/said.json is no folder; name another file\n"
+        assert capsys.readouterr().err == line
