@@ -169,11 +169,11 @@ def writers(asked: Asked) -> Iterator[Line]:
 
 def hostile(asked: Asked) -> Iterator[Line]:
     """Try hostile names, paths, links, archives, pickles and markup."""
-    yield _tests(_pytest(["tests/test_strangers.py"]), "names, paths, links and pickles of strangers")
+    yield _tests(_pytest(["tests/test_untrusted_parameters.py"]), "untrusted names, paths, links and pickles")
     archives = ["tests/pipeline/corpora/test_archives.py", "tests/pipeline/runtime/test_untrusted.py"]
-    yield _tests(_pytest(archives), "archives of strangers")
+    yield _tests(_pytest(archives), "untrusted archives")
     weights = ["tests/pipeline/features/test_network_weights.py", "tests/pipeline/models/test_agent_files.py"]
-    yield _tests(_pytest(weights), "weights of strangers")
+    yield _tests(_pytest(weights), "untrusted weights")
     yield _tests(_pytest([*MARKUP, "-k", "markup or formula or escaped or leave"]), "markup and formulas in captions")
 
 
@@ -215,7 +215,7 @@ def server(asked: Asked) -> Iterator[Line]:
     for times, short in re.findall(r"(\d+) damages were tried, (\d+) fell short", said):
         yield Line("damaged answers and keys of studies", int(times), int(times) - int(short), _failures(said))
     outputs = ["tests/saywhich/test_outputs.py", "tests/saywhich/test_serve.py"]
-    yield _tests(_pytest(outputs), "outputs, hosts and ports that cannot be, and names of strangers")
+    yield _tests(_pytest(outputs), "impossible outputs, hosts and ports, and untrusted names")
 
 
 def exports(asked: Asked) -> Iterator[Line]:
@@ -241,7 +241,7 @@ def exports(asked: Asked) -> Iterator[Line]:
     saywhich.load(out).caption([photo])  # modules imported at first use are then in all forks
     yield counted("hostile values and tensors in an exported model", hostile_values(out, photo, asked.damages))
     captioners = ["tests/test_foreign_captioners.py", "tests/saywhich/test_hostile.py"]
-    yield _tests(_pytest(captioners), "code, repositories, ranges and shapes of strangers' models")
+    yield _tests(_pytest(captioners), "code, repositories, ranges and shapes of untrusted models")
 
 
 ROWS: dict[str, Callable[[Asked], Iterator[Line]]] = {

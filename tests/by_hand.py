@@ -10,7 +10,7 @@ from pipeline.types import Batch, Message
 
 
 def likelihood_loss(advantage: Tensor, message: Message) -> Tensor:
-    """−Σ advantage · log p, a mean over all tokens of the batch, EOS included; advantages are (N,) or (N, T)."""
+    """Return −Σ advantage · log p averaged over all tokens of the batch with EOS; advantages are (N,) or (N, T)."""
     total = torch.zeros(())
     for n, row in enumerate(message.mask):
         for t in row.nonzero().flatten().tolist():
@@ -20,14 +20,14 @@ def likelihood_loss(advantage: Tensor, message: Message) -> Tensor:
 
 
 def gradients(loss: Tensor, agent: torch.nn.Module) -> list[Tensor]:
-    """The gradient of each parameter of `agent`, zeros where the loss does not depend on it."""
+    """Return the gradient of each parameter of `agent`, zeros where the loss does not depend on it."""
     parameters = list(agent.parameters())
     found = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
     return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)]
 
 
 def assert_same_gradients(loss: Tensor, wanted: Tensor, agent: torch.nn.Module, zero: bool = False) -> None:
-    """Both losses have the same value and the same gradients on `agent`, which are not all zero unless `zero`."""
+    """Assert that both losses have equal values and gradients on `agent`, which are not all zero unless `zero`."""
     torch.testing.assert_close(loss.detach(), wanted.detach().to(loss.dtype))
     found = gradients(loss, agent)
     for left, right in zip(found, gradients(wanted, agent), strict=True):
@@ -36,7 +36,7 @@ def assert_same_gradients(loss: Tensor, wanted: Tensor, agent: torch.nn.Module, 
 
 
 def losses_of(method: Method, batch: Batch, seed: int = 1) -> dict[str, Tensor]:
-    """The losses of one step, with the agents in the modes that training gives them."""
+    """Return the losses of one step, with the agents in the modes that training gives them."""
     learners = method.freeze(batch.step)
     for role, agent in method.agents.items():
         agent.train(role in learners)

@@ -53,7 +53,7 @@ class ColourJudge:
 
 
 def paint_colours(folder: Path) -> None:
-    """Three photos: a is red, b is green, and c is half red and half green."""
+    """Paint three photos: a is red, b is green, and c is half red and half green."""
     folder.mkdir()
     pixels = np.zeros((3, 8, 8, 3), np.uint8)
     pixels[0, ..., 0] = pixels[1, ..., 1] = 255
@@ -63,7 +63,7 @@ def paint_colours(folder: Path) -> None:
 
 
 def write_example(folder: Path) -> None:
-    """Forty photos of drawn colours, and two caption files: before.json names the strongest colour, after.json two."""
+    """Write forty photos, and two caption files: before.json names the strongest colour, after.json two."""
     shares = np.random.Generator(np.random.Philox(key=7)).dirichlet((0.8, 0.8, 0.8), 40)
     (folder / "photos").mkdir()
     before, after = {}, {}

@@ -125,7 +125,7 @@ class Toy:
 
 
 def reward_models(seed: int = 5) -> RewardModels:
-    """A retriever of the toy world's images, of which each resembles the next two, and freshly drawn heads."""
+    """Return a retriever of the toy world's images, of which each resembles the next two, and freshly drawn heads."""
     torch.manual_seed(seed)
     vectors = torch.nn.functional.normalize(torch.randn(IMAGES, 10), dim=1)
     neighbours = (torch.arange(IMAGES).unsqueeze(1) + torch.tensor([1, 2])) % IMAGES
@@ -180,7 +180,7 @@ def browser():
 
 @pytest.fixture
 def signals():
-    """SIGINT and SIGTERM as a terminal leaves them; what a shell starts in the background ignores SIGINT."""
+    """Default handlers of SIGINT and SIGTERM; background processes of a shell ignore SIGINT."""
     before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():

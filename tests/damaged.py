@@ -1,4 +1,4 @@
-"""Files that are damaged, their times kept, and what stages read them with: is the damage named, or used silently?"""
+"""Damaged files with unchanged times, and the readers of stages: whether they name the damage or use it silently."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HOW = ("bit", "cut", "emptied", "swapped")
 
 @dataclass(frozen=True)
 class Kind:
-    """Files of a kind, each with whole ones that it may be swapped with; what reads them gives a digest of it all."""
+    """Files of a kind, undamaged files to swap them with, and their reader, which returns a digest of the content."""
 
     name: str
     files: Sequence[tuple[Path, Sequence[Path]]]
@@ -67,7 +67,7 @@ def kinds(world: Path, scratch: Path) -> list[Kind]:
 
 
 def caches(scratch: Path) -> list[Kind]:
-    """The caches of photos' vectors and of compiled loops, made in `scratch`."""
+    """Return the caches of photos' vectors and of compiled loops, made in `scratch`."""
     photos, loops = scratch / "photos", scratch / "loops"
     search, loop = partial(_searched, scratch), partial(_looped, loops / "one")
     for model in "ab":
@@ -144,7 +144,7 @@ def _outcome(kind: Kind, path: Path, before: str) -> str:
 
 
 def _checkpoints(folder: Path) -> list[Path]:
-    """Three of another run, then two of one run, the newest last."""
+    """Write three checkpoints of another run, then two of one run, the newest last."""
     written = []
     for run, steps in (("other", (7, 9, 11)), ("run", (8, 10))):
         checkpoints = Checkpoints(folder / run, keep=len(steps))
@@ -195,7 +195,7 @@ def _numbers(path: Path) -> str:
 
 
 def _retrievers(world: Path, scratch: Path) -> list[tuple[Path, Sequence[Path]]]:
-    """The files of a retriever made from `world`, each with that of another one."""
+    """Return the files of a retriever made from `world`, each with that of another one."""
     for number, name in enumerate(("retriever", "other")):
         folder = scratch / name
         (folder / "data").mkdir(parents=True)
@@ -228,7 +228,7 @@ def _rewards(path: Path) -> str:
 
 
 def _searched(scratch: Path, path: Path) -> str:
-    """Search by the model whose letter the path has, the vectors of which depend on it and on each file's content."""
+    """Search by a model whose vectors depend on the letter in the path and on each file's content."""
     from saywhich.vector_cache import gallery_vectors
 
     model = 64 * ("b" if path.name == "b" else "a")
@@ -289,7 +289,7 @@ def _verified(world: Path, path: Path) -> str:
 
 
 def _spooled(folder: Path) -> list[Path]:
-    """Two runs that wait in the spool of `folder`, and a database that MLflow has made there."""
+    """Write two waiting runs to the spool of `folder`, and an MLflow database."""
     from pipeline.tracking import recorder, sender
 
     folder.mkdir(parents=True)
@@ -305,7 +305,7 @@ def _spooled(folder: Path) -> list[Path]:
 
 
 def _sent(path: Path) -> str:
-    """Send all that waits; UserError with the lines that name what is not sent, or has no end."""
+    """Send all waiting records; raise UserError with the lines that name unsent or endless ones."""
     from pipeline.tracking import sender
 
     out, err = io.StringIO(), io.StringIO()

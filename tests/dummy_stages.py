@@ -97,7 +97,7 @@ pyarrow.parquet.write_table(pyarrow.table(captions), out / "captions.parquet")
 
 
 def written(folder: Path, profile: str = "profiles/default", train: str = TRAIN) -> None:
-    """The workspace at `folder`, before anything ran; `train` is the program of the stage of that name."""
+    """Write the workspace at `folder`, in which nothing has run; `train` is the program of the stage of that name."""
     for name in ("Snakefile", "profiles/environment.yaml"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)

@@ -1,4 +1,4 @@
-"""All methods by name, whatever module of methods they are in."""
+"""All methods by name, from all modules of methods."""
 
 from __future__ import annotations
 

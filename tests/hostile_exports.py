@@ -1,4 +1,4 @@
-"""Exported models that are killed while they are written, damaged, or made by someone who means harm."""
+"""Exported models that are killed while they are written, damaged, or hostile."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def killed_exports(model: Path, out: Path, points: Iterable[int] | None = None) 
 
 
 def _killed(work: Callable[[], object], point: int) -> bool:
-    """Do `work` in another process that ends before its n-th write, if there is one; whether it did."""
+    """Do `work` in another process that ends before its n-th write; return whether it ended there."""
     child = os.fork()
     if child == 0:
         counted = count()
@@ -85,7 +85,7 @@ def _killed(work: Callable[[], object], point: int) -> bool:
 
 
 def read_by(work: Callable[[], object], root: Path) -> list[Path]:
-    """The files below `root` that `work` opens to read."""
+    """Return the files below `root` that `work` opens to read."""
     found: set[Path] = set()
     listening = [True]
 
@@ -161,7 +161,7 @@ Trial = tuple[str, Path, Callable[[], bytes]]  # what is changed, the file, its 
 
 
 def _values(folder: Path) -> Iterator[Trial]:
-    """Each value of each JSON file, and of the header of the weights, in each hostile form."""
+    """Yield each value of each JSON file, and of the header of the weights, in each hostile form."""
     for path in (path for path in sorted(folder.rglob("*.json"))):
         whole = json.loads(path.read_text())
         for place in _places(whole):
@@ -185,7 +185,7 @@ def _values(folder: Path) -> Iterator[Trial]:
 
 
 def _tensors(folder: Path) -> Iterator[Trial]:
-    """Each tensor of each file with odd numbers, of another shape or kind, or missing."""
+    """Yield each tensor of each file with odd numbers, of another shape or kind, or missing."""
     odd: dict[str, Callable[[torch.Tensor], torch.Tensor | None]] = {
         "missing": lambda x: None,
         "NaN": lambda x: torch.full_like(x, torch.nan),
@@ -227,7 +227,7 @@ def _places(value: Any, before: tuple = ()) -> Iterator[tuple]:
 
 
 def _replaced(whole: Any, place: tuple, text: str) -> str:
-    """JSON with `text` in place of one value."""
+    """Return JSON with `text` in place of one value."""
     if not place:
         return text
     copy = json.loads(json.dumps(whole))
@@ -239,7 +239,7 @@ def _replaced(whole: Any, place: tuple, text: str) -> str:
 
 
 def _sealed(whole: Any, place: tuple, text: str) -> bytes:
-    """The same with the file's own digest, where it has one."""
+    """Return the same with the file's own digest, where it has one."""
     if not isinstance(whole, dict) or "sha256" not in whole:
         return _replaced(whole, place, text).encode()
     said = _replaced(whole | {"sha256": NONE}, place, text)
@@ -254,14 +254,14 @@ def _agents(path: Path) -> Any:
 
 
 def _weights(tensors: dict[str, torch.Tensor], agents: str) -> bytes:
-    """A file of weights with this text in its header, and its own digest."""
+    """Return a file of weights with this text in its header, and its own digest."""
     header = {"agents": re.sub('"sha256": "[0-9a-f]{64}"', f'"sha256": "{NONE}"', agents, count=1)}
     content = save({name: tensor.contiguous() for name, tensor in tensors.items()}, header)
     return content.replace(NONE.encode(), sha256(content).hexdigest().encode(), 1)
 
 
 def _tried(folder: Path, photo: Path) -> str:
-    """Use the folder in another process, of bounded memory and time; what fell short."""
+    """Use the folder in another process, of bounded memory and time; return the fault."""
     reads, writes = os.pipe()
     child = os.fork()
     if child == 0:

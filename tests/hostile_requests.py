@@ -1,4 +1,4 @@
-"""A real server of `saywhich serve`, what hostile clients send to it, and the most memory that it takes."""
+"""A real server of `saywhich serve`, requests of hostile clients, and the server's peak memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Served:
     base: float
 
     def post(self, path: str, body: bytes, seconds: float = 120) -> tuple[int, bytes]:
-        """The status and the content of the answer; 0 where the server closed the connection before it was read."""
+        """Return the status and the content of the answer; 0 where the server closed the connection first."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)
         try:
             connection.request("POST", path, body, {"Content-Type": "application/json"})
@@ -49,7 +49,7 @@ class Served:
             connection.close()
 
     def memory(self, what: str = "VmRSS") -> float:
-        """The memory in MB above that before the first request; `VmHWM`: the most so far."""
+        """Return the memory in MB above that before the first request; `VmHWM`: the peak."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         found = re.search(rf"{what}:\s+(\d+) kB", status)
         assert found is not None
@@ -81,13 +81,13 @@ def serving(*models: Path) -> Iterator[Served]:
 
 
 def captioning(photos: list[bytes], **options: Any) -> bytes:
-    """The body of a request for captions."""
+    """Return the body of a request for captions."""
     texts = [base64.b64encode(photo).decode() for photo in photos]
     return json.dumps({"photos": texts, **options}).encode()
 
 
 def flat_png(width: int, height: int, bits: int = 1, kind: int = 0) -> bytes:
-    """A PNG of one colour, of a few kilobytes whatever its size; `kind` 0 is grey, 2 RGB, 6 RGBA."""
+    """Return a PNG of one colour, of a few kilobytes whatever its size; `kind` 0 is grey, 2 RGB, 6 RGBA."""
     row = bytes(1 + (width * bits * {0: 1, 2: 3, 6: 4}[kind] + 7) // 8)
     packer = zlib.compressobj(9)
     packed = b"".join(packer.compress(row) for _ in range(height)) + packer.flush()
@@ -100,7 +100,7 @@ def flat_png(width: int, height: int, bits: int = 1, kind: int = 0) -> bytes:
 
 
 def encoded(size: tuple[int, int], form: str, mode: str = "RGB", **options: Any) -> bytes:
-    """A picture of coloured squares."""
+    """Return a picture of coloured squares."""
     squares = np.random.default_rng(0).integers(0, 256, (9, 9, 3), np.uint8)
     content = io.BytesIO()
     Image.fromarray(squares).resize(size).convert(mode).save(content, form, **options)
@@ -108,26 +108,26 @@ def encoded(size: tuple[int, int], form: str, mode: str = "RGB", **options: Any)
 
 
 def flat_tiff(width: int, height: int) -> bytes:
-    """A TIFF of one colour in one strip."""
+    """Return a TIFF of one colour in one strip."""
     content = io.BytesIO()
     Image.new("RGB", (width, height), "red").save(content, "TIFF", compression="tiff_lzw", strip_size=2**30)
     return content.getvalue()
 
 
 def flat_gif(width: int, height: int) -> bytes:
-    """A GIF of one colour."""
+    """Return a GIF of one colour."""
     content = io.BytesIO()
     Image.new("P", (width, height)).save(content, "GIF")
     return content.getvalue()
 
 
 def honest() -> bytes:
-    """A request as the page sends it."""
+    """Return a request as the page sends it."""
     return captioning([encoded((60, 40), "PNG")])
 
 
 def bombs(many: int) -> Iterator[tuple[str, bytes]]:
-    """Requests of small files that are large once they are decoded, `many` photos each."""
+    """Yield requests of small files that are large once they are decoded, `many` photos each."""
     side = 7000
     yield "one-bit PNGs of 49 megapixels, too many", captioning([flat_png(side, side)] * 24)
     yield "one-bit PNGs of 49 megapixels", captioning([flat_png(side, side)] * many)
@@ -147,7 +147,7 @@ def bombs(many: int) -> Iterator[tuple[str, bytes]]:
 
 @contextmanager
 def held_uploads(served: Served, many: int, megabytes: int = 38) -> Iterator[list[socket.socket]]:
-    """Uploads of which all but the last bytes are sent, as far as the server reads them."""
+    """Open uploads and send all but their last bytes, as far as the server reads them."""
     head = f"POST /caption HTTP/1.1\r\nHost: localhost\r\nContent-Length: {megabytes * 1_000_000}\r\n\r\n".encode()
     with ExitStack() as stack:
         clients = []
@@ -160,7 +160,7 @@ def held_uploads(served: Served, many: int, megabytes: int = 38) -> Iterator[lis
 
 
 def status_of(client: socket.socket) -> int:
-    """The status that a client was answered; 0 where the connection was closed before it read one."""
+    """Return the status of the answer to a client; 0 where the connection was closed first."""
     try:
         return int(client.recv(4000).split()[1])
     except (OSError, IndexError):
@@ -168,7 +168,7 @@ def status_of(client: socket.socket) -> int:
 
 
 def too_much(served: Served, many: int = 6, uploads: int = 50) -> Iterator[tuple[str, str]]:
-    """Send what takes memory; what was sent, and what fell short: memory, or an honest request without its answer."""
+    """Send large requests; yield each with its fault: memory, or an honest request without an answer."""
     for name, body in bombs(many):
         status, content = served.post("/caption", body)
         yield name, _outcome(served, name, status, content)
@@ -186,7 +186,7 @@ PEAK = (
 
 
 def captioned(model: Path, folder: Path) -> Iterator[tuple[str, str]]:
-    """Caption two photos of 176 megapixels at once; what they are, and what fell short."""
+    """Caption two photos of 176 megapixels at once; yield their description and the fault."""
     side = 13_260
 
     def peak(*photos: bytes) -> float:
@@ -233,7 +233,7 @@ PHOTO = base64.b64encode(b"no photo").decode()
 
 
 def hostile_bodies() -> Iterator[tuple[str, bytes]]:
-    """The address and the content of requests that no page sends."""
+    """Yield the address and the content of requests that no page sends."""
     for number in NUMBERS:
         for key in ("beam", "samples"):
             yield "/caption", f'{{"photos": ["{PHOTO}"], "{key}": {number}}}'.encode("latin-1")

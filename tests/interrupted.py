@@ -40,7 +40,7 @@ SETTINGS = {"SAYWHICH_TRACKING": "off", "SAYWHICH_CHECKPOINT_SECONDS": "0", "OMP
 
 
 class Started(Protocol):
-    """A process of ours."""
+    """A started process."""
 
     pid: int
 
@@ -51,7 +51,7 @@ Start = Callable[[Path, Sequence[str], Path], Started]
 
 
 def started(world: Path, words: Sequence[str], said: Path) -> subprocess.Popen[bytes]:
-    """`python -m stages.…` in `world`; what it says goes to the file `said`."""
+    """Start `python -m stages.…` in `world`, with its output in the file `said`."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with open(said, "wb") as file:
         return subprocess.Popen(
@@ -110,7 +110,7 @@ def import_everything() -> None:
 
 @dataclass(frozen=True)
 class Work:
-    """A stage with its options: what it wrote, and how to take that away."""
+    """A stage with its options, its outputs, and their removal."""
 
     world: Path
     name: str
@@ -120,7 +120,7 @@ class Work:
 
 
 def work_of(world: Path, scratch: Path, name: str, options: Sequence[str] | None = None) -> Work:
-    """A stage that writes to a folder of its own in `scratch`."""
+    """Return a stage that writes to a folder of its own in `scratch`."""
     out = scratch / name
     given = STAGES[name] if options is None else options
     words = (f"stages.{name}", *given, "--out", str(out))
@@ -128,7 +128,7 @@ def work_of(world: Path, scratch: Path, name: str, options: Sequence[str] | None
 
 
 def grid(world: Path) -> Work:
-    """The grid, with Snakemake, its cells and what else it starts."""
+    """Return the grid as work, with Snakemake, its cells and all other processes that it starts."""
     data = world / "data"
 
     def outputs() -> dict[str, str]:

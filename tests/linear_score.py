@@ -17,7 +17,7 @@ class Taste:
     differentiable = True
 
     def __init__(self, images: int, vocabulary: int, max_words: int, seed: int = 1, level: float = 0.0) -> None:
-        """Values are normal with standard deviation 2 around `level`."""
+        """Draw normal values with standard deviation 2 around `level`."""
         shape = (images, *[vocabulary + 1] * max_words)
         generator = torch.Generator().manual_seed(seed)
         self.table = level + 2 * torch.randn(shape, generator=generator, dtype=torch.float64)

@@ -14,7 +14,7 @@ def sync() -> int:
 
 
 def runs() -> dict:
-    """MLflow's runs by name."""
+    """Return MLflow's runs by name."""
     tracker = sender.connect()
     return {run.info.run_name: run for run in tracker.client.search_runs([tracker.experiment])}
 

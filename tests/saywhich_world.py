@@ -42,7 +42,7 @@ class Images:
 
 
 class ManyImages(Images):
-    """The twelve images over and over: so many held-out ones that the training images' texture is known."""
+    """The twelve images repeatedly, so that enough are held out for the training images' texture."""
 
     def __len__(self):
         return 260
@@ -55,14 +55,14 @@ class ManyImages(Images):
 
 
 def paint(path: Path, seed: int, size: tuple[int, int] = (40, 50)) -> Path:
-    """A picture of four coloured quarters."""
+    """Paint a picture of four coloured quarters."""
     quarters = np.random.default_rng(seed).integers(0, 256, (2, 2, 3), np.uint8)
     Image.fromarray(quarters).resize(size, Image.Resampling.NEAREST).save(path)
     return path
 
 
 def film(path: Path, seed: int, frames: int = 4, backwards: bool = False) -> Path:
-    """An animated GIF or PNG of so many such pictures, 100 ms each."""
+    """Write an animated GIF or PNG of so many such pictures, 100 ms each."""
     pictures = []
     for number in range(frames):
         with Image.open(paint(path.with_suffix(".frame.png"), 1000 * (seed + 1) + number)) as image:
@@ -82,7 +82,7 @@ def make_model(
     attention: bool = True,
     known: bool = False,
 ) -> Path:
-    """A speaker and a listener that learned nothing, for the features that are in `data`; their folder.
+    """Write an untrained speaker and listener for the features in `data`; return their folder.
 
     `known`: with digests of the data, as the train stage writes them.
     """
@@ -99,7 +99,7 @@ def make_model(
 
 
 def make_repository(folder: Path, images: Images | None = None, **options: object) -> Path:
-    """Images, features with what `options` of `extract` say, and the model `psst_multinomial`; its folder data."""
+    """Write images, features by `options` of `extract`, and the model `psst_multinomial`; return the folder data."""
     data = folder / "data"
     (data / "images").mkdir(parents=True)
     for i in range(12):

@@ -1,4 +1,4 @@
-"""Small data sets on disk, and a web server that can be told to misbehave."""
+"""Small data sets on disk, and a web server that misbehaves on demand."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ WORDS = ["a red ball", "the red ball", "one ball", "a big red ball on grass", "a
 
 @pytest.fixture
 def karpathy(tmp_path: Path) -> Callable[..., tuple[Path, Path]]:
-    """Writes a Karpathy-form file of `count` images, changed by `change`, and the images that were in it before."""
+    """A function that writes a Karpathy-form file of `count` images, changed by `change`, and their images."""
 
     def write(count: int = 8, change: Callable[[dict], None] = lambda data: None) -> tuple[Path, Path]:
         folder = tmp_path / "images"
@@ -49,7 +49,7 @@ def karpathy(tmp_path: Path) -> Callable[..., tuple[Path, Path]]:
 
 
 class Web:
-    """A web server on this machine; what it does wrong is queued for an address, one behaviour a request."""
+    """A web server on this machine, with a queue of faults per address, one per request."""
 
     def __init__(self, server: ThreadingHTTPServer) -> None:
         self.address = f"http://127.0.0.1:{server.server_port}"
@@ -69,12 +69,12 @@ class Web:
             request.send_error(404)
 
     def ranges(self) -> list[str | None]:
-        """The range of each request, in order."""
+        """Return the range of each request, in order."""
         return [headers.get("Range") for _, headers in self.asked]
 
     @staticmethod
     def honest(request: BaseHTTPRequestHandler, body: bytes, cut: int | None = None) -> None:
-        """Ranges, If-Range and ETag as the standard has them; `cut`: so many bytes, and the connection ends."""
+        """Answer ranges, If-Range and ETag by the standard; with `cut`, end the connection after so many bytes."""
         etag = f'"{hashlib.md5(body).hexdigest()}"'
         asked = request.headers.get("Range")
         start = 0
@@ -94,14 +94,14 @@ class Web:
 
     @classmethod
     def cutting(cls, cut: int) -> Callable[[BaseHTTPRequestHandler, bytes], None]:
-        """`cut` bytes of what was asked for, then the end."""
+        """Return a behaviour that sends `cut` bytes and then ends the connection."""
         return lambda request, body: cls.honest(request, body, cut)
 
     @staticmethod
     def sending(
         status: int, headers: dict[str, str] | None = None, content: bytes | None = None
     ) -> Callable[[BaseHTTPRequestHandler, bytes], None]:
-        """This very answer, whatever was asked; `content` is the file where it is left out."""
+        """Return a behaviour with this fixed answer; `content` is by default the file."""
 
         def behaviour(request: BaseHTTPRequestHandler, body: bytes) -> None:
             request.send_response(status)

@@ -1,4 +1,4 @@
-"""A batch of small dialogs, and models that talk about it."""
+"""Small dialogs, and small models of visual dialog."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VOCABULARY, REGIONS, REGION, HIDDEN, WORDS, LONGEST = 11, 5, 6, 8, 7, 4
 
 
 def batch(dialogs: int = 3, rounds: int = 4, options: int = 6, seed: int = 0, step: int = 0) -> DialogBatch:
-    """Answers of up to three words, the first of them without any; all rounds of `dialogs` dialogs."""
+    """Return all rounds of `dialogs` dialogs with answers of up to three words, the first of them empty."""
     rng = torch.Generator().manual_seed(seed)
 
     def texts(*shape: int, least: int = 1) -> torch.Tensor:
@@ -68,7 +68,7 @@ PREPARED = ["a", "b", "c", "d", "e", "f", "g", "h"]  # the words of prepared dia
 
 
 def raw_dialogs(images: int = 7, rounds: int = 3, options: int = 5, seed: int = 0) -> Dialogs:
-    """Dialogs of random words: questions and answers of up to four, some of which are alike once they are cut."""
+    """Return dialogs of random words: questions and answers of up to four words, some equal once they are clipped."""
     rng = np.random.default_rng(seed)
 
     def text(least: int, most: int) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ def raw_dialogs(images: int = 7, rounds: int = 3, options: int = 5, seed: int = 
 
 
 def prepared_dialogs(folder: Path, dialogs: Dialogs, lengths: DialogLengths) -> tuple[Prepared, FeatureStore]:
-    """The prepared form of `dialogs` in `folder`, images split in turn, and random features of their images."""
+    """Write `dialogs` to `folder` in the prepared form, with images in alternating splits and random features."""
     images = tuple(
         CorpusImage(
             str(100 + n), f"{n}.jpg", ("train", "val", "test")[n % 3], (AnnotatedCaption(" ".join(words), words),)

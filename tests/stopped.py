@@ -1,4 +1,4 @@
-"""The tree of `make repro`, asked to end: by which signal, and which of its processes has it."""
+"""The process tree of `make repro`, and requests to end it: the signal, and the process that receives it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ SWEEP = {"cmd": "python -m stages.sweep", "params": ["sweep"], "deps": ["data/mo
 
 
 def repository(folder: Path) -> None:
-    """A repository with two trainings and a grid of three cells, each as long as there is a file `long …`."""
+    """Write a repository with two trainings and a grid of three cells, each as long as a file `long …` exists."""
     written(folder, train=TRAIN)
     params = profile("scenes")
     params["methods"] = {name: params["methods"][name] for name in ("mle", "luo")}
@@ -91,7 +91,7 @@ def repository(folder: Path) -> None:
 
 
 def installed(folder: Path) -> None:
-    """`make` of a repository installs nothing: programs are those of PATH."""
+    """Make `make` install nothing in a repository, so that programs are those of PATH."""
     for name in ("Makefile", "pyproject.toml", "constraints-hashed.txt", "requirements-uv.txt"):
         shutil.copy(ROOT / name, folder / name)
     (folder / ".venv").mkdir(exist_ok=True)
@@ -107,13 +107,13 @@ class Tree:
     terminal: int | None = None
 
     def processes(self) -> list[psutil.Process]:
-        """All of it that is alive."""
+        """Return all living processes of the tree."""
         with suppress(psutil.Error):
             return [psutil.Process(self.make.pid), *psutil.Process(self.make.pid).children(recursive=True)]
         return []
 
     def of(self, kind: str) -> list[psutil.Process]:
-        """Its processes of a kind of KINDS, the oldest first."""
+        """Return the processes of one of KINDS, the oldest first."""
         found = []
         for process in self.processes():
             with suppress(psutil.Error, IndexError):
@@ -122,7 +122,7 @@ class Tree:
         return sorted(found, key=lambda process: process.create_time())
 
     def wait_for(self, ready: Callable[[], bool]) -> None:
-        """Until something is so."""
+        """Wait until `ready` holds."""
         deadline = time.monotonic() + 600
         while not ready():
             assert self.make.poll() is None, self.said()
@@ -176,7 +176,7 @@ CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 
 @contextmanager
 def tree(folder: Path, nohup: bool = True, container: bool = False, terminal: bool = False) -> Iterator[Tree]:
-    """`nohup make repro &` in `folder`, or `setsid make repro`; nothing of it is left when the block is over.
+    """Run `nohup make repro &` or `setsid make repro` in `folder`; end all of it after the block.
 
     `container`: repro itself, as process 1 of a namespace of its own. `terminal`: `make repro` in the foreground of a
     terminal.
@@ -257,7 +257,7 @@ def _stop(world: Path, request: signal.Signals, seconds: float, random_: random.
 
 
 def _repeated(world: Path, clear: bool = True) -> dict[str, str]:
-    """The outputs of all of DVC's stages, by their digests, after `make repro`."""
+    """Return the outputs of all of DVC's stages, by their digests, after `make repro`."""
     if clear:
         _clear(world)
     with tree(world) as running:

@@ -35,19 +35,19 @@ __all__ = ["world"]
 
 @contextmanager
 def asynchronous() -> Iterator[None]:
-    """The CPU is taken for a device that would have to be waited for."""
+    """Treat the CPU as a device that would have to be waited for."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(devices, "is_synchronous", lambda device: False)
         yield
 
 
 def as_long(x: torch.Tensor, steps: int) -> torch.Tensor:
-    """(N, steps, …): `x` (N, T, …) with zeros where a CPU had ended."""
+    """Return `x` (N, T, …) padded with zeros to (N, steps, …)."""
     return torch.cat([x, x.new_zeros(len(x), steps - x.shape[1], *x.shape[2:])], 1)
 
 
 def check_captions(found: Message, wanted: Message) -> None:
-    """The same captions; on a GPU they have places for all words there might have been."""
+    """Compare captions; on a GPU they have positions for the largest number of words."""
     steps = found.tokens.shape[1]
     assert torch.equal(found.tokens, as_long(wanted.tokens, steps))
     assert torch.equal(found.mask, as_long(wanted.mask, steps))
@@ -56,7 +56,7 @@ def check_captions(found: Message, wanted: Message) -> None:
 
 
 @pytest.mark.parametrize("name", through_words())
-def test_what_is_heard_of_captions_is_the_same(world, name):
+def test_text_embeddings_of_captions_are_the_same(world, name):
     speaker, listener, batch = world
     message = generate(speaker, batch, through_words()[name], rng())
     heard, rows = listener.encode_text(message), message.distributions(speaker.vocabulary)
@@ -94,7 +94,7 @@ def test_log_probabilities_entropies_states_and_logits_are_the_same(world, name)
 
 
 @pytest.mark.parametrize("with_null_image", [False, True])
-def test_reading_is_the_same(world, with_null_image):
+def test_teacher_forcing_is_the_same(world, with_null_image):
     speaker, _, batch = unseen(world) if with_null_image else world
     speaker.train(not isinstance(speaker, Transformer))  # what is dropped depends on how much is read
     message = teacher_force(speaker, batch, rng())
@@ -120,7 +120,7 @@ def test_captions_without_a_gradient_are_the_same(world, channel, guided):
         check_captions(generate(speaker, batch, channel, rng()), message)
 
 
-def test_continuations_are_worth_the_same(toy):
+def test_continuations_give_the_same_credit(toy):
     """A caption has them from each place: that a GPU may have more places would change what is drawn for each."""
     speaker, score, channel = toy.agents(dropout=0.4).speaker.train(), CiderScore(toy.cider), Multinomial(SAMPLES)
 
@@ -139,7 +139,7 @@ def test_continuations_are_worth_the_same(toy):
 
 @pytest.mark.parametrize("recurrent", ["att2in", "lstm"])
 @pytest.mark.parametrize("name", [*METHODS, "relaxed"])
-def test_a_method_s_losses_and_gradients_are_the_same(toy, name, recurrent):
+def test_a_methods_losses_and_gradients_are_the_same(toy, name, recurrent):
     def method() -> Method:
         agents = toy.agents(dropout=0.3, decoder=recurrent)
         torch.manual_seed(1)  # critics are drawn
@@ -201,14 +201,14 @@ def test_a_step_never_waits_for_the_device(toy, name, recurrent, monkeypatch):
 
 
 @pytest.mark.parametrize("wait", [lambda x: x.sum().item(), lambda x: x.nonzero(), lambda x: x[x > 0], torch.tensor])
-def test_waiting_would_be_noticed(wait):
+def test_synchronisation_would_be_detected(wait):
     x = torch.arange(3)
     with NoReads(), pytest.raises(AssertionError, match="waits for the device"):
         wait([1, 2] if wait is torch.tensor else x)
 
 
 def step(method: Method, toy) -> dict[str, torch.Tensor]:
-    """Losses, what is reported, and the gradients of all agents."""
+    """Return the losses, the report, and the gradients of all agents."""
     losses, report = method.step(toy.batch(), seed=2)
     sum(losses.values()).backward()
     modules = method.modules().items()

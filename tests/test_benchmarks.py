@@ -1,4 +1,4 @@
-"""Benchmarks are not run here, but what they import is there, and those that make bench runs have a command."""
+"""Imports of the benchmarks, and the files that make bench runs; no benchmark runs here."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ FILES = {path.stem for path in (ROOT / "benchmarks").glob("*.py")}
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
-def test_what_a_benchmark_imports_is_there(name):
+def test_imports_of_benchmarks_exist(name):
     import_module(name)
 
 
-def test_make_bench_runs_files_that_there_are():
+def test_make_bench_runs_existing_files():
     listed = re.search(r"^BENCHMARKS := (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     assert listed is not None
     assert set(listed[1].split()) <= FILES

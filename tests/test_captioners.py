@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def small(params: dict) -> dict:
-    """The profile folder with the captioner in place of its network and its speaker, one epoch of everything."""
+    """Return the profile folder with the captioner as its network and speaker, and one epoch of everything."""
     params["prepare"]["shares"]["seed"] = 4  # six of these photos to train on, two for val, two for test
     params["prepare"] |= {"tokenizer": "captioner", "min_count": None, "max_words": 8}
     params["features"]["main"] = {"network": "hub/captioner", "weights": "hub", "batch": 4}
@@ -66,7 +66,7 @@ def photos(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.mark.slow
-def test_a_captioner_goes_from_its_folder_to_an_evaluated_speaker(photos):
+def test_a_captioner_is_prepared_trained_and_evaluated(photos):
     assert run_stage("prepare") == 0
     prepared = Prepared.load(Path("data/prepared"))
     assert prepared.vocabulary.words == (*WORDS, "[UNK]")
@@ -100,7 +100,7 @@ def test_a_captioner_goes_from_its_folder_to_an_evaluated_speaker(photos):
     assert read["network"] == "hub/captioner"
 
 
-def test_rewards_that_read_text_read_words_without_punctuation(photos, monkeypatch):
+def test_text_rewards_score_words_without_punctuation(photos, monkeypatch):
     assert run_stage("prepare") == 0
     texts, asked = text_scorer(Prepared.load(Path("data/prepared"))), []
     monkeypatch.setattr(texts, "_compute", lambda metric, said, human: asked.extend((*said, *human[0])) or [0.5])
@@ -110,7 +110,7 @@ def test_rewards_that_read_text_read_words_without_punctuation(photos, monkeypat
     assert set(asked[1].split()) <= {*WORDS}
 
 
-def test_the_tower_sees_squashed_images_as_its_processor_has_them(photos):
+def test_the_tower_takes_squashed_images_with_its_processors_settings(photos):
     from pipeline.features.extract import open_network
     from pipeline.features.extractor import NetworkSettings
 
@@ -131,7 +131,7 @@ def test_the_tower_sees_squashed_images_as_its_processor_has_them(photos):
         open_network(NetworkSettings("hub/captioner", grid_size=2))
 
 
-def test_a_vocabulary_too_large_is_cut_to_what_captions_use(photos):
+def test_a_large_vocabulary_is_reduced_to_tokens_of_the_captions(photos):
     from pipeline.data.tokenizer_vocabulary import TokenizerVocabulary
 
     cut = TokenizerVocabulary.fetch("captioner", Path("cut"), ["a red ball", "the red box"], 10)
@@ -152,7 +152,7 @@ def test_a_vocabulary_too_large_is_cut_to_what_captions_use(photos):
         ("pretrain.speaker.lora.rank=0", "a whole number, at least 1"),
     ],
 )
-def test_what_does_not_go_together_is_one_line(photos, override, message):
+def test_incompatible_settings_are_reported_in_one_line(photos, override, message):
     with pytest.raises(UserError, match=message) as caught:
         load(Path("params.yaml"), [override])
     assert "\n" not in str(caught.value)
@@ -164,7 +164,7 @@ def test_only_captioners_have_lora(tmp_path):
         load(tmp_path / "params.yaml", ["pretrain.speaker.lora={rank: 2, alpha: 4}"])
 
 
-def test_without_the_extra_one_line_says_how_to_install_it(photos, monkeypatch, capfd):
+def test_a_missing_extra_is_reported_in_one_line(photos, monkeypatch, capfd):
     monkeypatch.setitem(sys.modules, "transformers", None)
     assert run_stage("prepare") == 2
     assert capfd.readouterr().err.strip().endswith("need transformers: pip install 'saywhich[hub]'")

@@ -25,7 +25,7 @@ RECORDS = {"gradients", "benchmarks", "cluster", "reliability"}  # PROFILE of ma
 
 
 def commands(path: Path) -> list[list[str]]:
-    """The words of each command in a document's blocks of shell."""
+    """Return the words of each command in a document's blocks of shell."""
     lines = "\n".join(BLOCK.findall(path.read_text(encoding="utf-8"))).replace("\\\n", " ").splitlines()
     parts = [part for line in lines for part in re.split(r"&&|;|\|", re.sub(r"(^| )#.*", "", line))]
     return [words for part in parts if (words := shlex.split(part))]
@@ -85,7 +85,7 @@ def test_every_command_of_the_documents_exists(path):
     assert found == []
 
 
-def test_a_command_that_is_not_there_is_noticed():
+def test_an_unknown_command_in_a_document_is_detected():
     for line, missing in (
         ("make nothing", "nothing"),
         ("make repro PROFILE=nowhere", "PROFILE=nowhere"),

@@ -48,7 +48,7 @@ def test_every_listed_digest_is_written_and_only_where_its_content_is_new(tmp_pa
     assert {path for path in after if after[path] != before[path]} == {Path("data/code/report.sha256")}
 
 
-def test_a_method_without_a_module_is_one_line(tmp_path, monkeypatch):
+def test_a_method_without_a_module_is_reported_in_one_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r'methods\.x\.from = "lou" is no module of pipeline/methods; did you mean luo'):
         write_code_digests({"methods": {"x": {"from": "lou"}}})
@@ -76,7 +76,7 @@ def test_a_method_without_a_module_is_one_line(tmp_path, monkeypatch):
         ("pipeline.models.model_settings", set()),
     ],
 )
-def test_an_edit_makes_stale_what_imports_it(edited, stale):
+def test_an_edit_makes_the_importing_stages_stale(edited, stale):
     assert dependencies._file(edited).is_file()
     papers = ("likelihood", "psst", "luo")
     found = {stage for stage in STAGES.keys() - {"train", "sweep", "validate"} if edited in stage_modules(stage)}
@@ -120,7 +120,7 @@ def test_a_digest_is_of_contents_wherever_the_code_lies(tmp_path, monkeypatch):
         ("return tradeoff(", "return  tradeoff(", {"train luo", "sweep"}),
     ],
 )
-def test_a_card_is_shown_and_trains_nothing(tmp_path, monkeypatch, before, after, stale):
+def test_an_edit_of_a_card_makes_only_the_report_stale(tmp_path, monkeypatch, before, after, stale):
     def digests():
         found = {f"train {module}": code_digest("train", [module]) for module in ("luo", "psst")}
         found["sweep"] = code_digest("sweep", ["luo"])

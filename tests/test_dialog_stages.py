@@ -85,7 +85,7 @@ def test_an_evaluation_ranks_by_likelihood_and_by_every_discriminator(world):
     assert "UNK" not in " ".join(columns["answer"])
 
 
-def test_priors_and_others_rank_beside_one_method(world):
+def test_priors_and_other_rankers_are_evaluated_with_one_method(world):
     test = json.loads((world / "data/evaluation/g_mle/metrics.json").read_text())["test"]
     assert set(test["beside"]) == {*PRIORS, "d_np"}
     assert test["beside"]["d_np"]["ranking"] == test["judges"]["d_np"]["ranking"]
@@ -95,7 +95,7 @@ def test_priors_and_others_rank_beside_one_method(world):
     assert tables.count("| answer frequency given the question |") == 2
 
 
-def test_the_report_has_the_paper_s_tables_and_dialogs_to_look_at(world):
+def test_the_report_has_the_papers_tables_and_sample_dialogs(world):
     tables = (world / "data/report/tables.md").read_text()
     for words in ("Generators", "Discriminators", "Claims of the paper", "Referred to by", "0.5467", "0.6222"):
         assert words in tables
@@ -149,7 +149,7 @@ def test_differences_have_intervals_over_dialogs(world):
     assert reciprocal_ranks(run, "rank_nobody") is None
 
 
-def test_no_training_is_the_pretrained_generator(world):
+def test_zero_epochs_give_the_pretrained_generator(world):
     first, second = (world / "data" / place / "weights.safetensors" for place in ("pretrained/speaker", "models/g_mle"))
     from pipeline.slices.slice_agents import load_any_agent
 
@@ -157,7 +157,7 @@ def test_no_training_is_the_pretrained_generator(world):
     assert all((after[name] == value).all() for name, value in before.items())
 
 
-def test_training_cannot_read_the_test_split(world, monkeypatch):
+def test_training_does_not_read_the_test_split(world, monkeypatch):
     from pipeline.data.feature_store import FeatureStore
     from pipeline.data.prepared import Prepared
 

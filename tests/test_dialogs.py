@@ -1,4 +1,4 @@
-"""Methods of visual dialog: who learns, what reaches the generator, and what published code got wrong."""
+"""Methods of visual dialog: trained agents, the generator's gradients, and errors of published code."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def moved(agent: torch.nn.Module) -> bool:
 
 
 @pytest.mark.parametrize("name", IN_DIALOGS)
-def test_those_learn_whose_turn_it_is_and_all_parts_of_them(name):
+def test_all_parameters_of_the_scheduled_roles_are_updated(name):
     both = agents()
     method = IN_DIALOGS[name](both, MEAN)
     step(method, batch(step=0))
@@ -88,14 +88,14 @@ def trained(method, epochs: int = 2, folder=None, rate: float = 0.01) -> Trainin
 
 
 @pytest.mark.parametrize("name", sorted(set(IN_DIALOGS) - LISTENS_TOO))
-def test_the_discriminator_that_teaches_stays_bit_equal(name):
+def test_the_frozen_discriminator_stays_bit_identical(name):
     both = agents(dropout=0.4)
     before = {n: t.clone() for n, t in both.listener.state_dict().items()}
     trained(IN_DIALOGS[name](both, MEAN), epochs=1)
     assert all(torch.equal(t, before[n]) for n, t in both.listener.state_dict().items())
 
 
-def test_the_discriminator_has_no_dropout_while_it_judges():
+def test_the_frozen_discriminator_has_no_dropout():
     both = agents(dropout=0.4)
     method, given = IN_DIALOGS["g_dis"](both, MEAN, alpha=0.0), batch()
     both.speaker.dropout, both.speaker.encoder.dropout = 0.0, 0.0
@@ -105,7 +105,7 @@ def test_the_discriminator_has_no_dropout_while_it_judges():
 
 
 @pytest.mark.parametrize("name", ["g_dis", "gan2"])
-def test_a_killed_run_goes_on_to_the_same_bits(name, tmp_path):
+def test_a_killed_run_resumes_to_the_same_bits(name, tmp_path):
     whole, parts = (IN_DIALOGS[name](agents(dropout=0.3), MEAN) for _ in range(2))
     trained(whole, epochs=3)
     trained(parts, epochs=2, folder=tmp_path)
@@ -116,7 +116,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(name, tmp_path):
         assert all(torch.equal(t, other[n]) for n, t in agent.state_dict().items())
 
 
-def test_pretraining_learns_to_rank_and_g_dis_says_what_the_discriminator_prefers():
+def test_pretraining_learns_to_rank_and_g_dis_raises_the_discriminators_preference():
     both = agents()
     trained(listener_matching(both.listener, NPairScore(both.listener)), epochs=25)
     trained(teacher_forcing({"speaker": both.speaker}), epochs=25)
@@ -137,7 +137,7 @@ def test_pretraining_learns_to_rank_and_g_dis_says_what_the_discriminator_prefer
     assert gain() > before + 0.01
 
 
-def test_the_end_of_an_answer_has_a_gradient_where_it_is_heard():
+def test_the_eos_of_an_answer_has_a_gradient_where_it_is_encoded():
     given = batch()
     both = DialogAgents(generator(), discriminator(hears_end=True))
     with torch.no_grad():
@@ -162,7 +162,7 @@ def test_ranks_cover_every_round():
 
 
 @pytest.mark.parametrize("decoder", ["lstm", "transformer"])
-def test_candidates_are_as_likely_as_each_is_alone(decoder):
+def test_likelihoods_of_candidates_equal_those_of_each_alone(decoder):
     from pipeline.models.unroll import teacher_force
 
     given, speaker = batch(), generator(decoder=decoder).eval()
@@ -201,7 +201,7 @@ def world() -> GradientWorld:
     return GradientWorld(speaker.eval(), listener.eval().requires_grad_(False), given)
 
 
-def test_the_likelihood_of_the_preference_is_unbiased(world):
+def test_the_score_function_gradient_of_the_preference_is_unbiased(world):
     taste = PairwiseScore(world.listener)
     truth = world.exact(taste)
     found = estimate_gradients(world, ScoreFunction(Multinomial(50), LeaveOneOut()), taste, rounds=80)
@@ -211,7 +211,7 @@ def test_the_likelihood_of_the_preference_is_unbiased(world):
     assert wrong > 12
 
 
-def test_the_gradient_of_g_dis_is_biased_and_by_how_much_is_known(world):
+def test_the_bias_of_the_gradient_of_g_dis(world):
     taste = PairwiseScore(world.listener)
     truth = world.exact(taste)
     gumbel = sampled_accuracy(
@@ -226,7 +226,7 @@ def test_the_gradient_of_g_dis_is_biased_and_by_how_much_is_known(world):
     assert (truth - mean).square().sum() > 100 * expected
 
 
-def test_an_adapted_discriminator_hears_and_the_speaker_stays():
+def test_adaptation_updates_the_discriminator_and_not_the_speaker():
     both = agents()
     method = listener_adaptation(both.speaker, both.listener, PairwiseScore(both.listener, reverse=True))
     step(method, batch())
@@ -234,7 +234,7 @@ def test_an_adapted_discriminator_hears_and_the_speaker_stays():
     assert not moved(both.speaker)
 
 
-def test_a_batch_travels_whole():
+def test_all_tensors_of_a_dialog_batch_are_transferred():
     given = batch()
     there = given.to("meta")
     assert there.rounds is not None

@@ -1,4 +1,4 @@
-"""Methods that must be the same are: identities between compositions."""
+"""Identities between compositions: methods that must be equal."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def rng(seed: int = 5) -> torch.Generator:
 
 
 def numbers(captions: int) -> BatchRandom:
-    """For so many captions."""
+    """Return random numbers for so many captions."""
     nothing = torch.zeros(captions, 1)
     return BatchRandom(Batch(torch.arange(captions), nothing, nothing, nothing, nothing), rng())
 
@@ -76,7 +76,7 @@ def test_mle_is_the_cross_entropy(toy):
         torch.testing.assert_close(parameter.grad, by_method[f"speaker.{name}"])
 
 
-def test_reading_is_the_unroll_with_words_forced_on_it(toy):
+def test_teacher_forcing_is_the_unroll_through_forced_tokens(toy):
     agents, batch = toy.agents(), toy.batch()
     agents.speaker.eval()
     forced = teacher_force(agents.speaker, batch)
@@ -87,7 +87,7 @@ def test_reading_is_the_unroll_with_words_forced_on_it(toy):
     torch.testing.assert_close(forced.log_probs[:, :steps], unrolled.log_probs)
 
 
-def test_scheduled_sampling_without_a_share_is_teacher_forcing(toy):
+def test_scheduled_sampling_with_share_0_is_teacher_forcing(toy):
     batch = toy.batch()
     same(
         gradients(teacher_forcing(toy.agents().roles), batch),
@@ -178,7 +178,7 @@ def test_psst_of_full_distributions_is_the_deterministic_mapper(toy, mix):
     assert gradient.abs().sum() > 0, "no gradient through the recurrence"
 
 
-def test_soft_words_along_the_sampled_path_follow_the_samples(toy):
+def test_distributions_with_feed_sample_follow_the_sampled_tokens(toy):
     speaker, batch = toy.agents().speaker, toy.batch()
     message = generate(speaker, batch, PartialSampling(rho=1.0, feed="sample"), rng())
     told = batch.to("cpu")
@@ -213,13 +213,13 @@ def test_luo_is_reinforce_on_the_mixed_reward(toy):
     same(gradients(luo(toy.agents(), Objective(), lam), batch), gradients(mixed, batch))
 
 
-def test_the_speaker_s_turn_of_reinforce_is_luo(toy):
+def test_the_speaker_step_of_reinforce_is_luo(toy):
     """With the greedy baseline they differ in who else learns, and the speaker cannot know."""
     turn = reinforce(toy.agents(), Objective(), 0.7, baseline="greedy")
     same(gradients(turn, toy.batch(0)), gradients(luo(toy.agents(), Objective(), 0.7), toy.batch(0)))
 
 
-def test_the_listener_s_turn_of_reinforce_is_a_frozen_speaker(toy):
+def test_the_listener_step_of_reinforce_is_adaptation(toy):
     batch, lam = toy.batch(1), 0.7
     agents = toy.agents()
     frozen = gradients(listener_adaptation(agents.speaker, agents.listener, Hinge(agents.listener)), batch)
@@ -246,7 +246,7 @@ def test_the_hinge_of_a_listener_alone_is_averaged_or_summed_over_the_batch(toy,
 
 
 def naturalness(method, batch):
-    """The term's loss, the gradient of the speaker, and the mean CIDEr-D that is reported."""
+    """Return the term's loss, the gradient of the speaker, and the mean CIDEr-D that is reported."""
     method.freeze(batch.step)
     losses, report = method.step(batch, seed=3)
     gradient = torch.autograd.grad(losses["naturalness"], list(method.agents["speaker"].parameters()))
@@ -254,7 +254,7 @@ def naturalness(method, batch):
 
 
 @pytest.mark.parametrize("make", [st_multinomial, st_gumbel])
-def test_cider_may_score_the_captions_that_the_listener_hears(toy, make):
+def test_cider_may_score_the_listeners_samples(toy, make):
     """−Σ (CIDEr of a caption − that of the greedy one) · log p of its words / all words, times 1 − λ."""
     agents, batch = toy.agents(), toy.batch()
     channel = StraightThrough() if make is st_multinomial else Gumbel()
@@ -272,7 +272,7 @@ def test_cider_may_score_the_captions_that_the_listener_hears(toy, make):
     assert not torch.isclose(own[0], loss)
 
 
-def test_psst_draws_captions_for_cider_also_where_straight_through_shares(toy):
+def test_psst_draws_its_own_captions_for_cider(toy):
     own, shared = (
         naturalness(psst_multinomial(toy.agents(), Objective(cider_sample=sample), 0.25), toy.batch())
         for sample in ("own", "shared")
@@ -297,7 +297,7 @@ def test_without_a_baseline_advantages_are_the_scores(toy):
     torch.testing.assert_close(truth["discriminability/advantage"], expected)
 
 
-def test_a_hot_gumbel_softmax_is_uniform_and_a_cold_one_is_the_word():
+def test_gumbel_softmax_is_uniform_at_high_and_one_hot_at_low_temperature():
     logits = torch.randn(50, 13)
     index, noise = Gumbel().sample(logits, numbers(50), torch.arange(50))
     hot, cold = (Gumbel(temperature=t).relax(logits, noise, index) for t in (1e6, 1e-6))
@@ -306,19 +306,19 @@ def test_a_hot_gumbel_softmax_is_uniform_and_a_cold_one_is_the_word():
 
 
 def by_likelihood(toy, samples: int, baseline, **scaling) -> dict[str, torch.Tensor]:
-    """Gradients of the hinge by likelihood."""
+    """Return the score-function gradients of the hinge."""
     agents = toy.agents()
     estimator = ScoreFunction(Multinomial(samples), baseline, **scaling)
     term = Term("hinge", 1.0, Hinge(agents.listener), estimator)
     return gradients(Method(agents.roles, (term,), UpdateSchedule((frozenset({"speaker"}),))), toy.batch())
 
 
-def test_leaving_one_out_is_the_group_s_mean_times_n_over_n_minus_one(toy):
+def test_leaving_one_out_is_the_groups_mean_times_n_over_n_minus_one(toy):
     group = by_likelihood(toy, 4, GroupMean())
     same(by_likelihood(toy, 4, LeaveOneOut()), {name: 4 / 3 * gradient for name, gradient in group.items()})
 
 
-def test_of_two_samples_each_is_the_other_s_baseline(toy):
+def test_of_two_samples_each_is_the_others_baseline(toy):
     class Other:
         min_samples = 2
         per_token = False
@@ -329,7 +329,7 @@ def test_of_two_samples_each_is_the_other_s_baseline(toy):
     same(by_likelihood(toy, 2, LeaveOneOut()), by_likelihood(toy, 2, Other()))
 
 
-def test_grpo_is_the_group_s_standard_score(toy):
+def test_grpo_is_the_groups_standard_score(toy):
     class Score:
         min_samples = 2
         per_token = False
@@ -344,7 +344,7 @@ def test_grpo_is_the_group_s_standard_score(toy):
     same(grpo, by_likelihood(toy, 4, LeaveOneOut(), scaling=GroupStd(1e-4 * 4 / 3)))
 
 
-def test_by_batch_scores_of_any_scale_weigh_the_same(toy):
+def test_batch_scaling_gives_scores_of_any_scale_the_same_weight(toy):
     """Centred over the batch, advantages have standard deviation 1, whatever their score's was."""
 
     class Times:
@@ -365,7 +365,7 @@ def test_by_batch_scores_of_any_scale_weigh_the_same(toy):
     same(*found, rtol=1e-3, atol=1e-6)
 
 
-def test_two_samples_in_a_group_are_a_good_and_a_bad_one(toy):
+def test_grpo_with_two_samples_depends_on_their_order_alone(toy):
     """With two samples GRPO depends on their order alone."""
     advantage = torch.tensor([3.0, 1.0, -0.5, 0.5, 2.0, 2.0])
     rollouts = StepRollouts(None, Batch(torch.arange(3), *[torch.zeros(3, 1)] * 4), 1)
@@ -376,7 +376,7 @@ def test_two_samples_in_a_group_are_a_good_and_a_bad_one(toy):
 
 
 @pytest.mark.parametrize("channel", [ReinMax(3), GumbelRao(3, k=2)])
-def test_other_gradients_are_of_the_same_words(toy, channel):
+def test_channels_with_other_gradients_choose_the_same_tokens(toy, channel):
     """ReinMax's words are those of straight-through from the same numbers; Gumbel-Rao draws more, after the first."""
     speaker, batch = toy.agents().speaker, toy.batch()
     logits = torch.randn(24, 13)
@@ -386,7 +386,7 @@ def test_other_gradients_are_of_the_same_words(toy, channel):
         assert torch.equal(*(generate(speaker, batch, c, rng()).tokens for c in (StraightThrough(3), channel)))
 
 
-def test_reinmax_of_a_certain_word_passes_nothing_on_and_so_does_straight_through():
+def test_reinmax_and_straight_through_of_a_certain_token_have_no_gradient():
     logits = torch.tensor([[40.0, 0.0, 0.0]], requires_grad=True)
     for channel in (ReinMax(), StraightThrough()):
         soft = channel.relax(logits, None, torch.tensor([0]))
@@ -407,14 +407,14 @@ def test_detached_is_pathwise_for_the_listener_alone(toy):
             torch.testing.assert_close(left, right)
 
 
-def test_weight_zero_is_as_if_the_term_were_not_there(toy):
+def test_a_term_of_weight_0_has_no_effect(toy):
     batch = toy.batch()
     joint = gradients(psst_multinomial(toy.agents(), Objective(), 0.0), batch)
     assert not any(name.startswith("listener") for name in joint)
     same(joint, gradients(st_multinomial(toy.agents(), Objective(), 0.0), batch))
 
 
-def test_a_beam_of_one_is_greedy(toy):
+def test_a_beam_of_width_1_is_greedy(toy):
     agents, batch = toy.agents(), toy.batch()
     greedy = generate(agents.speaker, batch, Greedy(), rng())
     beam = generate(agents.speaker, batch, Beam(width=1), rng())

@@ -19,7 +19,7 @@ KNOWN = ROOT / "tests" / "known_faults.toml"
 
 
 def changed(source: str) -> dict[str, set[str]]:
-    """By operator, the texts that faults make of `source`."""
+    """Return the texts that faults make of `source`, by operator."""
     found: dict[str, set[str]] = {}
     for fault in faults_of("pipeline/models/some.py", source.encode()):
         found.setdefault(fault.operator, set()).add(fault.applied(source.encode()).decode())
@@ -62,7 +62,7 @@ def changed(source: str) -> dict[str, set[str]]:
         ("x = a / b", "order", {"x = (b / a)"}),
     ],
 )  # fmt: skip
-def test_what_an_operator_makes_of_source(source, operator, expected):
+def test_the_faults_of_each_operator(source, operator, expected):
     assert changed(source).get(operator, set()) == expected
 
 
@@ -127,7 +127,7 @@ def test_tests_are_chosen_by_the_lines_that_they_reach_near_and_cheap_ones_first
     assert reached.tests(default, 10) == reached.tests(inside, 10), "a field's default is seen by who calls its methods"
 
 
-def test_a_survivor_that_was_reviewed_is_reported_with_its_reason(tmp_path, monkeypatch, capsys):
+def test_an_accepted_survivor_is_reported_with_its_reason(tmp_path, monkeypatch, capsys):
     (tmp_path / "data/mutants").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     told = {"id": "1", "room": "models", "operator": "sign", "module": "pipeline/models/a.py", "line": 3}
@@ -146,7 +146,7 @@ def test_a_survivor_that_was_reviewed_is_reported_with_its_reason(tmp_path, monk
     assert ["models/a.py:3", "`x = a + b` → `x = (a - b)`", "not reviewed"] in cells
 
 
-def test_what_is_accepted_is_in_the_source_and_has_a_reason():
+def test_accepted_faults_are_in_the_source_and_have_a_reason():
     now = {
         (fault.module, fault.function, fault.after)
         for module in modules(ROOT)
@@ -164,7 +164,7 @@ def test_known_faults_are_in_the_source():
 
 
 @pytest.mark.slow
-def test_known_faults_are_noticed_and_a_harmless_change_is_not():
+def test_known_faults_are_detected_and_a_harmless_change_is_not():
     wanted = {
         (e["module"], e["after"]): e["noticed"] for e in tomllib.loads(KNOWN.read_text(encoding="utf-8"))["fault"]
     }

@@ -59,7 +59,7 @@ def python(folder, *arguments):
 
 
 def here(name, *arguments):
-    """A stage in this process, which saves its start."""
+    """Run a stage in this process, without another start of Python."""
     assert run_stage(name, *arguments) == 0
 
 
@@ -96,7 +96,7 @@ def world(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_killed_extraction_goes_on_at_what_is_missing_or_damaged_to_the_same_bytes(world):
+def test_a_killed_extraction_resumes_to_the_same_bytes(world):
     died = python(world, "-c", DIES)
     assert died.returncode == -signal.SIGKILL, died.stderr[-2000:]
     assert not (world / "data/features/main").exists()
@@ -118,7 +118,7 @@ def test_a_killed_extraction_goes_on_at_what_is_missing_or_damaged_to_the_same_b
 
 
 @pytest.mark.slow
-def test_snakemake_sees_in_shards_what_one_process_sees(world):
+def test_shards_by_snakemake_equal_one_process(world):
     command = ("-m", "snakemake", "-s", "features.smk", "--cores", "2", "--config", "shards=2")
     done = python(world, *command)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -134,6 +134,6 @@ def test_snakemake_sees_in_shards_what_one_process_sees(world):
 
 
 @pytest.mark.parametrize("given", ["0/2", "3/2", "1", "a/b", "1/2/3"])
-def test_a_shard_that_is_none_is_reported_in_one_line(given, capsys):
+def test_an_invalid_shard_is_reported_in_one_line(given, capsys):
     assert door.main("features", pytest.fail, ["--params", str(ROOT / "params.yaml"), "--shard", given]) == 2
     assert capsys.readouterr().err == f"--shard {given}: must read K/N, the K-th of N parts, as in 1/8\n"

@@ -39,7 +39,7 @@ TUNED = ("mle", "psst_multinomial", "wtf_rl", "rloo", "grpo", "discritune")
 
 
 def small_params() -> dict[str, Any]:
-    """The profile with models in folders in place of those of the hub, and one epoch of everything."""
+    """Return the profile with models in folders in place of those of the hub, and one epoch of everything."""
     params = profile("folder_blip")
     assert tuple(params["methods"]) == TUNED
     params["prepare"]["shares"]["seed"] = 4  # six of these photos to train on, two for val, two for test
@@ -98,7 +98,7 @@ def folder(blip, tmp_path, monkeypatch) -> Path:
 
 
 def started(name: str) -> Training:
-    """The run of a method before its first step."""
+    """Return the run of a method before its first step."""
     settings = method_settings(load(Path("params.yaml")), name)
     prepared, store = load_training_data(Path("data"))
     method, cider = train.build_method(settings, Path("data"), prepared, torch.device("cpu"))
@@ -125,7 +125,7 @@ def test_every_method_trains_the_adapters_alone(folder, name):
 
 
 @pytest.mark.parametrize("name", ["rloo", "discritune"])
-def test_a_killed_run_goes_on_to_the_same_bits(folder, name, monkeypatch):
+def test_a_killed_run_resumes_to_the_same_bits(folder, name, monkeypatch):
     monkeypatch.setenv("SAYWHICH_CHECKPOINT_SECONDS", "0")
     assert run_stage("train", "--method", name, "--out", "whole") == 0
     learn, steps = Training._learn, []
@@ -145,7 +145,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(folder, name, monkeypatch):
     assert whole == resumed
 
 
-def test_the_listener_hears_captions_beside_clip_s_vectors_up_to_evaluation(folder):
+def test_the_listener_encodes_captions_and_clips_vectors_up_to_evaluation(folder):
     prepared, store = load_training_data(Path("data"))
     clip, tower = (FeatureStore(Path("data/features") / name) for name in ("clip", "main"))
     rows = prepared.rows("train")
@@ -182,7 +182,7 @@ def test_other_families_are_tuned_by_the_same_code(kind, tmp_path, monkeypatch):
         assert_only_adapters_move(Path(name, "weights.safetensors"))
 
 
-def test_the_divergence_begins_at_0_and_grows(folder):
+def test_the_divergence_is_initially_0_and_grows(folder):
     training = started("rloo")
     batch = next(iter(training.batches.epoch(0)))
     training.method.speaker.train()

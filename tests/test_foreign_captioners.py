@@ -75,7 +75,7 @@ WAYS = {
 @extra
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json", "preprocessor_config.json"])
-def test_code_of_a_folder_is_refused_in_one_line_by_every_way_in(folder, way, file):
+def test_code_of_a_folder_is_refused_in_one_line_by_every_entry_point(folder, way, file):
     change(folder / file, auto_map=AUTO, tokenizer_class="OwnTokenizer")
     with pytest.raises(UserError, match=rf"{file}: has auto_map, by which code") as caught:
         WAYS[way]()
@@ -95,7 +95,7 @@ ELSEWHERE = [
 @extra
 @pytest.mark.parametrize("values", ELSEWHERE, ids=lambda values: next(iter(values)))
 @pytest.mark.parametrize("part", ["decoder", "encoder"])
-def test_a_part_that_leads_elsewhere_is_refused(folder, part, values):
+def test_a_part_of_another_repository_is_refused(folder, part, values):
     config = json.loads((folder / "config.json").read_text())
     change(folder / "config.json", **{part: config[part] | values})
     with pytest.raises(UserError, match=r"by which code or another repository|must be one of") as caught:
@@ -112,7 +112,7 @@ def test_an_adapter_of_another_repository_is_refused(folder):
 
 @extra
 @pytest.mark.parametrize("values", ELSEWHERE, ids=lambda values: next(iter(values)))
-def test_weights_whose_config_leads_elsewhere_are_refused(folder, values):
+def test_weights_with_a_config_of_another_repository_are_refused(folder, values):
     speaker = HubDecoder.pretrained("captioner", (5, 6), 8, 0.0, None)
     save_agents(Path("weights.safetensors"), {"speaker": speaker})
     assert isinstance(load_agent(Path("weights.safetensors"), "speaker"), HubDecoder)
@@ -132,7 +132,7 @@ def test_a_whole_folder_loads_without_a_request(folder):
         way()
 
 
-def test_transformers_is_never_told_to_trust_code():
+def test_no_call_sets_trust_remote_code():
     """Every call that may load code says so, and only one module makes such calls by a name from outside."""
     loads = ("from_pretrained", "from_config")
     for file in [file for room in ("pipeline", "saywhich", "stages") for file in (ROOT / room).rglob("*.py")]:

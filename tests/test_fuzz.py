@@ -1,4 +1,4 @@
-"""Inputs that nobody would write: a data set, settings or arrays, or one line that names the file; nothing else."""
+"""Random inputs give a data set, settings or arrays, or one line that names the file."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def count():
 
 
 def read(folder: Path, form: str) -> Corpus | str:
-    """The data set, or the one line why there is none."""
+    """Return the data set, or the line that states why there is none."""
     problem = None
     named = {"karpathy": "a.json", "visdial": {"train": "a.json", "val": "a.json", "test": "a.json"}}
     more = {"slice_settings": {"dialogs": {"rounds": None, "options": None}}} if form == "visdial" else {}
@@ -74,7 +74,7 @@ def read(folder: Path, form: str) -> Corpus | str:
 
 @st.composite
 def changed(draw, form: str) -> str:
-    """An annotation file with one value of another kind, somewhere."""
+    """Draw an annotation file with one value of another type."""
     data = json.loads(json.dumps(GOOD[form]))
     where: object = data
     while True:
@@ -89,7 +89,7 @@ def changed(draw, form: str) -> str:
 
 
 @pytest.mark.parametrize("form", GOOD)
-def test_a_value_of_another_kind_is_read_or_named(tmp_path_factory, form):
+def test_a_value_of_another_type_is_read_or_named(tmp_path_factory, form):
     folder = tmp_path_factory.mktemp("fuzz")
 
     @quick
@@ -103,7 +103,7 @@ def test_a_value_of_another_kind_is_read_or_named(tmp_path_factory, form):
 
 
 @pytest.mark.parametrize("form", GOOD)
-def test_bytes_that_were_flipped_cut_or_doubled_are_read_or_named(tmp_path_factory, form):
+def test_flipped_removed_or_repeated_bytes_are_read_or_named(tmp_path_factory, form):
     folder, whole = tmp_path_factory.mktemp("fuzz"), json.dumps(GOOD[form]).encode()
 
     @quick
@@ -128,7 +128,7 @@ def test_bytes_that_were_flipped_cut_or_doubled_are_read_or_named(tmp_path_facto
         (json.dumps(GOOD["karpathy"]).replace('"sentid": 0', '"sentid": {}'), "sentence id is to be a number or"),
     ],
 )
-def test_annotations_that_no_reader_can_hold_are_one_line(tmp_path, text, said):
+def test_unrepresentable_annotations_are_reported_in_one_line(tmp_path, text, said):
     (tmp_path / "a.json").write_text(text)
     assert said in read(tmp_path, "karpathy")
 
@@ -141,12 +141,12 @@ def test_whole_characters_by_escapes_are_read(tmp_path):
     assert corpus.images[0].captions[0].text == "a 😀 \\ud800 ball"
 
 
-def test_a_pipe_in_place_of_annotations_is_not_waited_for(tmp_path):
+def test_a_pipe_in_place_of_annotations_is_refused(tmp_path):
     os.mkfifo(tmp_path / "a.json")
     assert "is not a plain file" in read(tmp_path, "karpathy")
 
 
-def test_a_parquet_table_of_bytes_that_are_no_text_is_one_line(tmp_path):
+def test_a_parquet_table_of_invalid_text_is_reported_in_one_line(tmp_path):
     wrong = pa.array([b"\xff\xfe"] * 6, pa.binary()).view(pa.string())
     pq.write_table(pa.table({"file": wrong, "caption": wrong, "split": wrong}), tmp_path / "a.parquet")
     with pytest.raises(UserError, match=r"a\.parquet"):
@@ -168,7 +168,7 @@ MEANT_BY_NOBODY = [
 
 
 @pytest.mark.parametrize("text", MEANT_BY_NOBODY)
-def test_settings_that_nobody_can_mean_are_one_line(text):
+def test_invalid_settings_are_reported_in_one_line(text):
     with pytest.raises(UserError, match=r"^params\.yaml.*$"):
         parse_yaml(text, "params.yaml")
 
@@ -203,7 +203,7 @@ def features_of(folder: Path, form: str, regions: Path) -> str:
     return str(error.value)
 
 
-def test_features_that_say_to_be_gigabytes_are_refused(tmp_path):
+def test_features_that_claim_gigabytes_are_refused(tmp_path):
     (tmp_path / "npy").mkdir()
     stream = io.BytesIO()
     np.save(stream, np.zeros((1, 4), np.float32))
@@ -226,12 +226,12 @@ def test_features_that_say_to_be_gigabytes_are_refused(tmp_path):
     assert "line 1: longer than" in features_of(tmp_path, "tsv", tmp_path / "endless.tsv")
 
 
-def test_importers_read_what_a_search_for_bytes_begins_with(tmp_path):
+def test_importers_read_the_seeds_of_fuzzing(tmp_path):
     for content, read in importers(tmp_path).values():
         read(content)
 
 
 @pytest.mark.parametrize("name", ["arrays", "settings", "karpathy", "archives"])
-def test_bytes_chosen_by_the_code_that_they_reach_are_read_or_named(name):
+def test_coverage_guided_bytes_are_read_or_named(name):
     pytest.importorskip("atheris", reason="the extra fuzz is not installed")
     assert tried_by_atheris(name, 300) == (300, "")

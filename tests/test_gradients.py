@@ -20,7 +20,7 @@ def unrecorded(monkeypatch):
     monkeypatch.setenv("SAYWHICH_TRACKING", "off")
 
 
-def test_it_writes_numbers_tables_and_figures(tmp_path, capsys):
+def test_gradients_writes_numbers_tables_and_figures(tmp_path, capsys):
     assert main([*TINY, "--only", "PSST-Gumbel-Rao", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr()
     assert printed.out.strip() == (tmp_path / "gradients.md").read_text().strip()
@@ -34,7 +34,7 @@ def test_it_writes_numbers_tables_and_figures(tmp_path, capsys):
             assert min(image.size) > 300
 
 
-def test_mistakes_are_one_line(tmp_path, capsys):
+def test_invalid_inputs_are_reported_in_one_line(tmp_path, capsys):
     assert main([*TINY, "--only", "PST", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert error.startswith("--only PST: no such estimator; there are REINFORCE, no baseline")
@@ -44,7 +44,7 @@ def test_mistakes_are_one_line(tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
-def test_before_a_trained_speaker_it_writes_a_table_and_a_figure(tmp_path, capsys, monkeypatch):
+def test_gradients_of_a_trained_speaker_writes_a_table_and_a_figure(tmp_path, capsys, monkeypatch):
     world = drawn_world(2, 3, 2, 5)
     monkeypatch.setattr(trained, "trained_world", lambda root: (world, "toy"))
     few = ["--captions", "640", "--rounds", "20", "--only", "ST-Multinomial"]
@@ -58,6 +58,6 @@ def test_before_a_trained_speaker_it_writes_a_table_and_a_figure(tmp_path, capsy
         assert min(image.size) > 300
 
 
-def test_without_a_run_it_is_one_line(tmp_path, capsys):
+def test_a_missing_run_is_reported_in_one_line(tmp_path, capsys):
     assert main(["--trained", str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("\n") == 1

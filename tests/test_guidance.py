@@ -77,7 +77,7 @@ def test_the_method_learns_a_null_image_and_its_captions_are_guided(world):
     assert captions("guidance") != guided
 
 
-def test_any_method_s_speaker_is_guided_away_from_the_null_image_of_pretraining(world, capsys):
+def test_any_methods_speaker_is_guided_by_the_null_image_of_pretraining(world, capsys):
     dropout = ["--set", "pretrain.speaker.image_dropout=0.3"]
     gamma = [*dropout, "--set", "methods.psst_multinomial.gamma=1.5"]
     arguments = ["--method", "psst_multinomial", *gamma]
@@ -103,7 +103,7 @@ def test_any_method_s_speaker_is_guided_away_from_the_null_image_of_pretraining(
 
 
 @pytest.mark.slow
-def test_captions_are_drawn_and_chosen_by_the_own_listener_without_another_training(world):
+def test_reranking_and_pragmatic_decoding_need_no_other_training(world):
     run("mle")
     assert "rerank" not in metrics("mle")["signature"]
     found = [captions("mle")]

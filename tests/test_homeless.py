@@ -36,7 +36,7 @@ def test_a_user_without_a_home_has_a_private_one(homeless, tmp_path):
     assert homeless("-c", CODE) == f"{tmp_path}/saywhich-{USER} {USER}\n"  # the same again: caches are found
 
 
-def test_a_home_that_others_have_prepared_is_not_used(homeless, tmp_path):
+def test_a_home_prepared_by_another_user_is_not_used(homeless, tmp_path):
     (tmp_path / f"saywhich-{USER}").mkdir(mode=0o777)
     found = Path(homeless("-c", CODE).split()[0])
     assert found.parent == tmp_path
@@ -44,7 +44,7 @@ def test_a_home_that_others_have_prepared_is_not_used(homeless, tmp_path):
 
 
 @pytest.mark.slow
-def test_such_a_user_captions_and_searches_photos_and_finds_their_embeddings_again(homeless, tmp_path):
+def test_a_user_without_a_home_captions_photos_and_searches_with_a_cache(homeless, tmp_path):
     for folder in ("repository", "photos"):
         (tmp_path / folder).mkdir()
     root = make_repository(tmp_path / "repository")

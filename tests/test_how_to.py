@@ -97,5 +97,5 @@ def test_the_metric_has_an_interval(followed):
     assert low < value < high
 
 
-def test_the_metric_is_a_reward(followed):
+def test_the_metric_can_be_rewarded(followed):
     assert list(map(float, succeed(followed[0], sys.executable, "-c", REWARD).split())) == [1.0, pytest.approx(2 / 3)]

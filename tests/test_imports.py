@@ -1,4 +1,4 @@
-"""The files that others' code works from, made of what the project's own stages wrote, are read back to the same."""
+"""Files in the forms of other projects, exported from this project's data, are imported to the same data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORDS = ["a", "the", "red", "blue", "big", "ball", "dog", "on", "grass"]
 
 
 def own_data(folder: Path) -> None:
-    """Eight pictures with three captions each, in Karpathy's form."""
+    """Write eight pictures with three captions each, in Karpathy's form."""
     rng = np.random.default_rng(0)
     (folder / "images").mkdir(parents=True)
     images = []
@@ -118,7 +118,7 @@ def run() -> None:
     assert run_stage("prepare") == run_stage("features") == 0
 
 
-def test_cocos_instances_are_prepared_for_the_images_that_are_there(world):
+def test_cocos_instances_are_prepared_for_existing_images(world):
     instances = {
         "images": [{"id": 100}, {"id": 7}],
         "categories": [{"id": 18, "name": "dog"}],
@@ -167,7 +167,7 @@ def test_a_tsv_file_gives_the_same_features_and_the_boxes(world):
     np.testing.assert_array_equal(store.boxes(np.arange(8)), np.broadcast_to(halves / 40, (8, 4, 4)))
 
 
-def test_a_stage_stops_in_one_line_where_a_file_is_of_other_data(world, capsys):
+def test_a_file_of_other_data_is_reported_in_one_line(world, capsys):
     path = world / "theirs" / "coco-train-idxs.p"
     content = pickle.loads(path.read_bytes())
     path.write_bytes(pickle.dumps(content | {"ref_len": 8}, 2))

@@ -12,7 +12,7 @@ LIGHT = {*sys.stdlib_module_names, "PIL", "jinja2", "markupsafe", "pydantic", "r
 
 
 def inner_imports(text: str) -> Iterator[tuple[int, str]]:
-    """Line and package of each import inside a function."""
+    """Yield Line and package of each import inside a function."""
     for function in ast.walk(ast.parse(text)):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             for node in ast.walk(function):
@@ -21,7 +21,7 @@ def inner_imports(text: str) -> Iterator[tuple[int, str]]:
                 yield from ((node.lineno, name.partition(".")[0]) for name in names)
 
 
-def test_no_import_that_costs_nothing_stands_inside_a_function():
+def test_imports_inside_functions_are_of_slow_packages_only():
     assert list(inner_imports("def f():\n    import json.decoder\n    from torch import nn\n")) == [
         (2, "json"),
         (3, "torch"),

@@ -30,7 +30,7 @@ UV = '#!/bin/sh\necho "$UV_FIND_LINKS $*" > asked.txt\n'
         ([], "/wheels /more", "/wheels,/more pip install"),  # a machine's own wheels are taken as they are
     ],
 )
-def test_pytorch_is_for_the_hardware_that_is_there_or_that_is_named(tmp_path, words, links, asked):
+def test_pytorch_is_for_the_present_or_the_named_hardware(tmp_path, words, links, asked):
     (tmp_path / ".venv/bin").mkdir(parents=True)
     for name, text in (("pip", PIP), ("uv", UV), ("python", PYTHON)):
         program = tmp_path / ".venv/bin" / name

@@ -68,7 +68,7 @@ DRAWS_NOTHING = {"mle", "guidance", "wtf", "rl", "rl_unidirectional", "wtf_rl", 
 
 
 def made(name: str, agents: Agents, objective: Objective | None = None) -> Method:
-    """The method, with λ where it has one."""
+    """Return the method, with λ where it has one."""
     takes = inspect.signature(METHODS[name]).parameters
     options: dict = {"lam": 0.3} if "lam" in takes else {}
     options |= {"rewards": reward_models()} if "rewards" in takes else {}
@@ -98,7 +98,7 @@ def test_every_method_is_listed_here():
 
 @pytest.mark.parametrize("recurrent", ["att2in", "lstm"])
 @pytest.mark.parametrize("name", METHODS)
-def test_who_learns_moves_and_who_does_not_stays_to_the_bit(name, recurrent, toy):
+def test_trained_agents_change_and_frozen_ones_stay_bit_identical(name, recurrent, toy):
     before, after = after_steps(made(name, toy.agents(decoder=recurrent)), toy)
     for role in before:
         for parameter, old in before[role].items():
@@ -119,7 +119,7 @@ def test_pretraining_needs_one_role_only(toy):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_losses_have_names_and_the_report_waits_for_nobody(name, toy):
+def test_losses_have_names_and_reports_do_not_synchronise(name, toy):
     losses, report = made(name, toy.agents()).step(toy.batch(), seed=1)
     assert set(losses) == TERMS.get(name, {"discriminability", "naturalness"})
     for value in [*losses.values(), *report.values()]:
@@ -129,13 +129,13 @@ def test_losses_have_names_and_the_report_waits_for_nobody(name, toy):
 
 
 @pytest.mark.parametrize("name", ["psst_multinomial", "luo"])
-def test_the_anchor_is_a_third_term(name, toy):
+def test_cross_entropy_weight_adds_a_third_term(name, toy):
     losses, _ = METHODS[name](toy.agents(), Objective(cross_entropy_weight=3.0), lam=0.25).step(toy.batch(), seed=1)
     likelihood, _ = METHODS["mle"](toy.agents(), Objective()).step(toy.batch(), seed=1)
     torch.testing.assert_close(losses["cross_entropy"], 3.0 * 0.75 * likelihood["likelihood"])
 
 
-def test_speaker_and_listener_take_turns(toy):
+def test_reinforce_updates_speaker_and_listener_alternately(toy):
     method = METHODS["reinforce"](toy.agents(), Objective(), lam=0.3)
     for step, terms, moved in [
         (0, {"discriminability", "naturalness"}, "speaker"),
@@ -152,7 +152,7 @@ def test_speaker_and_listener_take_turns(toy):
             agent.zero_grad(set_to_none=True)
 
 
-def test_a_listener_that_nothing_weighs_has_its_turn_and_learns_nothing(toy):
+def test_a_listener_without_a_weighted_term_is_scheduled_and_stays_unchanged(toy):
     method = METHODS["reinforce"](toy.agents(), Objective(), lam=0.0)
     assert set(method.step(toy.batch(0), seed=1)[0]) == {"naturalness"}
     assert not method.step(toy.batch(1), seed=1)[0]
@@ -161,7 +161,7 @@ def test_a_listener_that_nothing_weighs_has_its_turn_and_learns_nothing(toy):
 
 
 @pytest.mark.parametrize("name", ["psst_multinomial", "luo", "mle"])
-def test_joint_training_leaves_the_null_image_as_it_is_and_is_the_same_with_one(name, toy):
+def test_joint_training_is_the_same_with_a_null_image_which_it_leaves_unchanged(name, toy):
     found = {}
     for with_null in (False, True):
         agents = toy.agents()
@@ -175,7 +175,7 @@ def test_joint_training_leaves_the_null_image_as_it_is_and_is_the_same_with_one(
         assert all(torch.equal(value, found[True][role][n]) for n, value in weights.items())
 
 
-def test_a_speaker_without_a_null_image_cannot_be_guided_and_one_with_it_comes_out_guided(toy):
+def test_guidance_needs_a_null_image_and_guides_the_final_speaker(toy):
     method = METHODS["luo"](toy.agents(), Objective(), lam=0.3)
     assert method.final_agents() == method.agents
     with pytest.raises(UserError, match="no null image to be guided away from; set pretrain"):
@@ -188,7 +188,7 @@ def test_a_speaker_without_a_null_image_cannot_be_guided_and_one_with_it_comes_o
     assert method.final_agents()["listener"] is method.agents["listener"]
 
 
-def test_a_frozen_speaker_stays_to_the_bit_while_its_listener_learns(toy):
+def test_a_frozen_speaker_stays_bit_identical_during_adaptation(toy):
     agents = toy.agents()
     before, after = after_steps(listener_adaptation(agents.speaker, agents.listener, Hinge(agents.listener)), toy)
     assert all(torch.equal(old, after["speaker"][name]) for name, old in before["speaker"].items())
@@ -207,12 +207,12 @@ def test_lambda_weighs_the_two_scores(toy):
     torch.testing.assert_close(low["discriminability"], 8 * mean["discriminability"])
 
 
-def test_no_gradient_goes_through_words_to_a_score_that_has_none(toy):
+def test_pathwise_refuses_a_score_without_gradient(toy):
     with pytest.raises(UserError, match="CiderScore has no gradient with respect to the tokens, which Pathwise needs"):
         Term("naturalness", 1.0, CiderScore(toy.cider), Pathwise(Multinomial()))
 
 
-def test_words_that_pass_their_gradient_on_have_no_likelihood_to_credit(toy):
+def test_score_function_refuses_a_channel_without_log_probabilities(toy):
     with pytest.raises(UserError, match=r"term naturalness: tokens of StraightThrough have no log-probability"):
         Term("naturalness", 1.0, CiderScore(toy.cider), ScoreFunction(StraightThrough()))
 
@@ -225,7 +225,7 @@ def test_words_that_pass_their_gradient_on_have_no_likelihood_to_credit(toy):
         ({"advantage_scaling": "group"}, "GroupStd"),
     ],
 )
-def test_a_caption_alone_has_no_others_to_be_compared_with(toy, refused, name):
+def test_group_baselines_refuse_a_single_sample(toy, refused, name):
     with pytest.raises(UserError, match=f"{name} .* expected samples of at least 2, found 1; "):
         METHODS["psst_multinomial"](toy.agents(), Objective(**refused), lam=0.3)
     METHODS["psst_multinomial"](toy.agents(), Objective(samples=2, **refused), lam=0.3)
@@ -244,7 +244,7 @@ def test_every_baseline_goes_with_every_scaling(toy, baseline, scaling):
         assert all(torch.isfinite(p.grad).all() for p in method.agents["speaker"].parameters())
 
 
-def test_controls_join_what_goes_by_likelihood_and_change_no_word(toy):
+def test_controls_are_added_to_score_function_terms_and_change_no_token(toy):
     plain = METHODS["psst_multinomial"](toy.agents(), Objective(), lam=0.3)
     method = with_relax(METHODS["psst_multinomial"](toy.agents(), Objective(), lam=0.3))
     assert list(method.agents["critic"]) == ["naturalness"]
@@ -257,13 +257,13 @@ def test_controls_join_what_goes_by_likelihood_and_change_no_word(toy):
     assert {name for name, weight in weights.items() if weight.grad.abs().max() > 0} == {"outer.weight", "outer.bias"}
 
 
-def test_controls_pass_by_a_method_that_draws_nothing_and_a_learned_baseline_is_enough(toy):
+def test_controls_are_not_added_without_samples_and_refused_beside_a_critic(toy):
     assert with_relax(mle := METHODS["mle"](toy.agents(), Objective())) is mle
     with pytest.raises(UserError, match="has a learned baseline; set control_variate to none"):
         with_relax(METHODS["pg_spider"](toy.agents(), Objective(), lam=0.3))
 
 
-def test_training_knows_no_method_by_name():
+def test_training_names_no_method():
     sources = list((Path(__file__).parents[1] / "pipeline" / "training").glob("*.py"))
     words = {word for path in sources for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
     assert len(sources) > 5
@@ -271,7 +271,7 @@ def test_training_knows_no_method_by_name():
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_the_same_seed_says_the_same(name, toy):
+def test_equal_seeds_give_equal_losses(name, toy):
     def losses(seed):
         return made(name, toy.agents()).step(toy.batch(), seed)[0]
 
@@ -281,7 +281,7 @@ def test_the_same_seed_says_the_same(name, toy):
         assert any(not torch.equal(first[k], other[k]) for k in first)
 
 
-def test_the_ten_lines_of_the_guide_are_a_method(toy):
+def test_the_guides_example_is_a_method(toy):
     text = (Path(__file__).parents[1] / "docs/how_to/method.md").read_text(encoding="utf-8")
     code = text.split("```python title=")[1].partition("\n")[2].split("```")[0]
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
@@ -292,7 +292,7 @@ def test_the_ten_lines_of_the_guide_are_a_method(toy):
         assert any(not torch.equal(old, after[role][name]) for name, old in before[role].items()), role
 
 
-def test_settings_that_are_not_given_are_the_papers(toy):
+def test_default_settings_are_the_papers(toy):
     """PAPERS.md has the evidence for each."""
     wanted = {
         "margin": 0.2, "negatives": "hardest", "reduction": "sum", "eos_in_reward": True,
@@ -305,7 +305,7 @@ def test_settings_that_are_not_given_are_the_papers(toy):
     assert METHODS["luo"](toy.agents(), given, lam=0.3).step(toy.batch(), seed=1)[0].keys() >= {"discriminability"}
 
 
-def test_a_critic_learns_alone_before_the_speaker_does(toy):
+def test_a_critic_is_trained_alone_first(toy):
     agents = toy.agents()
     method = METHODS["pg_spider"](agents, Objective(), reward="cider", critic_first=2)
     assert method.schedule.all_roles == {"speaker", "critic"}

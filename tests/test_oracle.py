@@ -38,7 +38,7 @@ def taste():
 
 
 def distance(found: torch.Tensor, truth: torch.Tensor) -> float:
-    """Squared distance of the mean from the truth in units of what sampling alone makes expect; about 1 if unbiased."""
+    """Return the mean's squared distance from the truth over its expectation by sampling alone; about 1 if unbiased."""
     error = found.mean(0) - truth
     expected = found.var(0).sum() / len(found)
     return float(error.square().sum() / expected)
@@ -56,7 +56,7 @@ def test_score_function_estimators_are_unbiased(world, taste, baseline, samples)
     assert float((found.mean(0) - truth).norm() / truth.norm()) < 0.1
 
 
-def test_a_wrong_gradient_would_be_noticed(world, taste):
+def test_a_wrong_gradient_would_be_detected(world, taste):
     found = estimate_gradients(world, ScoreFunction(Multinomial(100), SelfCritical()), taste, rounds=150)
     assert distance(found, 1.3 * world.exact(taste)) > 5
 

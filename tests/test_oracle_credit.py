@@ -34,7 +34,7 @@ def taste():
     return Taste(IMAGES, WORDS, STEPS)
 
 
-def test_with_many_continuations_a_word_is_worth_its_exact_conditional_expectation(world, taste):
+def test_credit_by_many_continuations_is_the_exact_conditional_expectation(world, taste):
     channel, samples = Multinomial(10), 2000
     rollouts = StepRollouts(world.speaker, world.batch, seed=2)
     message, every = rollouts.of(channel), world.captions().tolist()
@@ -75,7 +75,7 @@ def test_continuations_lower_the_variance(world, taste):
     assert each < 0.9 * whole
 
 
-def test_a_critic_learns_what_states_promise_and_lowers_the_variance(world):
+def test_a_critic_learns_the_expected_score_of_states_and_lowers_the_variance(world):
     taste = Taste(IMAGES, WORDS, STEPS, level=3.0)
     channel, credit = Multinomial(10), MonteCarloCredit(2)
     torch.manual_seed(5)

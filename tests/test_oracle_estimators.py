@@ -29,7 +29,7 @@ def test_leave_one_out_is_unbiased(world, taste, samples, rounds):
     assert distance(found, 2 * truth) > 2 * distance(found, truth)
 
 
-def test_the_mean_of_a_group_shrinks_the_gradient_and_its_standard_deviation_turns_it(world, taste):
+def test_the_group_mean_shrinks_the_gradient_and_the_group_deviation_changes_its_direction(world, taste):
     """Measured with four samples: the mean alone, bias .24 of the gradient's norm, its direction kept; divided by the
     group's standard deviation, .65, and of another direction.
     """

@@ -1,4 +1,4 @@
-"""RELAX against the exact gradient of the oracle's world: whatever the control says, it is unbiased."""
+"""RELAX against the exact gradient of the oracle's world: it is unbiased with any control."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = ["world"]
 
 @pytest.fixture(scope="module")
 def taste(world) -> Taste:
-    """A score that is never near 0, so that there is noise to be taken away."""
+    """A score that is never near 0, so that its gradient has noise to remove."""
     return Taste(IMAGES, world.speaker.vocabulary, world.speaker.max_words, level=2.0)
 
 
 @pytest.fixture
 def control(world) -> ControlVariate:
-    """One with opinions, all of them wrong."""
+    """A control with random weights, far from the score."""
     torch.manual_seed(2)
     made = ControlVariate(world.speaker.hidden, world.speaker.vocabulary + 1, 8).double()
     for parameter in made.parameters():
@@ -38,7 +38,7 @@ def control(world) -> ControlVariate:
 
 
 @pytest.mark.parametrize("log_temperature", [-1.5, 0.0, 1.5])
-def test_any_control_leaves_the_gradient_as_it_is(world, taste, control, log_temperature):
+def test_relax_is_unbiased_with_any_control(world, taste, control, log_temperature):
     torch.nn.init.constant_(control.log_temperature, log_temperature)
     truth = world.exact(taste)
     found = estimate_gradients(world, RelaxEstimator(ScoreFunction(Multinomial(40)), control), taste, 120)
@@ -46,7 +46,7 @@ def test_any_control_leaves_the_gradient_as_it_is(world, taste, control, log_tem
     assert distance(found, 1.4 * truth) > 5
 
 
-def test_without_the_way_through_the_relaxed_word_it_would_be_biased(world, taste, control, monkeypatch):
+def test_relax_without_its_pathwise_part_would_be_biased(world, taste, control, monkeypatch):
     controlled = RelaxEstimator._controlled
 
     def without(*given):
@@ -58,7 +58,7 @@ def test_without_the_way_through_the_relaxed_word_it_would_be_biased(world, tast
     assert distance(found, world.exact(taste)) > 5
 
 
-def test_a_control_that_has_learned_lowers_the_variance(world, taste):
+def test_a_trained_control_lowers_the_variance(world, taste):
     torch.manual_seed(2)
     control = ControlVariate(world.speaker.hidden, world.speaker.vocabulary + 1, 16).double()
     plain = ScoreFunction(Multinomial(4))
@@ -73,7 +73,7 @@ def test_a_control_that_has_learned_lowers_the_variance(world, taste):
     assert taught < others
 
 
-def test_it_learns_from_the_square_of_the_gradient_of_the_logits(world, taste, control):
+def test_a_control_minimises_the_square_of_the_logit_gradient(world, taste, control):
     """Autograd's gradient of the loss equals that of the mean square that is reported."""
     relax = RelaxEstimator(ScoreFunction(Multinomial(3)), control)
     rollouts = StepRollouts(world.speaker, world.batch, seed=5)

@@ -87,7 +87,7 @@ def test_the_gradient_of_equation_3_is_exact(world, rewards, make, along):
     assert float(found.norm()) > 0.01
 
 
-def test_a_searched_caption_read_again_is_as_likely_as_the_search_found_it(world):
+def test_teacher_forcing_a_searched_caption_has_the_likelihood_of_the_search(world):
     rollouts = StepRollouts(world.speaker, world.batch, seed=0)
     message = rollouts.of(SearchTrajectory(Beam(3)))
     assert torch.equal(message.tokens, rollouts.of(Beam(3)).tokens)
@@ -98,7 +98,7 @@ def test_a_searched_caption_read_again_is_as_likely_as_the_search_found_it(world
     assert best.log_probs.requires_grad
 
 
-def test_the_gradient_of_the_target_s_log_probability_minus_a_running_mean_is_exact(world, rewards):
+def test_the_gradient_of_the_targets_log_probability_minus_a_running_mean_is_exact(world, rewards):
     score = TargetLogProbability(rewards.retriever, 0.1)
     found = estimate_gradients(world, ScoreFunction(Multinomial(100), RunningMean()), score, rounds=80)
     truth = world.exact(score)

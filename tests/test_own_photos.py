@@ -29,7 +29,7 @@ COUNTS = {"train": 6, "val": 2, "test": 2}
 
 
 def draw_photos(folder: Path) -> None:
-    """Ten pictures of five colours and two shapes, of many sizes, kinds and folders, with two captions each."""
+    """Draw ten pictures of five colours and two shapes in various sizes and formats, with two captions each."""
     rows = []
     for i, (colour, shape) in enumerate((colour, shape) for colour in COLOURS for shape in SHAPES):
         kind, mode = (("jpg", "RGB"), ("png", "RGBA"), ("png", "P"))[i % 3]
@@ -46,7 +46,7 @@ def draw_photos(folder: Path) -> None:
 
 
 def small(params: dict) -> dict:
-    """The profile with one epoch of everything, and sizes as small as they go."""
+    """Return the profile with one epoch of everything and the smallest possible sizes."""
     params["prepare"]["shares"]["seed"] = 4  # six of these photos to train on, two for val, two for test
     params["features"]["main"]["detector"] |= {"epochs": 1, "width": 4}
     params["features"]["main"] |= {"image_size": 32, "grid_size": None}
@@ -79,7 +79,7 @@ def photos(tmp_path, monkeypatch) -> Path:
     return folder
 
 
-def test_ten_photos_of_ones_own_go_from_the_folder_to_an_evaluated_speaker(photos, capfd):
+def test_ten_own_photos_are_prepared_trained_on_and_evaluated(photos, capfd):
     assert run_stage("prepare") == 0
     images = pq.read_table("data/prepared/images.parquet").to_pydict()
     assert sorted(images["file"]) == sorted(
@@ -120,7 +120,9 @@ def test_ten_photos_of_ones_own_go_from_the_folder_to_an_evaluated_speaker(photo
         ("prepare.annotations=none.csv", "the table of captions is missing"),
     ],
 )
-def test_what_one_has_got_wrong_is_one_line_and_nothing_is_written(photos, capfd, override, message):
+def test_invalid_settings_of_own_photos_are_reported_in_one_line_and_nothing_is_written(
+    photos, capfd, override, message
+):
     assert run_stage("prepare", "--set", override) == 2
     told = capfd.readouterr().err.strip().splitlines()[-1]
     assert message in told
@@ -144,14 +146,14 @@ def test_a_training_by_two_processes_is_that_of_one(photos, tmp_path):
     assert not list(Path("data/checkpoints").glob("*/*"))
 
 
-def test_a_number_of_processes_that_is_none_is_one_line(photos, monkeypatch, capfd):
+def test_an_invalid_number_of_processes_is_reported_in_one_line(photos, monkeypatch, capfd):
     monkeypatch.setenv("SAYWHICH_PROCESSES", "two")
     assert run_stage("train", "--method", "luo") == 2
     assert capfd.readouterr().err == "SAYWHICH_PROCESSES=two: must be a number of processes, 1 or more\n"
 
 
 @pytest.mark.slow
-def test_sixty_real_photos_end_with_captions_of_words_by_which_they_are_found(real_data, photos):
+def test_captions_trained_on_sixty_real_photos_retrieve_them_above_chance(real_data, photos):
     """The profile as it is, but for where the network's weights lie, and two methods that are left out."""
     images = json.loads((real_data / "flickr8k" / "dataset_flickr8k.json").read_text())["images"][:60]
     shutil.rmtree(photos)

@@ -1,4 +1,4 @@
-"""params.yaml is strict, and its mistakes are told in one line."""
+"""Errors in params.yaml are reported in one line."""
 
 from __future__ import annotations
 
@@ -316,7 +316,7 @@ STRICT = [
 
 
 @pytest.mark.parametrize(("override", "key", "value", "allowed"), STRICT, ids=[row[0] for row in STRICT])
-def test_a_wrong_value_is_one_line_with_key_value_and_what_is_allowed(
+def test_a_wrong_value_is_reported_in_one_line_with_key_value_and_what_is_allowed(
     params, user_methods, override, key, value, allowed
 ):
     line = refused(params, override)
@@ -332,7 +332,7 @@ def test_the_same_mistake_in_the_file_names_the_file(params):
     assert refused(params) == f"{params}: methods.psst_multinomial.rho = 2.5 is not allowed: a number from 0 to 1"
 
 
-def test_frames_side_by_side_are_of_films_of_as_many(params):
+def test_concatenated_vectors_need_equally_many_frames_of_every_film(params):
     films = {"frames": 8, "frames_per_second": 2.0, "vector": "times"}
     overrides = [f"features.main.{key}={value}" for key, value in films.items()]
     load(
@@ -347,7 +347,7 @@ def test_frames_side_by_side_are_of_films_of_as_many(params):
     assert "needs equally many frames of every film: set frames_per_second to null" in refused(params, *overrides)
 
 
-def test_what_needs_the_facts_of_drawn_scenes_is_refused_for_photos(params):
+def test_settings_that_need_facts_are_refused_for_photos(params):
     photos = re.sub(r"(?m)^draw:\n.*\n", "draw: {}\n", params.read_text())
     params.write_text(photos)
     assert "evaluate.judges.symbolic = symbolic is no judge; allowed: own, adapted, listener, judge" in refused(params)
@@ -366,7 +366,7 @@ def test_what_needs_the_facts_of_drawn_scenes_is_refused_for_photos(params):
     assert "evaluate.baselines.mle = template needs the facts of drawn scenes" in refused(params)
 
 
-def test_a_missing_key_is_reported_and_one_that_may_be_null_or_has_a_default_may_be_left_out(params):
+def test_a_missing_key_is_reported_unless_it_has_a_default(params):
     text = params.read_text()
     params.write_text(re.sub(r"(train: .*\n  optimisation:\n)    epochs: .*\n", r"\1", text))
     assert "train.optimisation.epochs is missing: a whole number, at least 0" in refused(params)
@@ -377,7 +377,7 @@ def test_a_missing_key_is_reported_and_one_that_may_be_null_or_has_a_default_may
     assert load(params).features["main"].weights is None
 
 
-def test_a_file_of_ones_own_needs_neither_images_nor_a_network(params):
+def test_a_hand_written_file_needs_neither_images_nor_a_network(params):
     overrides = [
         "prepare={dataset: coco, format: cocotalk, root: a, annotations: {json: b, labels: c}, max_words: 16}",
         "features={main: {network: imported, imported: {format: tsv, regions: [d, e], max_regions: 36}}}",
@@ -397,7 +397,7 @@ def test_malformed_overrides_are_reported(params, override):
     assert refused(params, override).startswith(f"--set {override}: ")
 
 
-def test_whole_numbers_and_exponents_pass_where_a_number_is_wanted(params):
+def test_whole_numbers_and_exponents_are_numbers(params):
     loaded = load(params, ["train.objective.margin=1", "train.optimisation.learning_rate=1e-4"])
     assert loaded.train.objective.margin == 1
     assert loaded.train.optimisation.learning_rate == 1e-4
@@ -419,7 +419,7 @@ def test_a_block_holds_the_defaults_of_its_composition(params):
 
 
 @pytest.mark.parametrize("by", [0.5, 3, -1.5])
-def test_an_option_of_a_new_method_is_what_its_annotation_says_whatever_its_name(params, user_methods, by):
+def test_an_option_of_a_method_follows_its_annotation(params, user_methods, by):
     block = load(params, [f"methods.own={{from: own, lambda: 1, by: {by}}}"]).methods["own"]
     assert block["by"] == by
     assert isinstance(block["by"], float)
@@ -445,7 +445,7 @@ def test_a_speaker_is_guided_where_a_null_image_is_learned(params):
         load(params, ["methods.guidance={from: guidance, gamma: 1.5, image_dropout: 0.0}"])
 
 
-def test_captions_are_chosen_among_several_at_evaluation(params):
+def test_reranking_at_evaluation_is_a_setting(params):
     given = ["methods.luo.rerank={samples: 20}", "sweep.grid={luo: {rerank: [{samples: 1}, {samples: 5}]}}"]
     loaded = load(params, given)
     settings = method_settings(loaded, "luo")
@@ -457,7 +457,7 @@ def test_captions_are_chosen_among_several_at_evaluation(params):
     assert "rerank" not in plain.shown
 
 
-def test_captions_are_decoded_pragmatically_at_evaluation(params):
+def test_pragmatic_decoding_at_evaluation_is_a_setting(params):
     loaded = load(params, ["methods.luo.pragmatic={alpha: 2}", "sweep.grid={luo: {pragmatic: [{alpha: 0.5}]}}"])
     settings = method_settings(loaded, "luo")
     assert (settings.pragmatic.alpha, settings.pragmatic.distractors) == (2, 7)
@@ -486,7 +486,7 @@ def test_a_reward_is_a_name_or_a_mapping_of_weights(params, option, value):
 
 
 @pytest.mark.parametrize("wrong", ["blue", "{BLUE: 1}", "{CIDEr: much}", "[CIDEr]"])
-def test_another_reward_is_one_line(params, wrong):
+def test_another_reward_is_reported_in_one_line(params, wrong):
     with pytest.raises(UserError) as caught:
         load(params, [f"methods.mixer={{from: mixer, reward: {wrong}}}"])
     line = str(caught.value)
@@ -510,7 +510,7 @@ def test_parameters_are_frozen(params):
         loaded.train.optimisation.epochs = 3
 
 
-def test_settings_come_as_what_takes_them(params):
+def test_settings_have_the_types_of_their_users(params):
     given = ["pretrain.speaker.scheduled_sampling={start: 2}", "evaluate.multi_sample={samples: 3, beams: 2}"]
     loaded = load(params, [*given, "train.optimisation={epochs: 3}", "train.objective={}"])
     assert loaded.train.optimisation == Optimisation(epochs=3)
@@ -537,7 +537,7 @@ def test_settings_come_as_what_takes_them(params):
         ["prepare.format=folder", "prepare.annotations=a", "prepare.shares={val: 0.1, test: 0.1, seed: 0}"],
     ],
 )
-def test_annotations_take_the_shape_of_their_form(params, overrides):
+def test_annotations_follow_their_form(params, overrides):
     assert load(params, overrides).prepare.known_corrupt == ()
     with pytest.raises(UserError, match="prepare: format"):
         load(params, [*overrides, "prepare.format=karpathy", "prepare.splits=s"])
@@ -547,7 +547,7 @@ def test_annotations_take_the_shape_of_their_form(params, overrides):
 
 
 def numbers(annotation, place: str, bounds=()) -> Iterator[tuple[str, bool]]:
-    """Each number below a section or an annotation, by its place, and whether it has an upper bound."""
+    """Yield each number below a section or an annotation, by its place, and whether it has an upper bound."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         yield from numbers(arguments[0], place, (*bounds, *arguments[1:]))
@@ -575,13 +575,13 @@ def test_every_number_has_an_upper_bound():
 
 
 @pytest.mark.parametrize("value", ["1000000000", "1e9", "10000000000000000000"])
-def test_a_number_that_asks_for_gigabytes_is_one_line(value):
+def test_a_number_that_needs_gigabytes_is_reported_in_one_line(value):
     with pytest.raises(UserError, match=r"max_words") as error:
         load(ROOT / "params.yaml", [f"prepare.max_words={value}"])
     assert "\n" not in str(error.value)
 
 
-def test_a_line_break_in_a_name_is_one_line_of_error():
+def test_a_line_break_in_a_name_is_reported_in_one_line_of_error():
     with pytest.raises(UserError) as error:
         load(ROOT / "params.yaml", ['features.main.network="resnet18\\n\\e[31m"'])
     assert len(str(error.value).splitlines()) == 1

@@ -85,14 +85,14 @@ def same_gradients(loss, expected, modules, others):
 
 
 def same(found, wanted, modules, others):
-    """Equal values and equal gradients of a random sum of them; how many weights have one."""
+    """Compare values and the gradients of a random sum of them; return the number of weights with a gradient."""
     torch.testing.assert_close(found, wanted)
     weight = torch.randn(wanted.shape, dtype=wanted.dtype)
     return same_gradients((found * weight).sum(), (wanted * weight).sum(), modules, others)
 
 
 @pytest.mark.parametrize("name", through_words())
-def test_what_is_heard_of_captions_is_what_the_plain_unroll_has(world, name):
+def test_text_embeddings_equal_those_of_the_plain_unroll(world, name):
     speaker, listener, batch = world
     twin, other = deepcopy(speaker), PlainListener.of(listener)
     message = generate(speaker, batch, through_words()[name], rng())
@@ -107,7 +107,7 @@ def test_what_is_heard_of_captions_is_what_the_plain_unroll_has(world, name):
 
 
 @pytest.mark.parametrize("name", by_likelihood())
-def test_log_probabilities_of_words_are_what_the_plain_unroll_has(world, name):
+def test_log_probabilities_equal_those_of_the_plain_unroll(world, name):
     speaker, _, batch = world
     twin = deepcopy(speaker)
     message = generate(speaker, batch, by_likelihood()[name], rng())
@@ -121,7 +121,7 @@ def test_log_probabilities_of_words_are_what_the_plain_unroll_has(world, name):
         assert same(both, plainly, (speaker,), (twin,)) >= LEAST
 
 
-def test_reading_is_the_plain_teacher_forcing(world):
+def test_teacher_forcing_equals_the_plain_form_with_all_gradients(world):
     speaker, _, batch = world
     speaker.train(isinstance(speaker, Att2in))
     twin = deepcopy(speaker)
@@ -132,7 +132,7 @@ def test_reading_is_the_plain_teacher_forcing(world):
 
 
 @pytest.mark.parametrize("channel", [Greedy(), Beam(3), Beam(4, samples=2)])
-def test_the_likeliest_captions_are_what_the_plain_unroll_has(world, channel):
+def test_the_most_probable_captions_equal_those_of_the_plain_unroll(world, channel):
     speaker, _, batch = world
     speaker.eval()
     ours, theirs = generate(speaker, batch, channel, rng()), plain.speak(speaker, batch, channel, rng())
@@ -142,7 +142,7 @@ def test_the_likeliest_captions_are_what_the_plain_unroll_has(world, channel):
     assert torch.equal(generate(optimize_for_decoding(speaker), batch, channel, rng()).tokens, theirs.tokens)
 
 
-def test_a_speaker_for_decoding_draws_the_same_words_and_has_no_gradient(world):
+def test_an_inference_speaker_draws_the_same_tokens_without_gradient(world):
     speaker, _, batch = world
     speaker.eval()
     ours = generate(optimize_for_decoding(speaker), batch, Multinomial(SAMPLES), rng())
@@ -173,7 +173,7 @@ def test_captions_in_bfloat16_are_nearly_the_same(toy):
 
 
 def sure_of_itself(speaker):
-    """The weights of what comes from the image."""
+    """Enlarge the weights that depend on the image."""
     if isinstance(speaker, Att2in):
         return [speaker.from_regions.weight]
     if isinstance(speaker, Transformer):
@@ -182,7 +182,7 @@ def sure_of_itself(speaker):
 
 
 def unseen(world):
-    """The world with a null image, which is what the speaker sees of every third image."""
+    """Return the world with a null image in place of every third image."""
     speaker, listener, batch = world
     speaker.add_null_image()
     with torch.no_grad():
@@ -191,7 +191,7 @@ def unseen(world):
     return speaker, listener, batch
 
 
-def test_reading_and_speaking_of_no_image_is_the_plain_one_s(world):
+def test_teacher_forcing_and_generation_of_the_null_image_equal_the_plain_ones(world):
     speaker, _, batch = unseen(world)
     speaker.train(isinstance(speaker, Att2in))
     twin = deepcopy(speaker)
@@ -205,7 +205,7 @@ def test_reading_and_speaking_of_no_image_is_the_plain_one_s(world):
 
 @pytest.mark.parametrize("gamma", [0.5, 2.0])
 @pytest.mark.parametrize("channel", [Greedy(), Multinomial(SAMPLES), Beam(3), Beam(4, samples=2)], ids=repr)
-def test_guided_captions_are_what_the_plain_unroll_has(world, channel, gamma):
+def test_guided_captions_equal_those_of_the_plain_unroll(world, channel, gamma):
     speaker, _, batch = unseen(world)
     with torch.no_grad():
         for weight in sure_of_itself(speaker):
@@ -225,7 +225,7 @@ def test_guided_captions_are_what_the_plain_unroll_has(world, channel, gamma):
         torch.testing.assert_close(message.log_probs, log_probs)
 
 
-def test_continuations_are_what_the_plain_unroll_has(world):
+def test_continuations_equal_those_of_the_plain_unroll(world):
     speaker, _, batch = world
     channel = PrefixRollouts(each=3, places=5)
     ours, theirs = generate(speaker, batch, channel, rng()), plain.speak(speaker, batch, channel, rng())
@@ -233,7 +233,7 @@ def test_continuations_are_what_the_plain_unroll_has(world):
     assert ours.samples == 15
 
 
-def test_a_graph_may_be_gone_through_twice(world):
+def test_a_graph_may_be_differentiated_twice(world):
     speaker, listener, batch = world
     message = generate(speaker, batch, PartialSampling(StraightThrough(SAMPLES), 0.5), rng())
     loss = listener.encode_text(message).sum()

@@ -51,7 +51,7 @@ def test_a_module_has_its_words_folder_environment_and_exit_status(folder):
     assert missing.returncode == 1
 
 
-def test_other_commands_are_given_to_this_environment_s_python(folder):
+def test_other_commands_are_given_to_this_environments_python(folder):
     out, _ = begin(
         folder, program("python"), "-c", "import sys; print('torch' in sys.modules, sys.executable)"
     ).communicate()

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def composed(data: str) -> dict:
-    """The parameters of a data set without a method set, which the method sets of comparisons are laid over."""
+    """Return the parameters of a data set without a method set, the base of the comparisons' method sets."""
     return parse_yaml(PROFILES.compose(overlays.Composition(data)), data)
 
 
@@ -83,7 +83,7 @@ def test_the_speaker_without_attention_is_searched_as_scenes_is():
 
 
 @pytest.mark.parametrize("name", ["scenes_lstm", "scenes_rewards", "scenes_settings"])
-def test_what_is_swept_differs_from_scenes_in_methods_alone(name):
+def test_swept_profiles_differ_from_scenes_in_methods_alone(name):
     scenes, swept = composed("scenes"), profile(name)
     assert set(swept["methods"]) == set(swept["sweep"]["grid"])
     assert {key for key in scenes if scenes[key] != swept[key]} - {"pretrain", "report"} == {
@@ -94,7 +94,7 @@ def test_what_is_swept_differs_from_scenes_in_methods_alone(name):
     assert (scenes["pretrain"] == swept["pretrain"]) == (name != "scenes_lstm")
 
 
-def test_the_methods_that_need_a_parser_can_be_taken_over_from_the_comment(tmp_path):
+def test_commented_methods_of_scenes_rewards_are_valid(tmp_path):
     """Their lines in the head of scenes_rewards are right as they stand."""
     head = profile_text("scenes_rewards").partition("seed:")[0]
     offered = dict(re.findall(r"(pg_\w+): ({from.*})", head))
@@ -114,13 +114,13 @@ def test_every_method_is_in_a_comparison_of_dialogs():
     assert small["pretrain"].items() <= whole["pretrain"].items()
 
 
-def test_comparisons_on_photos_share_all_that_comes_before_them():
+def test_comparisons_on_photos_share_all_earlier_stages():
     photos, more = map(profile, ("flickr8k_results", "flickr8k_beyond"))
     assert {key for key in photos if photos[key] != more[key]} == {"methods", "sweep", "evaluate", "report"}
     assert set(more["methods"]) == set(more["sweep"]["grid"])
 
 
-def test_coco_learns_at_the_published_rates(tmp_path):
+def test_coco_has_the_published_learning_rates(tmp_path):
     """The counter goes on from 200: joint training begins at 5e-3 · .75^13, Luo at 5e-4 · .8^13."""
     (tmp_path / "params.yaml").write_text(profile_text("coco"), encoding="utf-8")
     loaded = load(tmp_path / "params.yaml")

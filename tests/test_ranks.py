@@ -1,4 +1,4 @@
-"""Two processes that hold half a batch each are one that holds all of it: scores, gradients, weights, checkpoints."""
+"""Two processes with half a batch each equal one process with the whole batch: scores, gradients, checkpoints."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FOUR = Optimisation(epochs=4, learning_rate=0.01, schedule="cosine", clip_norm=2
 
 
 def methods(toy) -> dict[str, Method]:
-    """One of each way in which captions of a batch meet: hinges, InfoNCE, turns, baselines, controls, documents."""
+    """Return a method for each way in which captions of a batch interact: hinges, InfoNCE, baselines, controls."""
 
     def joint(name: str, lam: float, objective: Objective | None = None, **settings) -> Method:
         return METHODS[name](toy.agents(dropout=0.4), objective or Objective(), lam=lam, **settings)
@@ -78,7 +78,7 @@ class Halves(ToyBatches):
 
 
 def trained(name: str, toy, folder: Path | None = None, die_at: int | None = None) -> dict[str, torch.Tensor]:
-    """Weights after training, and what was logged last."""
+    """Return the weights after training, and the last record."""
     method = methods(toy)[name]
     training = Training(method, Halves(toy, die_at), FOUR, seed=4, device=torch.device("cpu"))
     logged: list[dict[str, float]] = []
@@ -147,7 +147,7 @@ def test_both_ranks_have_the_same_weights_to_the_bit(two):
             assert torch.equal(value, second[name][key]), (name, key)
 
 
-def test_two_ranks_go_on_where_one_stopped_and_one_where_two_did(two, toy):
+def test_two_ranks_resume_one_ranks_checkpoint_and_the_reverse(two, toy):
     folder, found = two
     alone = trained("psst", toy)
     for rank in found:

@@ -41,7 +41,7 @@ def frozen(tmp_path_factory) -> Iterator[Path]:
         pytest.param("stages.gradients --worlds 1 --epochs 1 --rounds 1 --repeats 1 --only ST", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
-def test_a_read_only_disk_is_one_line(frozen, command):
+def test_a_read_only_disk_is_reported_in_one_line(frozen, command):
     done = subprocess.run(
         [sys.executable, "-m", *command.split()], cwd=frozen, capture_output=True, text=True, check=False,
         env={"PATH": "/usr/bin:/bin", "HOME": str(frozen.parent), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},

@@ -30,7 +30,7 @@ SMALL_CLIP = {
 
 
 def coco(real: Path, root: Path) -> dict:
-    """COCO's own captions_val2017.json, and photos that are there by a file of splits."""
+    """Write COCO's own captions_val2017.json, and the existing photos with a file of splits."""
     mini = real / "coco_mini"
     said = json.loads((mini / "captions_val2017.json").read_text())["images"]
     names = iter(sorted({image["file_name"] for image in said} & {path.name for path in (mini / "images").iterdir()}))
@@ -42,7 +42,7 @@ def coco(real: Path, root: Path) -> dict:
 
 
 def flickr8k(real: Path, root: Path) -> dict:
-    """Flickr8k's captions in its text form: one file, three lists."""
+    """Write Flickr8k's captions in its text form: one file, three lists."""
     images = json.loads((real / "flickr8k" / "dataset_flickr8k.json").read_text())["images"]
     captions = [f"{i['filename']}#{k}\t{s['raw']}\n" for i in images for k, s in enumerate(i["sentences"])]
     (root / "Flickr8k.token.txt").write_text("".join(captions))
@@ -81,7 +81,7 @@ def drawn(tmp_path_factory) -> dict[str, Path]:
 
 
 def extractors(real: Path, drawn: dict[str, Path]) -> list[dict]:
-    """The blocks of `features` that are tried."""
+    """Return the blocks of `features` that are tried."""
     half = {"mean": [0.5] * 3, "std": [0.5] * 3}
     trained = str(real / "weights" / "mobilenetv2_100_imagenet.safetensors")
     blocks = [
@@ -105,7 +105,7 @@ SHAPES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("corpus", CORPORA)
-def test_published_files_go_through_prepare_and_every_extractor(corpus, real_data, drawn, tmp_path, monkeypatch):
+def test_published_files_are_prepared_and_extracted_by_every_network(corpus, real_data, drawn, tmp_path, monkeypatch):
     root = tmp_path / "data/external" / corpus
     root.mkdir(parents=True)
     shutil.copy(ROOT / "dvc.yaml", tmp_path)

@@ -77,7 +77,7 @@ def begin(folder: Path, python: str = sys.executable) -> subprocess.Popen[str]:
 
 
 def repeat(folder: Path) -> tuple[int, str]:
-    """Its exit status, and what it said; by the preloaded Python."""
+    """Run `make repro` by the preloaded Python; return its exit status and output."""
     process = begin(folder, program("python"))
     said, _ = process.communicate()
     return process.returncode, said
@@ -95,7 +95,7 @@ def dvc(folder: Path, *command: str) -> str:
     return subprocess.run([program("dvc"), *command], cwd=folder, capture_output=True, text=True, check=True).stdout
 
 
-def test_instances_run_side_by_side_and_dvc_finds_all_of_it_done(folder):
+def test_instances_run_in_parallel_and_dvc_finds_everything_up_to_date(folder):
     (folder / "meet").touch()
     status, said = repeat(folder)
     assert status == 0, said
@@ -116,7 +116,7 @@ def test_instances_run_side_by_side_and_dvc_finds_all_of_it_done(folder):
     assert (status, "up to date" in said, ran(folder)) == (0, True, [])
 
 
-def test_what_nobody_has_touched_since_is_up_to_date_without_dvc(folder, monkeypatch):
+def test_an_untouched_repository_is_up_to_date_without_dvc(folder, monkeypatch):
     """And whatever was touched, or came, or went, is DVC's to judge."""
     monkeypatch.chdir(folder)
     write_params(folder, a="one", b="one")
@@ -175,7 +175,7 @@ def test_a_missing_file_of_captions_is_reported_before_a_folder_is_hashed(tmp_pa
 
 
 @pytest.mark.slow
-def test_what_changed_runs_and_a_stage_that_is_alone_has_all_cores(folder):
+def test_changed_stages_run_and_a_single_stage_has_all_cores(folder):
     assert repeat(folder)[0] == 0
     ran(folder)
     write_params(folder, b="three")
@@ -184,7 +184,7 @@ def test_what_changed_runs_and_a_stage_that_is_alone_has_all_cores(folder):
     assert (folder / "data/report/all").read_text() == "one\nthree\n1\n"
 
 
-def test_a_failing_stage_fails_in_dvcs_words_and_what_runs_beside_it_is_kept(folder):
+def test_a_failing_stage_shows_dvcs_error_and_parallel_stages_are_kept(folder):
     (folder / "meet").touch()
     write_params(folder, a="wrong")
     status, said = repeat(folder)
@@ -199,7 +199,7 @@ def test_a_failing_stage_fails_in_dvcs_words_and_what_runs_beside_it_is_kept(fol
 
 
 @pytest.mark.parametrize("request_to_end", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
-def test_a_request_to_end_ends_all_that_is_at_work(folder, request_to_end):
+def test_a_request_ends_all_running_stages(folder, request_to_end):
     write_params(folder, a="long", b="long")
     process = begin(folder)
     while not all((folder / f"began.{key}").exists() for key in "ab"):
@@ -221,7 +221,7 @@ def test_a_broken_workflow_is_reported_by_dvc(folder):
     assert "Traceback" not in said
 
 
-def test_nobody_else_can_write_what_dvc_unpickles(folder, monkeypatch):
+def test_caches_that_dvc_unpickles_are_private(folder, monkeypatch):
     (folder / ".dvc/config").write_text((ROOT / ".dvc/config").read_text() + "    no_scm = true\n")
     monkeypatch.chdir(folder)
     monkeypatch.delenv("DVC_SITE_CACHE_DIR", raising=False)
@@ -234,7 +234,7 @@ def test_nobody_else_can_write_what_dvc_unpickles(folder, monkeypatch):
 
 
 @pytest.mark.parametrize("rest", ['  prepare:\n    cmd: "mk', "  prepare:\n    cm", "  pre"])
-def test_a_lock_that_is_cut_within_a_line_is_removed(tmp_path, monkeypatch, capsys, rest):
+def test_a_lock_truncated_within_a_line_is_removed(tmp_path, monkeypatch, capsys, rest):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dvc.lock").write_text(f"schema: '2.0'\nstages:\n{rest}")
     (tmp_path / ".dvc/tmp").mkdir(parents=True)

@@ -61,7 +61,7 @@ def test_a_method_trains_from_params_alone_to_the_same_weights_each_time(world, 
     assert run_stage("adapt", "--method", name, "--model", "one", "--out", "adapted") == 0
 
 
-def test_spice_without_its_parser_is_one_line(world, monkeypatch, capsys):
+def test_spice_without_its_parser_is_reported_in_one_line(world, monkeypatch, capsys):
     monkeypatch.chdir(world)
     monkeypatch.setattr("pipeline.metrics.java.PARSER", ("absent.jar",))
     given = ["--method", "mixer", "--set", "methods.mixer.reward=spider", "--out", "none"]

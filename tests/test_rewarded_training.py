@@ -82,14 +82,14 @@ def test_every_method_trains_from_params_alone(folder, name):
         assert [key for key, value in after.items() if torch.equal(before[key], value)] == []
 
 
-def test_the_heads_have_learned_and_their_training_is_on_record(made):
+def test_the_heads_are_trained_and_recorded(made):
     epochs = [json.loads(line) for line in (made / "data/retriever/history.jsonl").read_text().splitlines()]
     assert [epoch["epoch"] for epoch in epochs] == [1, 2]
     assert epochs[1]["discriminator/loss"] < epochs[0]["discriminator/loss"]
     assert "grammar/accuracy" in epochs[0]
 
 
-def test_mined_images_are_those_that_brute_force_finds(made):
+def test_mined_images_equal_those_of_brute_force(made):
     images = load_file(made / "data/retriever/images.safetensors")
     rows = Prepared.load(made / "data/prepared").rows("train").tolist()
     for image, found in enumerate(images["neighbours"].tolist()):
@@ -101,7 +101,7 @@ def test_mined_images_are_those_that_brute_force_finds(made):
 
 
 @pytest.mark.parametrize("name", ["wtf_rl", "psst_wtf"])
-def test_a_killed_run_goes_on_to_the_same_bits(folder, name, monkeypatch):
+def test_a_killed_run_resumes_to_the_same_bits(folder, name, monkeypatch):
     monkeypatch.setenv("SAYWHICH_CHECKPOINT_SECONDS", "0")
     options = ("--method", name, "--set", "train.optimisation.batch=4")
     assert run_stage("train", *options, "--out", "whole") == 0
@@ -133,7 +133,7 @@ def refused(capsys, *arguments: str) -> str:
     return said
 
 
-def test_what_does_not_fit_is_one_line_before_training_begins(folder, capsys):
+def test_inconsistent_reward_models_are_reported_in_one_line_before_training(folder, capsys):
     """Also where all files of the retriever are whole, and made from something else."""
     heads, images = Path("data/retriever/weights.safetensors"), Path("data/retriever/images.safetensors")
     settings, model = Path("data/retriever/settings.json"), Path("data/pretrained/retriever/weights.safetensors")
@@ -183,7 +183,7 @@ def test_a_damaged_file_of_the_retriever_is_named_and_nothing_is_trained(folder,
         assert "run the retriever stage again" in said
 
 
-def test_more_images_cannot_be_mined_than_there_are(folder, capsys):
+def test_too_large_ranks_of_hard_negatives_are_refused(folder, capsys):
     assert run_stage("retriever", "--set", "retriever.hard_negative_ranks=[99]") == 2
     assert (
         "hard_negative_ranks: rank 99, but an image has only 17 others in the training split" in capsys.readouterr().err

@@ -62,7 +62,7 @@ def test_trainings_at_a_terminal_end(new, tmp_path, kind, request_to_end):
 
 
 @pytest.mark.slow
-def test_a_container_ends_whose_first_process_is_asked_to(new, tmp_path):
+def test_a_container_ends_on_a_request_to_its_first_process(new, tmp_path):
     if shutil.which("unshare") is None or subprocess.run([*CONTAINER, "true"], capture_output=True).returncode:
         pytest.skip("process namespaces are not allowed here")
     folder = Path(shutil.copytree(new, tmp_path / "repository"))
@@ -86,7 +86,7 @@ def test_the_grid_ends(trained, tmp_path, kind, request_to_end, nohup):
 
 
 def check(folder: Path, kind: str, request: Signals, nohup: bool, terminal: bool = False) -> None:
-    """Two trainings are at work when the request comes."""
+    """Stop two running trainings, and check their ends."""
     with tree(folder, nohup, terminal=terminal) as running:
         running.wait_for(lambda: len(began(folder)) == 2)
         assert not running.stop(kind, request, PATIENCE), running.said()

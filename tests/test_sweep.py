@@ -198,7 +198,7 @@ def test_a_killed_grid_resumes_and_a_running_one_is_not_disturbed(folder):
 
 
 def stage(folder: Path, **sweep) -> dict:
-    """The stage, as DVC runs it: arguments for subprocess. Methods are those of the scenes profile."""
+    """Return the arguments of subprocess for the stage as DVC runs it, with the scenes profile's methods."""
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     (folder / "params.yaml").write_text(json.dumps({**params, "sweep": sweep}))
     listed = yaml.safe_load(STAGES)
@@ -210,7 +210,7 @@ def stage(folder: Path, **sweep) -> dict:
 
 
 @pytest.mark.slow
-def test_a_grid_waits_for_the_processes_of_a_killed_one(folder):
+def test_a_grid_waits_for_the_processes_of_a_killed_grid(folder):
     """Snakemake lives on, with its locks, when the stage that started it is killed."""
     cell = "luo/lambda=0.7_seed=1"
     (folder / "slow").write_text(cell[4:])
@@ -272,7 +272,7 @@ def test_the_conda_environment_is_what_the_workflow_depends_on():
     assert environment["dependencies"][-1]["pip"] == wanted
 
 
-def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys):
+def test_invalid_inputs_are_reported_in_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_params(tmp_path, sweep={"seeds": [1], "grid": {"lou": {}}})
     assert grid_cells.main(["gather", "out"]) == 2

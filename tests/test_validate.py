@@ -43,7 +43,7 @@ def test_a_profile_is_valid_and_its_digests_are_written(capsys):
         ({**PG_SPIDER, "reward": "cider"}, {"pg_spider": {"reward": ["cider", "spider"]}}),
     ],
 )
-def test_a_spice_reward_without_its_parser_is_one_line(capsys, block, grid):
+def test_a_spice_reward_without_its_parser_is_reported_in_one_line(capsys, block, grid):
     status, line = validated(capsys, methods={"pg_spider": block}, sweep={"seeds": [1], "grid": grid})
     assert status == 2
     assert line.startswith("params.yaml: methods.pg_spider.reward: SPICE needs not-there.jar in pycocoevalcap; fetch")
@@ -53,7 +53,7 @@ def test_a_spice_reward_without_its_parser_is_one_line(capsys, block, grid):
 
 @pytest.mark.usefixtures("no_parser")
 @pytest.mark.parametrize(("metrics", "lines"), [(["SPICE", "CIDEr"], 1), (["CIDEr"], 0)])
-def test_spice_as_a_metric_is_left_out_and_that_is_said(capsys, metrics, lines):
+def test_spice_as_a_metric_is_left_out_with_a_line(capsys, metrics, lines):
     status, said = validated(capsys, evaluate=profile("scenes")["evaluate"] | {"metrics": metrics})
     assert (status, said.count("\n")) == (0, lines)
     assert said.startswith("validate: evaluate.metrics: SPICE needs") == bool(lines)
@@ -67,7 +67,7 @@ def test_spice_as_a_metric_is_left_out_and_that_is_said(capsys, metrics, lines):
         ({"methods": ["luo"]}, "must be a mapping of names"),
     ],
 )
-def test_a_mistake_is_one_line(capsys, sections, line):
+def test_a_mistake_is_reported_in_one_line(capsys, sections, line):
     status, said = validated(capsys, **sections)
     assert (status, said.count("\n")) == (2, 1)
     assert line in said
@@ -91,7 +91,7 @@ def test_an_option_of_a_method_is_checked_before_anything_runs(capsys, method, l
 
 
 @pytest.mark.parametrize("section", ["methods", "sweep", "evaluate"])
-def test_a_section_of_nothing_is_one_line(capsys, section):
+def test_an_empty_section_is_reported_in_one_line(capsys, section):
     for value in (None, 3, "text"):
         status, said = validated(capsys, **{section: value})
         assert (status, said.count("\n")) == (2, 1)

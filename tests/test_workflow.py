@@ -35,7 +35,7 @@ METHODS = ("mle", "psst_multinomial", "st_multinomial", "luo")
 
 
 def ran(output: str) -> list[str]:
-    """The stages that a `dvc repro` with this output ran, but for `validate`, which runs after every edit."""
+    """Return the stages that a `dvc repro` with this output ran, but for `validate`, which runs after every edit."""
     return [stage for stage in stages_run(output) if stage != "validate"]
 
 
@@ -114,12 +114,12 @@ def test_captions_without_training_are_measured_beside_the_pretrained_speaker_an
     assert all(f"\n| {name} " in table for name in ("human", *found))
 
 
-def test_nothing_runs_when_nothing_changed(world):
+def test_an_unchanged_repository_runs_nothing(world):
     assert ran(succeed(world[0], "dvc", "repro")) == []
     assert "up to date" in succeed(world[0], "dvc", "status")
 
 
-def test_a_changed_rho_makes_stale_what_depends_on_it(folder):
+def test_a_changed_rho_makes_dependent_stages_stale(folder):
     change(folder, "methods", "psst_multinomial", "rho", to=0.75)
     status = json.loads(succeed(folder, "dvc", "status", "--json"))
     assert set(status) - {"validate"} == {
@@ -132,7 +132,7 @@ def test_a_changed_rho_makes_stale_what_depends_on_it(folder):
 
 
 @pytest.mark.slow
-def test_a_changed_rho_runs_what_depends_on_it_and_nothing_else(folder):
+def test_a_changed_rho_runs_dependent_stages_only(folder):
     cells = {p: p.stat().st_mtime_ns for p in (folder / "data/cells").rglob("metrics.json")}
     assert len(cells) == 6, "two cells, each trained, adapted to and evaluated"
     change(folder, "methods", "psst_multinomial", "rho", to=0.75)
@@ -148,7 +148,7 @@ def test_a_changed_rho_runs_what_depends_on_it_and_nothing_else(folder):
 
 
 @pytest.mark.slow
-def test_one_more_lambda_runs_the_new_cell_and_the_method_s_own_takes_the_method_s_run(folder):
+def test_one_more_lambda_runs_the_new_cell_and_a_cell_equal_to_the_methods_run_reuses_it(folder):
     cells = {p: p.stat().st_mtime_ns for p in (folder / "data/cells").rglob("metrics.json")}
     change(folder, "sweep", "grid", "luo", "lambda", to=[0.5, 0.7, 0.9])
     assert ran(succeed(folder, "dvc", "repro")) == ["sweep", "cross", "report"]
@@ -169,7 +169,7 @@ def test_one_more_lambda_runs_the_new_cell_and_the_method_s_own_takes_the_method
 
 
 def stale() -> set[str]:
-    """The outdated stages of the repository in the working folder."""
+    """Return the outdated stages of the repository in the working folder."""
     with Repo() as repo:
         return set(repo.status())
 
@@ -185,7 +185,7 @@ def stale() -> set[str]:
         ("pipeline/methods/mine.py", set()),
     ],
 )
-def test_an_edit_makes_stale_what_imports_it(world, edited, expected, monkeypatch):
+def test_an_edit_makes_the_importing_stages_stale(world, edited, expected, monkeypatch):
     """The stages whose own dependencies changed; DVC runs what is behind them where their outputs change."""
     monkeypatch.chdir(world[0])
     path = Path(edited)
@@ -242,7 +242,7 @@ def test_mlflow_has_a_run_for_every_stage_and_cell(world):
 
 
 @pytest.mark.slow
-def test_make_results_trains_what_is_missing_and_names_all_tables(world, tmp_path):
+def test_make_results_trains_missing_methods_and_names_all_tables(world, tmp_path):
     folder = Path(shutil.copytree(world[0], tmp_path / "world", symlinks=True))
     for name in ("models", "evaluation", "report"):
         shutil.rmtree(folder / "data" / name)
@@ -284,7 +284,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_a_killed_training_ends_with_the_same_bits(world, tmp_path):
+def test_a_killed_training_resumes_to_the_same_bits(world, tmp_path):
     """SIGKILL after the first checkpoint, after a later one, and again while it goes on; then it ends alike."""
     command = [sys.executable, "-m", "stages.train", "--method", "psst_multinomial"]
     command += ["--set", "train.optimisation.epochs=40"]
@@ -309,7 +309,7 @@ def test_a_killed_training_ends_with_the_same_bits(world, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "request_"), zip(KILLED, cycle((signal.SIGKILL, signal.SIGTERM, signal.SIGINT))))
-def test_a_stage_that_is_ended_at_random_gives_the_same_files_when_it_is_run_again(world, tmp_path, name, request_):
+def test_a_stage_ended_at_a_random_instant_gives_the_same_files_when_repeated(world, tmp_path, name, request_):
     """A fast sample of `make fault-injection`, in processes of their own."""
     assert list(interrupted(work_of(world[0], tmp_path, name), [request_], seed=1)) == [""]
     assert not list(tmp_path.glob(".*.part")), "what a killed process left is gone after the next run"
@@ -335,7 +335,7 @@ def test_the_reader_of_a_damaged_file_names_it(world, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_small_disk_that_is_full_or_read_only_is_one_line(world, tmp_path):
+def test_a_small_disk_that_is_full_or_read_only_is_reported_in_one_line(world, tmp_path):
     try:
         with small_disk(tmp_path / "disk"):
             assert set(filled(world[0], tmp_path / "disk", "prepare", (0.5,))) == {""}
@@ -343,7 +343,7 @@ def test_a_small_disk_that_is_full_or_read_only_is_one_line(world, tmp_path):
         pytest.skip(str(error))
 
 
-def test_a_mistake_is_one_line_and_nothing_is_written(world, tmp_path, monkeypatch, capsys):
+def test_a_mistake_is_reported_in_one_line_and_nothing_is_written(world, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(world[0])
     monkeypatch.setenv("SAYWHICH_TRACKING", "off")
     wrong = ["--method", "luo", "--set", "methods.luo.lambda=1.5", "--out", str(tmp_path / "out")]

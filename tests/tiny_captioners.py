@@ -37,7 +37,7 @@ TOWER = {**SIZES, "image_size": IMAGE, "patch_size": 8}
 
 
 def write_tokenizer(folder: Path) -> None:
-    """A BERT tokenizer with a dozen words."""
+    """Write a BERT tokenizer with a dozen words."""
     from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
     from tokenizers.models import WordPiece
 
@@ -51,7 +51,7 @@ def write_tokenizer(folder: Path) -> None:
 
 
 def write_captioner(kind: str, folder: Path) -> Any:
-    """The captioner, whole, which is saved into `folder` with its tokenizer and the size of images."""
+    """Write a complete captioner into `folder`, with its tokenizer and image size."""
     hub = import_transformers()
     torch.manual_seed(0)
     size = len(SPECIAL) + len(WORDS) + 1

@@ -17,7 +17,7 @@ SIZES = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "nu
 
 
 def write_judge(family: str, folder: Path) -> None:
-    """A model of a family of MODELS with its processor, in `folder`."""
+    """Write a model of a family of MODELS with its processor into `folder`."""
     hub = import_transformers()
     torch.manual_seed(0)
     folder.mkdir(parents=True)

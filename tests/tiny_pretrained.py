@@ -25,7 +25,7 @@ TEMPLATE = (
 
 
 def write_pretrained(family: str, folder: Path) -> Path:
-    """A whole captioner of the family in `folder`, with its processor."""
+    """Write a complete captioner of the family into `folder`, with its processor."""
     torch.manual_seed(0)
     if family in ("blip", "git", "gpt2"):
         write_captioner(family, folder)
@@ -38,7 +38,7 @@ def write_pretrained(family: str, folder: Path) -> Path:
 
 
 def _save_parts(family: str, folder: Path) -> None:
-    """The processor of BLIP and GIT; a VisionEncoderDecoderModel has its parts alone."""
+    """Write the processor of BLIP or GIT, or the parts of a VisionEncoderDecoderModel's."""
     hub = import_transformers()
     size = {"size": {"height": 16, "width": 16}}
     tokenizer = hub.AutoTokenizer.from_pretrained(folder)
@@ -53,7 +53,7 @@ def _save_parts(family: str, folder: Path) -> None:
 
 
 def _tokenizer(hub: Any, *special: str, **names: str) -> Any:
-    """A byte-level tokenizer that knows a few words, with special tokens of its own."""
+    """Return a byte-level tokenizer that knows a few words, with special tokens of its own."""
     from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
     from tokenizers.models import BPE
 
@@ -117,7 +117,7 @@ def _florence2(hub: Any, folder: Path) -> None:
 
 
 def _idefics3(hub: Any, folder: Path) -> None:
-    """SmolVLM's first generation."""
+    """Return SmolVLM's first generation."""
     rows = [f"<row_{row}_col_{column}>" for row in (1, 2) for column in (1, 2)]
     plain, names = _tokenizer(hub, "<image>", "<fake_token_around_image>", "<end_of_utterance>", "<global-img>", *rows)
     tokenizer = hub.PreTrainedTokenizerFast(tokenizer_object=plain, **names)

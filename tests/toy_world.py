@@ -19,7 +19,7 @@ KEPT = ("pipeline", "stages", "profiles", "docs/snakemake", "dvc.yaml", "Snakefi
 
 
 def toy_params() -> dict:
-    """The scenes profile, as small as it goes."""
+    """Return the scenes profile with the smallest possible sizes."""
     params = profile("scenes")
     params["draw"]["scenes"] = {"images": 34, "size": 64, "val": 8, "test": 8}
     params["prepare"]["min_count"] = 2
@@ -47,7 +47,7 @@ def toy_params() -> dict:
 
 
 def run(folder: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A command in `folder`, with this environment's programs first, and before them those that are preloaded."""
+    """Run a command in `folder`, with preloaded programs and then this environment's first on PATH."""
     python = preloaded_python.program("python")
     path = os.pathsep.join(
         dict.fromkeys((str(Path(python).parent), str(Path(sys.executable).parent), os.environ["PATH"]))
@@ -69,7 +69,7 @@ def succeed(folder: Path, *command: str, **environment: str) -> str:
 
 
 def written(folder: Path, params: dict) -> None:
-    """A repository with this params.yaml at `folder`, before anything ran."""
+    """Write a repository with this params.yaml to `folder`, in which nothing has run."""
     for name in KEPT:
         source, target = ROOT / name, folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -83,24 +83,24 @@ def written(folder: Path, params: dict) -> None:
 
 
 def committed(folder: Path) -> None:
-    """All that lies in the repository at `folder` is committed."""
+    """Commit all files of the repository at `folder`."""
     for command in (["add", "-A"], ["commit", "-qm", "toy"]):
         succeed(folder, "git", "-c", "user.name=t", "-c", "user.email=t@t", *command)
 
 
 def make_world(folder: Path) -> str:
-    """A repository after its first `make repro`, in `folder`; what that printed."""
+    """Write a repository to `folder` and run its first `make repro`; return the output."""
     written(folder, toy_params())
     committed(folder)
     return succeed(folder, sys.executable, "-m", "pipeline.workflow.repro")
 
 
 def stages_run(output: str) -> list[str]:
-    """The stages that a `dvc repro` or a `make repro` with this output ran, in order."""
+    """Return the stages that a `dvc repro` or a `make repro` with this output ran, in order."""
     return re.findall(r"^(?:Running stage '|\[ *\d+/\d+\] )([\w@]+)", output, re.MULTILINE)
 
 
 def digests_below(folder: Path) -> dict[str, str]:
-    """SHA-256 of each file below `folder` by its path there, but for what a killed process has half written."""
+    """Return the SHA-256 of each file below `folder` by its path, without half-written files."""
     files = [path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(".part")]
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(files)}

@@ -19,5 +19,5 @@ def profile_text(name: str) -> str:
 
 
 def profile(name: str) -> dict[str, Any]:
-    """The parameters."""
+    """Return the parameters of a profile."""
     return parse_yaml(profile_text(name), name)

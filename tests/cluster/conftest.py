@@ -15,7 +15,7 @@ from toy_world import committed, succeed, written
 
 @pytest.fixture(scope="session", autouse=True)
 def ended() -> None:
-    """A request to end is Ctrl-C: what fixtures started is stopped."""
+    """Treat a request to end as Ctrl-C, so that fixtures stop their processes."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 

@@ -1,4 +1,4 @@
-"""As much of Kubernetes' API as the executor calls: a job's pod is a process, its volume a folder of this machine."""
+"""The part of Kubernetes' API that the executor calls: a job's pod is a process, its volume a folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 
 
 class Cluster:
-    """Jobs that were asked for, by name: their manifests and the processes that run them."""
+    """Requested jobs by name: their manifests and processes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,7 +54,7 @@ class Cluster:
 
 @contextmanager
 def kubernetes_api(folder: Path) -> Iterator[tuple[Cluster, Path]]:
-    """The cluster, and a kubeconfig that names it."""
+    """Yield the cluster, and a kubeconfig that names it."""
     cluster = Cluster(folder)
 
     class Handler(BaseHTTPRequestHandler):

@@ -30,13 +30,13 @@ PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH",
 
 
 def missing() -> list[str]:
-    """The programs and packages that are not installed."""
+    """Return the programs and packages that are not installed."""
     programs = [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
     return programs + [name for name in MODULES if importlib.util.find_spec(name) is None]
 
 
 def free_ports(n: int) -> list[int]:
-    """Ports of the loopback that nobody listens on."""
+    """Return free ports of the loopback."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
     ports = [listening.getsockname()[1] for listening in sockets]
     for listening in sockets:
@@ -45,7 +45,7 @@ def free_ports(n: int) -> list[int]:
 
 
 def until(done: Callable[[], object], what: str, seconds: float = 300.0) -> None:
-    """Wait for what is `done`; TimeoutError after so many seconds."""
+    """Wait until `done` returns a result; raise TimeoutError after so many seconds."""
     deadline = time.monotonic() + seconds
     while not done():
         if time.monotonic() > deadline:
@@ -75,7 +75,7 @@ class Service:
             )
 
     def stop(self) -> None:
-        """End it and what it started."""
+        """End the process and its descendants."""
         if self.process is None:
             return
         for how in (signal.SIGTERM, signal.SIGKILL):
@@ -165,12 +165,12 @@ class Slurm:
 
 
 def store(folder: Path, port: int) -> Service:
-    """An S3 server that keeps everything in memory."""
+    """Return an S3 server that keeps everything in memory."""
     return Service([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], folder / "s3.log")
 
 
 def tracker(folder: Path, port: int, environment: Mapping[str, str]) -> Service:
-    """An MLflow server with SQLite behind it, whose artifacts go through it into the store."""
+    """Return an MLflow server on SQLite, which sends artifacts to the store."""
     options = [
         "--backend-store-uri",
         f"sqlite:///{folder}/mlflow.db",
@@ -192,7 +192,7 @@ def answers(url: str) -> bool:
 
 @dataclass
 class Loopback:
-    """All of it: Slurm, the tracker and the store, and the environment that names them."""
+    """Slurm, the tracker and the store, and the environment that names them."""
 
     slurm: Slurm
     tracker: Service
@@ -207,7 +207,7 @@ class Loopback:
 
 @contextmanager
 def loopback(folder: Path, nodes: int = 2, cpus: int = 2) -> Iterator[Loopback]:
-    """All of it up within the block, its files in `folder`."""
+    """Run Slurm, tracker and store within the block, with their files in `folder`."""
     at, tracking = free_ports(2)
     s3 = f"http://127.0.0.1:{at}"
     keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
@@ -230,7 +230,7 @@ def loopback(folder: Path, nodes: int = 2, cpus: int = 2) -> Iterator[Loopback]:
 
 
 def main(command: Sequence[str]) -> int:
-    """The command's exit status."""
+    """Return the command's exit status."""
     if lacking := missing():
         print(f"not installed: {', '.join(lacking)}; see profiles/slurm/README.md", file=sys.stderr)
         return 2

@@ -1,6 +1,6 @@
-"""The profile for Kubernetes, where a stand-in for its API runs each pod's command, and what a cluster would be given.
+"""The profile for Kubernetes: a stand-in for its API runs each pod's command, and manifests are checked.
 
-No cluster and no container is run here: of the image's recipe only what can be read off it is held.
+No cluster and no container runs here; of the container image only the recipe's text is checked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROFILE = "profiles/kubernetes"
 
 @pytest.fixture(scope="module")
 def grid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict[str, Any]], str]:
-    """A grid of dummy stages after it ran, the jobs that were asked for, and what Snakemake said."""
+    """A finished grid of dummy stages, the requested jobs, and Snakemake's output."""
     folder, cluster_folder = tmp_path_factory.mktemp("volume"), tmp_path_factory.mktemp("cluster")
     asks = "import os\nassert os.environ['MLFLOW_TRACKING_URI'] == 'http://tracker'\n"
     written(folder, PROFILE, TRAIN + asks)
@@ -50,7 +50,7 @@ def test_each_job_of_the_grid_is_a_pod_on_the_volume(grid):
     assert len(jobs) == 10, "three cells of three jobs each, and what gathers them"
 
 
-def test_a_pod_asks_for_what_the_profile_says_and_may_use_no_more(grid):
+def test_a_pods_requests_and_limits_are_those_of_the_profile(grid):
     asked = [job["spec"]["template"]["spec"]["containers"][0] for job in grid[1].values()]
     assert {container["image"] for container in asked} == {"registry.example/saywhich:0.1.0"}
     for container in asked:
@@ -63,7 +63,7 @@ def test_a_pod_asks_for_what_the_profile_says_and_may_use_no_more(grid):
 
 
 def unknown(body: Any, kind: str, at: str = "") -> list[str]:
-    """The keys of a manifest that the API's types do not have, and the required ones that it lacks."""
+    """Return the keys of a manifest that the API's types lack, and missing required keys."""
     if kind.startswith("list["):
         return [line for n, part in enumerate(body) for line in unknown(part, kind[5:-1], f"{at}[{n}]")]
     if kind.startswith("dict(") or not hasattr(client, kind):
@@ -77,7 +77,7 @@ def unknown(body: Any, kind: str, at: str = "") -> list[str]:
     return found
 
 
-def test_what_the_cluster_is_given_is_of_its_types():
+def test_manifests_follow_the_types_of_the_api():
     parts = list(yaml.safe_load_all((ROOT / PROFILE / "cluster.yaml").read_text()))
     assert [part["kind"] for part in parts] == ["PersistentVolumeClaim", "ServiceAccount", "Role", "RoleBinding", "Pod"]
     assert [line for part in parts for line in unknown(part, f"V1{part['kind']}", part["kind"])] == []
@@ -91,7 +91,7 @@ def test_what_the_cluster_is_given_is_of_its_types():
     assert profile["shared-kubernetes-service-account-name"] == pod["serviceAccountName"]
 
 
-def test_the_image_is_made_from_what_is_here_and_does_not_run_as_root():
+def test_the_container_image_copies_existing_files_and_does_not_run_as_root():
     lines = re.sub(r"\\\n\s*", "", (ROOT / "Containerfile").read_text()).splitlines()
     steps = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
     base = re.fullmatch(r"docker.io/library/python:(\d+)\.(\d+)-slim-bookworm@sha256:[0-9a-f]{64}", steps[0][1])

@@ -1,4 +1,4 @@
-"""The grid on a real Slurm: what is killed goes on from its checkpoint, to the digests of one machine."""
+"""The grid on a real Slurm: killed jobs resume from their checkpoints, to the digests of one machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PATIENT = 900.0  # seconds, for machines with other work
 
 
 def job(slurm: Slurm, cell: str) -> tuple[str, str, str]:
-    """Id, state and node of the newest job that trains the cell; empty where there is none."""
+    """Return id, state and node of the newest job that trains the cell; empty where there is none."""
     named = f"rule_train_wildcards_{cell.replace('/', '_')}"
     lines = slurm.run("squeue", "-h", "--states=all", "-o", "%A|%T|%N|%k", check=False).splitlines()
     found = [line.split("|") for line in lines if line.endswith(named)]
@@ -39,7 +39,7 @@ def job(slurm: Slurm, cell: str) -> tuple[str, str, str]:
 
 
 def trainings(folder: Path) -> dict[str, psutil.Process]:
-    """The processes that train cells of the repository at `folder`."""
+    """Return the processes that train cells of the repository at `folder`."""
     found = {}
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
@@ -50,7 +50,7 @@ def trainings(folder: Path) -> dict[str, psutil.Process]:
 
 
 def all_stopped_halfway(folder: Path) -> dict[str, psutil.Process]:
-    """All cells' processes, each stopped (SIGSTOP) once it has written a checkpoint."""
+    """Stop each cell's process (SIGSTOP) once it has written a checkpoint; return the processes."""
     stopped: dict[str, psutil.Process] = {}
 
     def have_begun() -> bool:
@@ -95,7 +95,7 @@ def lose_node(slurm: Slurm, node: str, number: str, folder: Path) -> None:
 
 @contextmanager
 def grid_at_work(folder: Path, settings: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Snakemake with the profile for Slurm; what it says is in grid.log."""
+    """Start Snakemake with the profile for Slurm; its output goes to grid.log."""
     with open(folder / "grid.log", "w", encoding="utf-8") as log:
         process = subprocess.Popen(GRID, cwd=folder, env=os.environ | settings, stdout=log, stderr=log)
     try:
@@ -134,7 +134,7 @@ def disturbed(up: Loopback, world: Path, tmp_path_factory: pytest.TempPathFactor
     return folder, {"cancelled": cancelled, "node lost": lost, "time is up": late}
 
 
-def test_what_was_stopped_ends_with_the_digests_of_one_machine(disturbed, world):
+def test_stopped_jobs_end_with_the_digests_of_one_machine(disturbed, world):
     folder, stopped = disturbed
     assert set(stopped.values()) == set(CELLS)
     assert digests(folder) == digests(world)
@@ -145,7 +145,7 @@ def test_dvc_has_nothing_to_do_after_the_grid_ran_on_slurm(disturbed, up):
     assert "up to date" in succeed(disturbed[0], "dvc", "status", **up.environment)
 
 
-def test_mlflow_lacks_nothing_though_its_server_was_away(disturbed, up):
+def test_mlflow_has_all_records_after_its_server_was_away(disturbed, up):
     from mlflow.tracking import MlflowClient
 
     folder, _ = disturbed
@@ -196,7 +196,7 @@ def test_a_training_on_two_nodes_is_that_of_one_process(up, world, tmp_path):
     assert measured[0] == pytest.approx(measured[1], abs=1e-3)
 
 
-def test_the_guide_and_the_profile_name_what_the_executor_knows():
+def test_guide_and_profile_name_options_of_the_executor():
     plugin = pytest.importorskip("snakemake_executor_plugin_slurm")
     known = {f"slurm-{option.name.replace('_', '-')}" for option in fields(plugin.ExecutorSettings)}
     named = {

@@ -32,7 +32,7 @@ def clone(up: Loopback, world: Path, tmp_path_factory: pytest.TempPathFactory) -
     return folder
 
 
-def test_a_clone_that_pulled_has_nothing_to_do(clone, world, up):
+def test_a_clone_after_dvc_pull_is_up_to_date(clone, world, up):
     assert not (clone / "data/cells").exists()
     assert ran(succeed(clone, "dvc", "repro", **up.environment)) == []
     assert "up to date" in succeed(clone, "dvc", "status", **up.environment)

@@ -13,7 +13,7 @@ CELLS = tuple(f"luo/lambda={value}_seed=1" for value in (0.5, 0.6, 0.7))
 
 
 def params() -> dict:
-    """The toy world's, with cells that are trained for longer than it takes to stop them."""
+    """Return the toy world's parameters, with cells that train for longer than stopping them takes."""
     toy = toy_params()
     toy["methods"] = {name: toy["methods"][name] for name in ("mle", "luo")}
     toy["train"]["optimisation"] |= {"epochs": EPOCHS, "validate_every": EPOCHS}
@@ -24,7 +24,7 @@ def params() -> dict:
 
 
 def without_grid(world: Path, copy: Path) -> Path:
-    """A copy of the world whose grid has not run."""
+    """Return a copy of the world whose grid has not run."""
     shutil.copytree(world, copy, symlinks=True)
     for name in ("data/cells", "data/sweep", "data/checkpoints", ".snakemake"):
         shutil.rmtree(copy / name, ignore_errors=True)
@@ -32,7 +32,7 @@ def without_grid(world: Path, copy: Path) -> Path:
 
 
 def digests(world: Path) -> dict[str, str]:
-    """SHA-256 of what the cells were trained to and what they say, and of the gathered results."""
+    """Return the SHA-256 of the cells' weights and captions, and of the gathered results."""
     cells = world / "data/cells"
     files = [*cells.rglob("weights.safetensors"), *cells.rglob("history.jsonl"), *cells.rglob("captions.parquet")]
     files += (world / "data/sweep").iterdir()

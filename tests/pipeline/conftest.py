@@ -31,7 +31,7 @@ def both(ten: float | None) -> dict[str, Any]:
 
 
 def split(cider: float | None, own: float | None, images: int = 40) -> dict[str, Any]:
-    """A split with easily computed numbers: pretrained = own − 5, judge = own − 20, human 60 / 61 / 41."""
+    """Return a split with easily computed numbers: pretrained = own − 5, judge = own − 20, human 60 / 61 / 41."""
     language = {"BLEU-4": 0.25, "METEOR": 0.22, "ROUGE-L": 0.5}
     return {
         "images": images,
@@ -46,7 +46,7 @@ def split(cider: float | None, own: float | None, images: int = 40) -> dict[str,
 
 
 def cell(method: str, cider: float | None, own: float | None, **settings: Any) -> dict[str, Any]:
-    """A cell whose test numbers are its validation numbers plus .01 CIDEr and 1 % recall."""
+    """Return a cell whose test numbers are its validation numbers plus .01 CIDEr and 1 % recall."""
     return {
         "method": method,
         "cell": ",".join(f"{key}={value}" for key, value in settings.items()),
@@ -59,7 +59,7 @@ def cell(method: str, cider: float | None, own: float | None, **settings: Any) -
 
 
 def grid() -> list[dict[str, Any]]:
-    """Three methods along λ: a higher λ buys recall with CIDEr; two seeds for one of them."""
+    """Return three methods along λ: a higher λ has more recall and less CIDEr; one method has two seeds."""
     cells = []
     for lam, cider, own in ((0.001, 0.95, 72.0), (0.005, 0.92, 84.0), (0.02, 0.80, 93.0)):
         for seed in (1, 2):
@@ -150,7 +150,7 @@ def full_cell(
     images: tuple[int, int] = (VAL, TEST),
     **settings: Any,
 ) -> dict[str, Any]:
-    """An evaluated run: captions scored one by one, and the numbers that follow from them.
+    """Return an evaluated run: captions scored one by one, and the numbers that follow from them.
 
     `natural` is the mean CIDEr of its captions, `telling` (0 … 1) how easily listeners find their images. All runs
     share which images are hard; seed and method move single captions a little.
@@ -202,7 +202,7 @@ def full_cell(
 
 
 def _retrieved(place: int, rank: int, first: int, count: int) -> list[int]:
-    """Five images of the split, the right one where its rank says."""
+    """Return five images of the split, with the right one at its rank."""
     others = [first + (place + step) % count for step in range(1, count)]
     return ([*others[: rank - 1], first + place, *others[rank - 1 :]])[:5]
 
@@ -258,7 +258,7 @@ def _numbers(rows: list[dict[str, Any]], ranks: dict[str, Any], count: int) -> d
 
 
 def _bleu(rows: list[dict[str, Any]]) -> list[float]:
-    """Corpus BLEU-1 … 4 of summed counts, one after the other."""
+    """Return corpus BLEU-1 … 4 of summed counts, one after the other."""
     words, reference, *counts = [sum(column) for column in zip(*(row["bleu"] for row in rows), strict=True)]
     scores, product = [], 1.0
     for n in range(4):
@@ -269,7 +269,7 @@ def _bleu(rows: list[dict[str, Any]]) -> list[float]:
 
 
 def full_grid() -> list[dict[str, Any]]:
-    """Four methods along λ; two seeds for most; PSST with five values of ρ."""
+    """Return four methods along λ; two seeds for most; PSST with five values of ρ."""
     steps = ((0.001, 1.00, 0.55), (0.005, 0.95, 0.70), (0.02, 0.88, 0.85), (0.05, 0.80, 0.95))
     cells = []
     for lam, natural, telling in steps:
@@ -368,7 +368,7 @@ def _built(root: Path, full: bool) -> World:
 
 
 def _furnished(root: Path, val: int, test: int) -> World:
-    """A world with images and human captions, and no evaluation."""
+    """Return a world with images and human captions, and no evaluation."""
     from PIL import Image
 
     made = World(root)

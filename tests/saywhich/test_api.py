@@ -57,7 +57,7 @@ def test_captions_are_those_of_the_models(server, three, model, repository, phot
         np.testing.assert_allclose(shares.sum(1), 1, atol=1e-3)
 
 
-def test_attention_is_what_the_speaker_used(model, photos):
+def test_attention_is_that_of_the_speaker(model, photos):
     """A speaker whose regions are masked but for the attended one continues with the same word."""
     sight = model.extract_features(["a.jpg"])
     tokens = torch.tensor([[1, 2, 0, 0, 0, 0]])
@@ -116,7 +116,7 @@ def test_a_request_that_is_too_large_is_refused_before_it_is_read(server, length
     connection.close()
 
 
-def test_another_site_s_name_for_this_machine_is_refused(server):
+def test_another_sites_name_for_this_machine_is_refused(server):
     assert sent(f"{server}/", Host="evil.example")[0] == 400
     status, _ = sent(f"{server}/../conftest.py")
     assert status == 404
@@ -146,7 +146,7 @@ def test_metadata_of_a_photo_are_not_kept(server):
     assert b"tEXt" not in sent(f"{server}/samples/0")[1]
 
 
-def test_work_that_takes_too_long_is_given_up(model, photos, three, monkeypatch):
+def test_work_beyond_the_time_limit_is_cancelled(model, photos, three, monkeypatch):
     """The answer comes while the work is still going on."""
     go, done = threading.Event(), threading.Event()
 

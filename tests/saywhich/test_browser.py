@@ -14,7 +14,7 @@ WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 360, "height": 760}
 
 @pytest.fixture
 def open_page(browser, server):
-    """Opens the page; in the end fails for anything on the console and for any request beyond this server."""
+    """A function that opens the page; the fixture fails for console messages and for requests beyond this server."""
     with watched_pages(browser) as make_page:
 
         def opened(**options):
@@ -27,7 +27,7 @@ def open_page(browser, server):
 
 
 def captioned(page, photos, count=3):
-    """The page with photos a, b and c, captioned."""
+    """Caption photos a, b and c on the page."""
     page.set_input_files("#files", [str(photos / f"{name}.jpg") for name in "abc"[:count]])
     page.get_by_text(f"{count} photos, each captioned by 2 models.").wait_for()
     return page
@@ -60,7 +60,7 @@ def test_a_photo_unlike_the_training_images_has_a_warning_and_no_green_frame(ope
     assert page.locator(".thumbs .right").count() == 3
 
 
-def test_a_word_shows_where_the_speaker_looked(open_page, photos):
+def test_a_word_shows_the_speakers_attention(open_page, photos):
     page = captioned(open_page(), photos)
     look = page.locator("article .look").first
     assert look.locator("i").count() == 0
@@ -73,7 +73,7 @@ def test_a_word_shows_where_the_speaker_looked(open_page, photos):
     assert look.locator("i").count() == 0
 
 
-def test_a_file_that_is_no_photo_is_reported_and_the_rest_goes_on(open_page, photos):
+def test_an_invalid_photo_is_reported_and_the_others_are_captioned(open_page, photos):
     (photos / "notes.jpg").write_text("no photo")
     page = open_page()
     page.set_input_files("#files", [str(photos / "notes.jpg"), str(photos / "a.jpg"), str(photos / "b.jpg")])
@@ -132,7 +132,7 @@ def test_the_game_takes_photos_that_the_listener_confuses(open_page, repository)
     assert heights[0] < heights[1]
 
 
-def test_all_can_be_removed_and_the_focus_is_not_lost(open_page, photos):
+def test_all_photos_can_be_removed_without_losing_the_focus(open_page, photos):
     page = captioned(open_page(), photos)
     page.get_by_role("button", name="Remove all").click()
     assert page.locator("article").count() == 0

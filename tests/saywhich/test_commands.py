@@ -82,7 +82,7 @@ def test_results_in_cocos_form_are_those_that_pycocotools_reads(photos, named, c
         (["find", "a dog", "a.jpg", "--top", "0"], "--top 0: give 1 or more"),
     ],
 )
-def test_a_mistake_is_one_line(photos, named, capsys, arguments, line):
+def test_a_mistake_is_reported_in_one_line(photos, named, capsys, arguments, line):
     (photos / "empty").mkdir()
     assert main([*arguments, *([] if "--model" in arguments else named)]) == 2
     told = capsys.readouterr().err
@@ -108,7 +108,7 @@ def test_a_run_without_other_outputs_ends_when_nobody_reads_it(photos, named, mo
     assert said[0::2] == ["a.jpg"]
 
 
-def test_found_photos_come_best_first_and_on_a_page(photos, named, model, capsys):
+def test_retrieved_photos_are_printed_best_first_and_shown_on_a_page(photos, named, model, capsys):
     assert main(["find", "a red boat", ".", "--top", "2", "--html", "found.html", *named]) == 0
     names = ["a.jpg", "b.jpg", "c.jpg"]
     expected = model.find("a red boat", names, top=2)
@@ -120,7 +120,7 @@ def test_found_photos_come_best_first_and_on_a_page(photos, named, model, capsys
     assert capsys.readouterr().err == f"note: words that are not in the vocabulary of {named[1]}: zebra\n"
 
 
-def test_a_second_search_looks_at_what_is_new_or_changed_alone(photos, named, monkeypatch, capsys):
+def test_a_second_search_encodes_only_new_or_changed_photos(photos, named, monkeypatch, capsys):
     from saywhich import streaming
 
     looked = []
@@ -147,14 +147,14 @@ def test_a_second_search_looks_at_what_is_new_or_changed_alone(photos, named, mo
     assert sorted(path.name for path in photos.iterdir()) == ["a.jpg", "b.jpg", "d.jpg"]
 
 
-def test_scores_from_the_cache_are_those_that_were_computed(photos, named, capsys):
+def test_scores_from_the_cache_equal_computed_ones(photos, named, capsys):
     for _ in range(2):
         assert main(["find", "a red dog", ".", *named]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == lines[3:]
 
 
-def test_a_cut_off_cache_is_filled_again(photos, named, capsys):
+def test_a_truncated_cache_is_filled_again(photos, named, capsys):
     for _ in range(2):
         assert main(["find", "a red dog", ".", *named]) == 0
         (file,) = Path(os.environ["XDG_CACHE_HOME"]).rglob("vectors.sqlite")
@@ -163,7 +163,7 @@ def test_a_cut_off_cache_is_filled_again(photos, named, capsys):
     assert lines[:3] == lines[3:]
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(photos, named, tmp_path, monkeypatch, capsys):
+def test_an_unwritable_cache_is_skipped(photos, named, tmp_path, monkeypatch, capsys):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert main(["find", "a dog", ".", *named]) == 0
@@ -179,7 +179,7 @@ def test_a_search_with_a_filled_cache_does_not_wait_for_pytorch(photos, named, r
         assert done.stdout.splitlines()[-1] == imported
 
 
-def test_nothing_that_a_photo_says_of_itself_is_on_the_page(photos, named):
+def test_the_page_has_no_metadata_of_photos(photos, named):
     exif = Image.Exif()
     exif[0x010E] = "taken at home"
     Image.open("a.jpg").save("a.jpg", exif=exif)

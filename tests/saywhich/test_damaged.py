@@ -1,4 +1,4 @@
-"""Files of a trained model that are not what was written, in a repository and exported."""
+"""Changed files of a trained model, in a repository and exported."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ DAMAGES = 24
 
 
 @pytest.mark.parametrize("kind", ["in a repository", "exported"])
-def test_any_damage_of_a_file_that_is_read_is_named(repository, exported, photos, tmp_path, kind):
+def test_damage_of_any_file_is_named(repository, exported, photos, tmp_path, kind):
     root = tmp_path / "copy"
     shutil.copytree(exported if kind == "exported" else repository, root)
     model = root if kind == "exported" else root / "models/psst_multinomial"
@@ -25,7 +25,7 @@ def test_any_damage_of_a_file_that_is_read_is_named(repository, exported, photos
     assert not [outcome for _, outcome in damaged(files, DAMAGES) if outcome]
 
 
-def test_other_words_and_another_size_of_images_are_named(repository, tmp_path):
+def test_another_vocabulary_or_image_size_is_named(repository, tmp_path):
     shutil.copytree(repository, tmp_path / "data")
     model, features = tmp_path / "data/models/psst_multinomial", tmp_path / "data/features/main/manifest.json"
     whole = features.read_text()

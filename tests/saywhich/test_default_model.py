@@ -14,7 +14,7 @@ from saywhich.default_model import ranked_models
 
 
 def evaluated(data: Path, name: str, val: tuple[float, float], test: float) -> None:
-    """An evaluation with two judges; `val` is R@1 (hard) by the own listener and by the last judge."""
+    """Write an evaluation with two judges; `val` is R@1 (hard) by the own listener and by the last judge."""
 
     def numbers(*recalls: float) -> dict[str, object]:
         hard = [{"galleries": {"neighbourhood": {"R@1": recall}}} for recall in recalls]
@@ -60,7 +60,7 @@ def test_a_model_of_another_profile_or_with_a_damaged_evaluation_is_no_default(d
     assert [path.name for path in ranked_models()] == ["psst_multinomial", "mle", "new", "luo"]
 
 
-def test_no_trained_model_is_one_line(tmp_path, monkeypatch, capsys):
+def test_no_trained_model_is_reported_in_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.jpg").touch()
     assert main(["caption", "a.jpg"]) == 2

@@ -1,4 +1,4 @@
-"""Descriptions in XMP: what is written, that all else stays, and what is refused."""
+"""Descriptions in XMP: the written text, all other bytes, and refused files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LIGHTROOM = (
 
 
 def picture(kind: str) -> bytes:
-    """A photo with a colour profile, Exif and what else the format holds; `kind` is a format with a variant."""
+    """Return a photo with a colour profile, Exif and further parts; `kind` is a format with a variant."""
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (21, 30, 3), np.uint8))
     exif, out = Image.Exif(), BytesIO()
     exif[0x010E], exif[0x0112] = "camera's own", 6
@@ -59,7 +59,7 @@ def with_own(content: bytes) -> bytes:
 
 
 def parts(content: bytes) -> list[bytes]:
-    """The segments or chunks of a file, whole, by this test's own reader."""
+    """Return a file's segments or chunks, by this test's own reader."""
     found, at = [], 2
     if content.startswith(b"\xff\xd8"):
         while content[at + 1] != 0xDA:
@@ -88,7 +88,7 @@ def packet_of(content: bytes) -> bytes:
 
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_description_is_written_and_all_else_stays_to_the_byte(tmp_path, kind, own):
+def test_a_description_is_written_and_all_other_bytes_stay(tmp_path, kind, own):
     before = with_own(picture(kind)) if own else picture(kind)
     photo, copy = tmp_path / "photo", tmp_path / "copy"
     photo.write_bytes(before)
@@ -121,7 +121,7 @@ def test_a_description_is_written_and_all_else_stays_to_the_byte(tmp_path, kind,
 
 
 def texts_in(packet: bytes) -> list[tuple[str | None, list[tuple[str | None, str | None]]]]:
-    """The resource of each rdf:Description that has a description, and its texts by language."""
+    """Return the resource of each rdf:Description that has a description, and its texts by language."""
     found = []
     for each in Xml.fromstring(packet.decode().partition("?>")[2]).iter(f"{{{RDF}}}Description"):
         for description in each.findall(f"{{{DUBLIN_CORE}}}description"):
@@ -131,7 +131,7 @@ def texts_in(packet: bytes) -> list[tuple[str | None, list[tuple[str | None, str
     return found
 
 
-def test_other_properties_of_a_packet_stay_to_the_byte():
+def test_all_other_bytes_of_a_packet_stay():
     edited = edit_packet(LIGHTROOM, TEXT)
     first, last = LIGHTROOM.index(b"<d:description>"), LIGHTROOM.index(b"</r:Description>")
     assert edited.startswith(LIGHTROOM[:first])
@@ -149,7 +149,7 @@ def test_other_properties_of_a_packet_stay_to_the_byte():
     "properties",
     ["<d:description/>", "<d:description/><d:description></d:description>", "<d:description>/></d:description>"],
 )
-def test_one_description_takes_the_place_of_empty_and_repeated_ones(properties):
+def test_one_description_replaces_empty_and_repeated_ones(properties):
     packet = (
         f'<r:RDF xmlns:r="{RDF}" xmlns:d="{DUBLIN_CORE}"><r:Description><a/>{properties}<b/></r:Description></r:RDF>'
     )
@@ -172,7 +172,7 @@ def test_a_caption_is_one_line_of_text_that_xml_can_hold():
         (f'<r:RDF xmlns:r="{RDF}"/>'.encode(), "no rdf:RDF with an end tag"),
     ],
 )
-def test_a_damaged_packet_is_one_line_and_nothing_is_written(tmp_path, packet, message):
+def test_a_damaged_packet_is_reported_in_one_line_and_nothing_is_written(tmp_path, packet, message):
     photo = tmp_path / "photo.png"
     photo.write_bytes(with_packet(picture("PNG"), lambda _: packet))
     before = photo.read_bytes()
@@ -194,7 +194,7 @@ def test_a_compressed_packet_is_read_and_not_beyond_its_limit():
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
-def test_damaged_files_and_other_formats_are_one_line(kind):
+def test_damaged_files_and_other_formats_are_reported_in_one_line(kind):
     for length in (12, 16, 25, 60):
         with pytest.raises(UserError, match=r"its file is damaged|give a JPEG, PNG or WebP"):
             with_packet(picture(kind)[:length], lambda _: LIGHTROOM)

@@ -67,7 +67,7 @@ def trained(tmp_path, photos):
 
 
 @pytest.mark.parametrize("attention", [True, False])
-def test_the_exported_model_says_the_same_elsewhere(trained, photos, tmp_path, attention):
+def test_an_exported_model_generates_the_same_captions_elsewhere(trained, photos, tmp_path, attention):
     names = ["a.jpg", "b.jpg", "c.jpg"]
     make_model(trained.parents[1], trained.name, 0, attention=attention)
     before = saywhich.load(trained)
@@ -84,7 +84,7 @@ def test_the_exported_model_says_the_same_elsewhere(trained, photos, tmp_path, a
     assert again.caption(names) == said
 
 
-def test_the_card_says_what_it_is_and_what_was_measured(trained, tmp_path):
+def test_the_card_has_description_and_measurements(trained, tmp_path):
     export_model(trained, tmp_path / "out")
     _, front, text = (tmp_path / "out/README.md").read_text().split("---\n", 2)
     said = yaml.safe_load(front)
@@ -115,7 +115,7 @@ def test_intervals_are_those_of_the_mean(tmp_path):
 @pytest.mark.parametrize(
     "name", ["weights.safetensors", "vocabulary.json", "features/network.safetensors", "features/scale.safetensors"]
 )
-def test_a_file_that_is_not_what_was_exported_is_one_line(trained, tmp_path, name, capsys):
+def test_a_changed_file_of_an_export_is_reported_in_one_line(trained, tmp_path, name, capsys):
     export_model(trained, tmp_path / "out")
     file = tmp_path / "out" / name
     content = bytearray(file.read_bytes())
@@ -130,7 +130,7 @@ def test_a_file_that_is_not_what_was_exported_is_one_line(trained, tmp_path, nam
         saywhich.load(tmp_path / "out")
 
 
-def test_a_folder_that_holds_something_else_stays_as_it_is(trained, tmp_path, capsys):
+def test_a_folder_with_other_files_is_not_overwritten(trained, tmp_path, capsys):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/diary.txt").write_text("mine")
     assert main(["export", str(trained), str(tmp_path / "out")]) == 2
@@ -147,7 +147,7 @@ def test_a_killed_export_can_be_repeated_and_an_older_one_survives(repository, e
         assert not short, point
 
 
-def test_a_model_that_was_not_evaluated_says_so(trained, tmp_path):
+def test_the_card_of_an_unevaluated_model_states_it(trained, tmp_path):
     shutil.rmtree(trained.parents[1] / "evaluation")
     export_model(trained, tmp_path / "out")
     assert "This model was not evaluated." in (tmp_path / "out/README.md").read_text()
@@ -191,7 +191,7 @@ def test_mlflow_serves_the_exported_model(trained, photos, tmp_path):
 
 
 def wait_for(address, server, log, seconds=120):
-    """Until the server answers; fails with its log where it ends or does not."""
+    """Wait until the server answers; fail with its log where it ends or does not."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and server.poll() is None:
         try:

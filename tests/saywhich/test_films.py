@@ -52,7 +52,7 @@ def test_films_and_photos_are_captioned_and_order_counts(trained, films, capsys)
     assert model.extract_features(["a.jpg"]).contents == model.extract_features([Image.open("a.jpg")]).contents
 
 
-def test_an_exported_model_still_sees_films(trained, films, tmp_path):
+def test_an_exported_model_captions_films(trained, films, tmp_path):
     copy = export_model(trained, tmp_path / "out")
     assert json.loads((copy.place.feature_extractor / "manifest.json").read_text())["frames"] == 3
     torch.testing.assert_close(
@@ -60,7 +60,7 @@ def test_an_exported_model_still_sees_films(trained, films, tmp_path):
     )
 
 
-def test_what_is_found_moves_but_for_who_prefers_less_motion(trained, films, capsys):
+def test_retrieved_films_are_animated_unless_reduced_motion_is_preferred(trained, films, capsys):
     assert main(["find", "a dog", ".", "--model", str(trained), "--html", "found.html"]) == 0
     page = Path("found.html").read_text()
     moving = '<picture><source srcset="data:image/jpeg;base64,'
@@ -68,7 +68,7 @@ def test_what_is_found_moves_but_for_who_prefers_less_motion(trained, films, cap
     assert page.count('<img src="data:image/jpeg') == 3
 
 
-def test_a_page_of_photos_has_attention_to_places_summed_over_time(trained, films):
+def test_attention_to_a_photo_is_summed_over_time(trained, films):
     model = saywhich.load(trained)
     sight = model.extract_features(["a.jpg", "b.jpg"])
     said = _caption_photos("it", model, sight, CaptionRequest(photos=[base64.b64encode(b"-").decode()]))
@@ -80,14 +80,14 @@ def test_a_page_of_photos_has_attention_to_places_summed_over_time(trained, film
         torch.testing.assert_close(torch.tensor(each.attention), wanted, atol=1e-4, rtol=0)
 
 
-def test_a_model_of_still_images_says_that_a_film_is_none_and_sees_a_gif_s_first_frame(model, films):
+def test_a_model_of_still_images_refuses_films_and_takes_a_gifs_first_frame(model, films):
     with pytest.raises(UserError, match=r"a.mkv: a film, and the network expects one image"):
         model.extract_features(["a.mkv"])
     with Image.open("a.gif") as image:
         assert model.extract_features(["a.gif"]).contents == model.extract_features([image.convert("RGB")]).contents
 
 
-def test_a_film_that_is_missing_or_broken_is_one_line(trained, films):
+def test_a_film_that_is_missing_or_broken_is_reported_in_one_line(trained, films):
     model = saywhich.load(trained)
     Path("broken.gif").write_bytes(Path("a.gif").read_bytes()[:200])
     for name, words in (("no.gif", "no.gif: no such photo"), ("broken.gif", "broken.gif: the film cannot be decoded")):

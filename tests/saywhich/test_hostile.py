@@ -1,4 +1,4 @@
-"""Exported folders made by someone who means harm: a model, or one line within bounded memory and time."""
+"""Hostile exported folders give a model, or one line within bounded memory and time."""
 
 import json
 import shutil
@@ -89,7 +89,7 @@ def test_agents_of_another_kind_and_parts_of_another_model_are_named(folder):
 
 @pytest.mark.parametrize("name", ["projection", "scale", "network"])
 @pytest.mark.parametrize("number", [torch.nan, torch.inf])
-def test_numbers_that_are_none_are_refused_in_every_file(folder, name, number):
+def test_nan_and_infinity_are_refused_in_every_file(folder, name, number):
     path, listed = folder / f"features/{name}.safetensors", folder / "features/manifest.json"
     tensors = load_file(path)
     first = next(key for key, tensor in tensors.items() if tensor.is_floating_point())
@@ -105,7 +105,7 @@ def test_numbers_that_are_none_are_refused_in_every_file(folder, name, number):
     assert f"{path}: {first} is not a number, or infinite" in told(folder)
 
 
-def test_digests_are_of_files_in_the_folder_and_of_all_that_is_read(folder):
+def test_digests_cover_files_of_the_folder_and_all_files_read(folder):
     index = folder / "saywhich.json"
     whole = json.loads(index.read_text())
     (folder.parent / "secret").write_text("x")

@@ -60,7 +60,7 @@ def test_hostile_json_is_a_short_line(server):
 
 
 def asked(app, body, receive_more, length=None):
-    """The messages that the application sends, called without a server."""
+    """Return the messages that the application sends, called without a server."""
     said = []
     headers = [(b"host", b"localhost"), (b"content-length", str(length or len(body)).encode())]
     scope = {"type": "http", "method": "POST", "path": "/caption", "headers": headers, "query_string": b""}
@@ -80,13 +80,13 @@ async def nothing():
     await asyncio.Event().wait()
 
 
-def test_a_request_that_stops_coming_is_ended(model):
+def test_a_stalled_request_is_ended(model):
     said = asked(make_app({"model": model}, limits=UploadLimits(idle=0.05)), b"{", nothing, length=1000)
     assert said[0]["status"] == 408
 
 
 @pytest.mark.parametrize("left", [True, False])
-def test_work_ends_soon_after_nobody_waits_for_it(model, monkeypatch, left):
+def test_work_ends_soon_after_its_client_disconnects(model, monkeypatch, left):
     """A client that leaves, or a limit of seconds that is over, ends the work at the next photo."""
     began, captioned = threading.Event(), []
     own = Model.caption_features

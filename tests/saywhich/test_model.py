@@ -25,7 +25,7 @@ SEEN = [
 
 
 @pytest.mark.parametrize("options", SEEN)
-def test_a_photo_is_seen_as_the_features_stage_saw_it(tmp_path, options):
+def test_a_photo_has_the_features_of_the_features_stage(tmp_path, options):
     data = make_repository(tmp_path, **options)
     model = saywhich.load(data / "models/psst_multinomial")
     sight = model.extract_features([data / "images" / f"{i}.png" for i in range(12)])
@@ -52,12 +52,12 @@ def test_a_path_an_image_and_an_array_are_the_same_photo(model, photos):
 
 
 @pytest.mark.parametrize("wrong", [np.zeros((4, 4, 3)), np.zeros((4, 4, 2), np.uint8), np.zeros(4, np.uint8)])
-def test_an_array_that_is_no_photo_is_one_line(model, wrong):
+def test_an_array_that_is_no_photo_is_reported_in_one_line(model, wrong):
     with pytest.raises(UserError, match="is no photo: give uint8"):
         model.caption([wrong])
 
 
-def test_scores_are_the_listener_s_and_find_sorts_by_them(model, photos):
+def test_scores_are_the_listeners_and_find_sorts_by_them(model, photos):
     names = ["a.jpg", "b.jpg", "c.jpg"]
     scores = model.score(["a dog", "the red boat on the beach"], names)
     judge = model._judge()
@@ -86,7 +86,7 @@ def test_among_takes_the_candidate_with_the_largest_margin(model, photos):
     assert (alone.rank, alone.of) == (1, 1)
 
 
-def test_what_is_drawn_depends_on_the_seed(model, photos):
+def test_samples_depend_on_the_seed(model, photos):
     def drawn(seed):
         return [caption.candidates for caption in model.caption(["a.jpg", "b.jpg"], samples=6, seed=seed)]
 
@@ -110,12 +110,12 @@ def test_a_model_is_shown_in_one_line(model):
     assert repr(model) == f"<Model of {model.place.folder}: Att2in, Listener, {len(model.vocabulary)} words, on cpu>"
 
 
-def test_no_image_is_no_caption(model):
+def test_no_image_gives_no_caption(model):
     assert model.caption([]) == []
     assert model.score(["a dog"], []).shape == (1, 0)
 
 
-def test_the_examples_of_the_docs_are_true(repository, photos, model):
+def test_the_examples_in_docstrings_are_correct(repository, photos, model):
     (photos / "data").symlink_to(repository)
     for module in (saywhich, saywhich.model):
         tests = doctest.DocTestFinder().find(module, globs={"model": model, "saywhich": saywhich})
@@ -124,7 +124,7 @@ def test_the_examples_of_the_docs_are_true(repository, photos, model):
         assert not any(result.failed for result in results)
 
 
-def test_what_cannot_be_loaded_is_one_line(repository, tmp_path):
+def test_an_unloadable_model_is_reported_in_one_line(repository, tmp_path):
     with pytest.raises(UserError, match="no trained model; train one"):
         saywhich.load(tmp_path / "nowhere")
     weights = (repository / "models/psst_multinomial/weights.safetensors").read_bytes()
@@ -133,7 +133,7 @@ def test_what_cannot_be_loaded_is_one_line(repository, tmp_path):
         saywhich.load(tmp_path)
 
 
-def test_a_network_s_file_that_is_another_one_is_reported(tmp_path):
+def test_a_replaced_file_of_a_network_is_reported(tmp_path):
     data = make_repository(tmp_path)
     file = data / "features/main/detector.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"x")
@@ -141,7 +141,7 @@ def test_a_network_s_file_that_is_another_one_is_reported(tmp_path):
         saywhich.load(data / "models/psst_multinomial")
 
 
-def test_imported_features_have_no_eyes(tmp_path):
+def test_a_model_on_imported_features_is_refused(tmp_path):
     data = make_repository(tmp_path)
     (data / "features/main/manifest.json").write_text(checksummed_json({"imported": "x", "shape": {"P": 3}}))
     with pytest.raises(UserError, match="these features were imported"):
@@ -149,7 +149,7 @@ def test_imported_features_have_no_eyes(tmp_path):
 
 
 @pytest.mark.parametrize("encoder", ["gru", "bag", "pair"])
-def test_an_ear_without_pytorch_hears_what_the_listener_hears(tmp_path, encoder):
+def test_the_numpy_text_encoder_equals_the_listener(tmp_path, encoder):
     from saywhich.model_files import locate_model
     from saywhich.text_encoder import TextEncoder
 

@@ -39,7 +39,7 @@ def named(repository):
 
 
 @pytest.mark.parametrize("option", ["--csv", "--jsonl"])
-def test_an_older_table_stays_until_the_new_one_is_whole(photos, named, monkeypatch, option):
+def test_an_older_table_stays_until_the_new_one_is_complete(photos, named, monkeypatch, option):
     Path("said").write_text("old")
     own, captioned = Model.caption_features, []
 
@@ -66,7 +66,7 @@ def test_an_older_table_stays_until_the_new_one_is_whole(photos, named, monkeypa
         ["find", "a dog", "a.jpg", "--html"],
     ],
 )
-def test_what_cannot_be_written_is_one_line(photos, named, capsys, what, where):
+def test_an_unwritable_output_is_reported_in_one_line(photos, named, capsys, what, where):
     Path("full").symlink_to("/dev/full")
     assert main([*what, where, *named]) == 2
     told = capsys.readouterr().err
@@ -77,7 +77,7 @@ def test_what_cannot_be_written_is_one_line(photos, named, capsys, what, where):
 
 
 @pytest.mark.parametrize("words", [["--help"], ["study", "raters", "75", "72"]])
-def test_a_full_standard_output_is_one_line(words):
+def test_a_full_standard_output_is_reported_in_one_line(words):
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "saywhich", *words]
         done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
@@ -85,7 +85,7 @@ def test_a_full_standard_output_is_one_line(words):
     assert done.stderr.startswith("saywhich: the disk is full")
 
 
-def test_names_of_strangers_are_one_line_each_and_no_formula(photos, named, capsys):
+def test_untrusted_names_are_one_line_each_and_no_formula(photos, named, capsys):
     (photos / "strange").mkdir()
     for number, name in enumerate(HOSTILE):
         paint(Path("x.png"), number).rename(photos / "strange" / name)
@@ -167,7 +167,7 @@ def test_a_contact_sheet_shows_photos_captions_ranks_and_other_candidates(photos
     ]
 
 
-def test_captions_of_strangers_are_text_on_a_contact_sheet(tmp_path):
+def test_untrusted_captions_are_text_on_a_contact_sheet(tmp_path):
     paint(tmp_path / "a.png", 0)
     entries = [sheet_entry(tmp_path / "a.png", Caption(text, (text, f"{text}!"))) for text in MARKUP]
     with open(tmp_path / "said.html", "w", encoding="utf-8") as page:
@@ -179,7 +179,7 @@ def test_captions_of_strangers_are_text_on_a_contact_sheet(tmp_path):
     ]
 
 
-def test_captions_of_strangers_are_text_in_tables_and_on_terminals(capsys):
+def test_untrusted_captions_are_text_in_tables_and_on_terminals(capsys):
     out = io.StringIO(newline="")
     write = caption_outputs._table(out, ranked=True)
     for text in ("=cmd()", "+1", "-1", "@x", "\t=1", "\r=1", " =1", "\n=1", "＝1", "a = b"):
@@ -191,7 +191,7 @@ def test_captions_of_strangers_are_text_in_tables_and_on_terminals(capsys):
     assert capsys.readouterr().out == "a\\tb\tx\\x1b]0;owned\\x07\\n2 \\u2066y\\x9b\t1/3\n"
 
 
-def test_what_can_be_read_is_left_as_it_is():
+def test_harmless_text_is_unchanged():
     for text in ("ein Hund, grün", "犬", "👩‍🚒 und می‌خواهم", "a b", ""):
         assert one_line(text) == text
         assert csv_cell(text) == text
@@ -199,7 +199,7 @@ def test_what_can_be_read_is_left_as_it_is():
 
 
 def described(text):
-    """A description of which every text is `text`."""
+    """Return a description in which every text is `text`."""
     metric = {"name": text, "type": text, "value": 0.735123, "low": 0.7, "high": 0.8}
     data = {
         "dataset": text,
@@ -214,7 +214,7 @@ def described(text):
 
 
 def structure(text):
-    """The elements of Markdown, without their texts."""
+    """Return the elements of Markdown, without their texts."""
     parser = MarkdownIt("commonmark").enable("table").enable("strikethrough")
     return [
         (
@@ -226,7 +226,7 @@ def structure(text):
 
 
 @pytest.mark.parametrize("text", MARKUP)
-def test_a_model_card_shows_texts_of_strangers_as_they_are_written(text):
+def test_a_model_card_shows_untrusted_texts_literally(text):
     _, front, body = model_card(described(text)).split("---\n", 2)
     plain = one_line(text)
     said, (result,) = yaml.safe_load(front), yaml.safe_load(front)["model-index"][0]["results"]
@@ -237,7 +237,7 @@ def test_a_model_card_shows_texts_of_strangers_as_they_are_written(text):
 
 
 @pytest.mark.parametrize("text", MARKUP)
-def test_markdown_renders_texts_of_strangers_as_they_are_written(text):
+def test_markdown_renders_untrusted_texts_literally(text):
     html = (
         MarkdownIt("commonmark")
         .enable("table")

@@ -39,7 +39,7 @@ def sure(model):
 
 
 def pragmatic_text(model, features, at, others):
-    """The best caption of a beam, by the decoder itself, of one photo beside others."""
+    """Return the best caption of a beam by the decoder itself, of one photo beside others."""
     batches = [batch_of(features.select([other])) for other in others]
     distractors = DistractorBatches(batches, torch.ones(1, len(others), dtype=torch.bool))
     speaker = PragmaticDecoder(model.speaker.eval(), ALPHA, lambda _: distractors)
@@ -50,7 +50,7 @@ def pragmatic_text(model, features, at, others):
 
 
 def listener_text(model, features, at, other):
-    """The best caption of a beam, by the decoder that asks the model's listener, of one photo beside another."""
+    """Return the best caption of a beam by the listener's posterior, of one photo beside another."""
     images = features.vectors[[at, other]].unsqueeze(0)
 
     def encode(tokens):
@@ -66,7 +66,7 @@ def listener_text(model, features, at, other):
     return model.vocabulary.decode(tokens[0].tolist())
 
 
-def test_captions_are_those_beside_the_nearest_photos(sure, photos):
+def test_pragmatic_captions_use_the_nearest_photos(sure, photos):
     paths = [str(photos / f"{name}.jpg") for name in "abc"]
     features = sure.extract_features(paths)
     scores = (features.vectors @ features.vectors.T).fill_diagonal_(-torch.inf)

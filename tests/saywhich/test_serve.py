@@ -41,7 +41,7 @@ def test_models_of_one_folder_name_are_served_under_distinct_names(folders, name
         ("a" * 300, 0, "--host aaa"),
     ],
 )
-def test_a_host_or_a_port_that_cannot_be_is_one_line(repository, capsys, host, port, line):
+def test_an_impossible_host_or_port_is_reported_in_one_line(repository, capsys, host, port, line):
     model = str(repository / "models/psst_multinomial")
     assert main(["serve", "--model", model, "--host", host, "--port", str(port)]) == 2
     told = capsys.readouterr().err
@@ -49,7 +49,7 @@ def test_a_host_or_a_port_that_cannot_be_is_one_line(repository, capsys, host, p
     assert told.count("\n") == 1
 
 
-def test_a_port_in_use_is_one_line(repository, capsys):
+def test_a_port_in_use_is_reported_in_one_line(repository, capsys):
     with bind("127.0.0.1", 0) as taken:
         taken.listen()
         port = str(taken.getsockname()[1])
@@ -60,7 +60,7 @@ def test_a_port_in_use_is_one_line(repository, capsys):
 
 
 @pytest.mark.parametrize(("photos", "expected"), [(3, 3), (10, 10), (25, 20), (1000, 60)])
-def test_samples_lie_side_by_side_in_tens(photos, expected):
+def test_samples_are_groups_of_ten_consecutive_photos(photos, expected):
     files = [Path(f"{number:04}.jpg") for number in range(photos)]
     samples = sample_groups(files)
     assert len(set(samples)) == expected
@@ -70,7 +70,7 @@ def test_samples_lie_side_by_side_in_tens(photos, expected):
         assert ten == files[begin : begin + 10]
 
 
-def test_a_broken_sample_photo_is_passed_over_with_a_line(tmp_path, capsys):
+def test_a_damaged_sample_photo_is_skipped_with_a_line(tmp_path, capsys):
     (tmp_path / "broken.jpg").write_bytes(b"no photo")
     paint(tmp_path / "large.png", 3, (2000, 1000))
     copies = sample_copies([tmp_path / "broken.jpg", paint(tmp_path / "small.png", 2), tmp_path / "large.png"])

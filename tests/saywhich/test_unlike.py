@@ -1,4 +1,4 @@
-"""Photos that are unlike the training images: told by the commands, in the API, and by an exported model."""
+"""Photos that are unlike the training images: marked by the commands, the API and an exported model."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_captions_and_hits_of_such_a_photo_are_reported_on_stderr_and_in_json(no
     assert capsys.readouterr().err == ""
 
 
-def test_the_api_and_python_tell_such_photos(noise, trained):
+def test_the_api_and_python_mark_unlike_photos(noise, trained):
     model = saywhich.load(trained)
     assert [caption.unlike for caption in model.caption(["a.png", "noise.png"], among=["a.png"])] == [False, True]
     photos = [base64.b64encode(Path(name).read_bytes()).decode() for name in ("a.png", "noise.png")]

@@ -1,4 +1,4 @@
-"""The cache of photos' vectors: whatever happens to it, a search finds what it finds without one."""
+"""The cache of photos' vectors: with any damage of it, a search finds the same as without one."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_damaged_cache_gives_equal_results_and_heals(photos, kept, how):
             assert check(photos) == 0, f"{path.name}: {how} does not heal"
 
 
-def test_a_cache_that_is_locked_full_or_read_only_is_done_without_in_one_line(photos, kept, monkeypatch, capsys):
+def test_a_locked_full_or_read_only_cache_is_skipped_with_one_line(photos, kept, monkeypatch, capsys):
     def lines() -> list[str]:
         return [line for line in capsys.readouterr().err.splitlines() if "photos encoded:" not in line]
 
@@ -108,7 +108,7 @@ def test_a_cache_that_is_locked_full_or_read_only_is_done_without_in_one_line(ph
     assert "others can write" in line
 
 
-def test_a_cache_on_a_disk_that_is_full_or_read_only_is_done_without(photos, tmp_path, kept, capsys):
+def test_a_cache_on_a_full_or_read_only_disk_is_skipped(photos, tmp_path, kept, capsys):
     try:
         with small_disk(tmp_path / "cache"):
             assert check(photos[:30]) == 30
@@ -140,7 +140,7 @@ def test_the_cache_is_private_and_bounded(photos, kept, monkeypatch):
     assert sum(path.stat().st_size for path in kept.parent.rglob("*.sqlite")) <= size // 2
 
 
-def test_names_that_are_not_unicode_and_files_that_are_gone(tmp_path, photos):
+def test_file_names_that_are_not_unicode_and_removed_files(tmp_path, photos):
     strange = Path(os.fsdecode(os.fsencode(tmp_path / "photos") + b"/\xff.jpg"))
     strange.write_text("strange")
     check([*photos, strange])

@@ -1,4 +1,4 @@
-"""The wheel: its files, what it needs to be installed beside it, and a caption from where only it is installed."""
+"""The wheel: its files, its requirements, and a caption in an environment with it alone."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_no_module_of_the_wheel_names_the_packages_of_a_clone(unpacked):
 
 
 def imported() -> Iterator[str]:
-    """Names of the packages that any module imports."""
+    """Yield names of the packages that any module imports."""
     for path in (*(ROOT / "pipeline").rglob("*.py"), *(ROOT / "saywhich").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and not node.level:
@@ -138,7 +138,7 @@ def test_every_requirement_of_an_extra_brings_a_package_that_the_error_names():
                 assert brings[name] & set(packages), f"{extra}: {line}"
 
 
-def test_a_missing_package_of_an_extra_is_one_line():
+def test_a_missing_package_of_an_extra_is_reported_in_one_line():
     with pytest.raises(UserError, match=r"^timm is not installed: pip install 'saywhich\[vision\]'$"), naming_extras():
         raise ModuleNotFoundError("No module named 'timm.data'", name="timm.data")
     with pytest.raises(ModuleNotFoundError, match="elsewhere"), naming_extras():
@@ -185,7 +185,7 @@ def test_a_fresh_environment_with_the_extra_judge_judges_captions(wheel, exporte
 
 
 def fresh_environment(wheel: Path, extra: str, folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """A new environment with the wheel; runs its programs. Skips the test where no index can be reached.
+    """Make an environment with the wheel, and run its programs. Skip the test where no index can be reached.
 
     uv resolves the wheel's requirements as `make setup` does: from its index, or a machine's own wheels.
     """

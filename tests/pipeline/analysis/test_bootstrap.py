@@ -114,7 +114,7 @@ def test_a_corpus_value_that_is_not_the_mean_shifts_all_resamples(full_world, ma
     assert after - before == pytest.approx(np.full(20, 0.1))
 
 
-def test_a_frozen_speakers_own_listener_is_the_adapted_one_in_every_resample(full_world):
+def test_a_frozen_speaker_has_the_adapted_listener_in_every_resample(full_world):
     results = with_frozen_speakers(read(full_world), ("mle",))
     samples = resample(results, 20)
     frozen, mle = run_of(results, "frozen_mle"), run_of(results, "mle")
@@ -124,7 +124,7 @@ def test_a_frozen_speakers_own_listener_is_the_adapted_one_in_every_resample(ful
     assert samples.of(frozen, "language", "CIDEr") == pytest.approx(samples.of(mle, "language", "CIDEr"))
 
 
-def test_captions_without_scores_have_no_intervals_and_a_note_says_so(world):
+def test_captions_without_scores_have_no_intervals_and_a_note(world):
     results = read(world)
     samples = resample(results, 10)
     assert all(samples.of(run, "language", "CIDEr") is None for run in results.runs)

@@ -27,7 +27,7 @@ def test_texts_come_in_the_order_that_is_asked_for(world):
         read_texts(runs[0], [5, 99])
 
 
-def test_the_share_of_captions_that_are_the_control_s_of_that_seed(world, make_cell):
+def test_the_share_of_captions_that_are_the_controls_of_that_seed(world, make_cell):
     """Eight test images: the other seed's control has another caption, and one method has no caption of an image."""
     luo = [make_cell("luo", 0.9, 70.0, **{"lambda": 0.5, "seed": seed}) for seed in (1, 2, 3)]
     controls = [make_cell("mle", 0.9, 60.0, seed=seed) for seed in (1, 2)]

@@ -26,7 +26,7 @@ def reading_of(slice_, label):
 
 
 def two_seeds(make_cell):
-    """λ .1 and .2; on the test split CIDEr 1.0 → .8 with R@10 70 → 90, and seed 2 lies .04 CIDEr and 4 % higher."""
+    """Return two settings and two seeds: CIDEr 1.0 → .8, R@10 70 → 90; seed 2 has .04 CIDEr and 4 % more."""
     return [
         make_cell("psst", cider - 0.01 + d / 100, ten - 1 + d, **{"lambda": lam, "seed": seed})
         for lam, cider, ten in ((0.1, 1.0, 70.0), (0.2, 0.8, 90.0)) for seed, d in ((1, 0), (2, 4))
@@ -48,7 +48,7 @@ def test_a_reading_between_settings_and_its_spread_over_seeds(world, make_cell):
     assert reading.span == (pytest.approx(0.82), pytest.approx(1.02))
 
 
-def test_a_seed_whose_curve_does_not_come_so_far_has_no_part_in_the_spread(world, make_cell):
+def test_a_seed_whose_curve_does_not_reach_the_value_does_not_count_in_the_spread(world, make_cell):
     world.write(two_seeds(make_cell), [])
     (curve,) = curves(read_results(world.sweep, []))
     at = read_curve(curve, CIDER, TEN, 0.83, [TEN], NONE).estimates[TEN]  # seed 2 begins at .84
@@ -77,7 +77,7 @@ def test_language_at_a_fixed_recall(world, make_cell):
     assert ("language", "SPICE") not in reading.estimates
 
 
-def test_a_number_that_a_weighing_setting_lacks_is_left_out(world, make_cell):
+def test_a_metric_is_left_out_where_a_setting_with_a_weight_lacks_it(world, make_cell):
     cells = two_seeds(make_cell)
     del cells[0]["test"]["judges"]["judge"]
     world.write(cells, [])
@@ -87,7 +87,7 @@ def test_a_number_that_a_weighing_setting_lacks_is_left_out(world, make_cell):
     assert read_curve(curve, CIDER, TEN, 0.82, [TEN, judge], NONE).estimates[judge].value == pytest.approx(72.0)
 
 
-def test_intervals_are_of_the_curve_read_again_in_every_resample(full_world):
+def test_intervals_come_from_the_curve_of_every_resample(full_world):
     results = results_of(full_world)
     curve = next(curve for curve in curves(results) if curve.label == "st_multinomial")
     samples = resample(results, 40, seed=5)
@@ -155,7 +155,7 @@ def test_differences_are_paired_and_holm_adjusted(full_world):
 
 
 def at_one_cider(full_world, make_full_cell, ends):
-    """Methods with these settings (CIDEr, share found) at CIDEr .9, and by method the bound of its difference (own)."""
+    """Return the bounds of the methods' differences (own) at CIDEr .9; settings are (CIDEr, recall)."""
     cells = [
         make_full_cell(method, cider, share, **{"lambda": cider, "seed": 1})
         for method, settings in ends.items() for cider, share in settings
@@ -172,27 +172,27 @@ HIGHER, LOWER = (
 THROUGH = ((0.85, 0.65), (0.95, 0.55))  # its curve passes .9
 
 
-def test_of_a_bound_and_a_number_only_the_difference_that_says_which_is_higher_is_kept(full_world, make_full_cell):
+def test_the_difference_of_a_bound_and_a_number_is_kept_only_if_it_decides_the_order(full_world, make_full_cell):
     ends = {"psst_multinomial": THROUGH, "more": HIGHER, "less": LOWER, "through": ((0.85, 0.6), (0.95, 0.5))}
     slice_, bounds = at_one_cider(full_world, make_full_cell, ends)
     assert [each.curve.label for each in slice_.readings if each.above] == ["more", "less"]
     assert bounds == {"more": "≥", "through": ""}  # at least 90 is above 60; at least 30 may be, too
 
 
-def test_two_bounds_are_not_subtracted_and_from_a_bound_only_what_lies_below_it(full_world, make_full_cell):
+def test_two_bounds_are_not_subtracted_and_only_smaller_numbers_are_subtracted_from_a_bound(full_world, make_full_cell):
     ends = {"psst_multinomial": HIGHER, "more": ((0.95, 0.95), (1.05, 0.9)), "less": LOWER, "through": THROUGH}
     assert at_one_cider(full_world, make_full_cell, ends)[1] == {"through": "≤"}
     assert at_one_cider(full_world, make_full_cell, {"psst_multinomial": LOWER, "through": THROUGH})[1] == {}
 
 
-def test_what_is_not_printed_does_not_count_in_the_correction(full_world, make_full_cell):
+def test_differences_that_are_not_printed_do_not_count_in_holms_correction(full_world, make_full_cell):
     ends = {"psst_multinomial": HIGHER, "through": THROUGH}
     alone, _ = at_one_cider(full_world, make_full_cell, ends)
     beside, _ = at_one_cider(full_world, make_full_cell, ends | {"less": LOWER, "more": HIGHER})
     assert beside.differences == alone.differences != {}
 
 
-def test_equal_captions_differ_by_nothing(full_world, make_full_cell):
+def test_the_difference_of_equal_captions_is_zero(full_world, make_full_cell):
     cells = [make_full_cell("psst_multinomial", c, t, **{"lambda": c, "seed": 1}) for c, t in ((0.9, 0.8), (1.0, 0.6))]
     twins = [entry | {"method": "twin", "captions": list(entry["captions"])} for entry in cells]
     full_world.write([*cells, *twins], [make_full_cell("mle", 0.96, 0.5, seed=1)])
@@ -232,7 +232,7 @@ def test_recall_along_rho_at_the_highest_cider_that_all_reach(full_world):
     assert all(estimate.interval for estimate in judge)
 
 
-def test_a_rho_whose_curve_lies_above_has_at_least_what_its_lowest_setting_has(world, make_cell):
+def test_a_rho_whose_curve_lies_above_has_its_lowest_setting_as_a_lower_bound(world, make_cell):
     ends = {0.0: (0.5, 0.6), 0.5: (0.8, 1.0), 1.0: (0.7, 0.9)}
     cells = [
         make_cell("psst", cider - 0.01, 150 - 100 * cider, **{"lambda": cider, "rho": rho, "seed": 1})
@@ -248,7 +248,7 @@ def test_a_rho_whose_curve_lies_above_has_at_least_what_its_lowest_setting_has(w
     assert "Marked §, 2 of 3 rows: every setting of the method has a higher CIDEr" in " ".join(table.notes)
 
 
-def test_what_is_given_is_used_and_frozen_speakers_have_curves(full_world):
+def test_configured_levels_are_used_and_frozen_speakers_have_curves(full_world):
     settings = replace(ReportSettings(), cider_levels=(0.9,), score_levels=(70.0,), frozen_speakers=("luo",))
     comparison = compare_methods(replace(results_of(full_world, *settings.frozen_speakers), wanted="R@5"), settings)
     assert [slice_.level for slice_ in comparison.at_cider] == [0.9]

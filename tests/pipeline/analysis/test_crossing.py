@@ -1,4 +1,4 @@
-"""Cross-play reads every method's captions of each seed by the listener of every method of that seed."""
+"""Cross-play ranks every method's captions of a seed by every method's listener of that seed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Prepared:
 
 @pytest.fixture
 def root(tmp_path):
-    """Listeners of all methods and seeds, one that got used to each speaker, and captions, all of them different."""
+    """Different listeners of all methods and seeds, a listener adapted to each speaker, and captions."""
     (tmp_path / "features/main").mkdir(parents=True)
     with FeatureWriter(tmp_path / "features/main", IMAGES, 5, (1, 7)) as store:
         store.write(np.arange(IMAGES), POOLED, np.zeros((IMAGES, 1, 7)))
@@ -67,7 +67,7 @@ def chosen(root) -> dict[str, Point]:
 
 
 def recall(root, method: str, seed: int, listener: str) -> float:
-    """R@10 of a run's test captions by the listener in a folder, ranks counted one by one."""
+    """Return R@10 of a run's test captions by the listener in a folder, ranks counted one by one."""
     rows = pq.read_table(root / "captions.parquet").to_pylist()
     key = (method, f"seed={seed}", "test")
     said = [row["caption"].split() for row in rows if (row["method"], row["cell"], row["split"]) == key]
@@ -80,7 +80,7 @@ def recall(root, method: str, seed: int, listener: str) -> float:
     return 100 * sum(rank <= 10 for rank in ranks) / len(ranks)
 
 
-def test_every_listener_reads_every_method_s_captions_of_its_own_seed(root):
+def test_every_listener_ranks_every_methods_captions_of_its_own_seed(root):
     judges = {"pretrained": "listener", "mine": "own", "used to it": "adapted"}
     found = crossing(chosen(root), judges, JUDGES, Prepared(), root, CPU)
     assert (found["captions"], found["listeners"]) == (["psst", "luo"], ["pretrained", "psst", "luo", "used to it"])

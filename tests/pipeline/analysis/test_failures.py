@@ -11,7 +11,7 @@ def failed(world, cells, control, alter=lambda test: None):
     return training_failures(results, choose_all(results, ReportSettings()))
 
 
-def test_captions_of_which_ninety_in_a_hundred_differ_are_no_failure(world, cells, control):
+def test_captions_of_which_90_percent_differ_are_no_failure(world, cells, control):
     assert failed(world, cells, control) == []
 
 
@@ -38,7 +38,7 @@ def test_a_listener_at_chance_is_reported(world, cells, control):
     assert "judge (mean rank 16.9)" in line
 
 
-def test_a_method_whose_captions_find_nothing_is_named(world, cells, control):
+def test_a_method_whose_captions_retrieve_at_chance_is_named(world, cells, control):
     def alter(test):
         test["judges"]["own"]["text_to_image"]["mean_rank"] = 20.0
 

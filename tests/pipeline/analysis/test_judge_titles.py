@@ -1,17 +1,17 @@
 from pipeline.analysis.judge_titles import human_recall_keys, judge_title, ordered_judges, recall_keys
 
 
-def test_judges_stand_in_the_order_of_the_evaluation_that_has_the_most():
+def test_judges_are_in_the_order_of_the_evaluation_with_the_most_judges():
     found = ordered_judges([["own", "judge"], ["own", "clip", "judge"], ["own", "other"]])
     assert list(found) == ["own", "clip", "judge", "other"]
     assert found["judge"].title == "Independent judge"
 
 
-def test_a_judge_that_nobody_described_has_its_name():
+def test_a_judge_without_a_title_has_its_name():
     assert (judge_title("clip").title, judge_title("clip").words) == ("clip", "clip")
 
 
-def test_where_numbers_stand():
+def test_paths_to_numbers_in_metrics_json():
     assert recall_keys("own") == ("judges", "own", "text_to_image", "R@10")
     assert recall_keys("own", "R@1", "image_to_text") == ("judges", "own", "image_to_text", "R@1")
     assert recall_keys("clip", "R@5", "galleries", "1000") == ("judges", "clip", "galleries", "1000", "R@5")

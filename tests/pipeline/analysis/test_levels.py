@@ -9,7 +9,7 @@ from pipeline.analysis.tradeoff import curves
 
 
 def levels(world, make_cell, spans, control=None, **settings):
-    """CIDEr levels for curves with these ends on the test split."""
+    """Return CIDEr levels for curves with these ends on the test split."""
     cells = [
         make_cell(f"m{n}", cider - 0.01, 150.0 - 100 * cider, **{"lambda": cider, "seed": 1})
         for n, ends in enumerate(spans) for cider in ends
@@ -43,14 +43,14 @@ def test_a_value_that_half_the_curves_miss_is_not_used(world, make_cell):
 
 
 @pytest.mark.parametrize("yardstick", [None, 0.2])
-def test_else_quarters_of_the_shared_range(world, make_cell, yardstick):
+def test_levels_are_otherwise_quarters_of_the_shared_range(world, make_cell, yardstick):
     found, words = levels(world, make_cell, [(0.6, 1.0), (0.6, 1.0), (1.1, 1.2)], control=yardstick)
     assert list(found) == pytest.approx([0.9, 0.7])
     assert "more than half of the curves, but not all, share (0.600 to 1.000)" in words
 
 
 @pytest.mark.parametrize("yardstick", [None, 0.88, 1.1])
-def test_where_all_curves_meet_they_are_compared_there_and_not_where_most_do(world, make_cell, yardstick):
+def test_a_range_that_all_curves_share_goes_before_one_that_most_share(world, make_cell, yardstick):
     # all three are between .9 and 1.0; two of them have .88 and .836, two 1.1 and 1.045
     found, words = levels(world, make_cell, [(0.6, 1.2), (0.6, 1.0), (0.9, 1.2)], control=yardstick)
     assert list(found) == pytest.approx([0.975, 0.925])
@@ -63,7 +63,7 @@ def test_the_control_is_where_all_curves_meet(world, make_cell):
     assert words.endswith("which all curves reach.")
 
 
-def test_nothing_in_common_and_what_is_given(world, make_cell):
+def test_levels_without_a_shared_range_and_configured_levels(world, make_cell):
     found, words = levels(world, make_cell, [(0.6, 0.7), (0.8, 0.9)], control=0.3)
     assert found == (0.7,)  # there the second has a lower bound
     assert "the highest that all curves reach; no value is between the ends of more than half" in words
@@ -72,7 +72,7 @@ def test_nothing_in_common_and_what_is_given(world, make_cell):
     assert "report.cider_levels" in words
 
 
-def test_a_curve_that_writes_no_captions_any_more_does_not_say_where_the_others_are_compared(world, make_cell):
+def test_a_degenerate_curve_does_not_set_the_level(world, make_cell):
     found, words = levels(world, make_cell, [(0.6, 0.7), (0.8, 0.9), (0.002, 0.01)], control=0.85)
     assert found == (0.7,)
     assert words.endswith("more than half. Not counted, with less than half of mle's CIDEr: m2.")
@@ -85,7 +85,7 @@ def test_a_curve_that_writes_no_captions_any_more_does_not_say_where_the_others_
 
 
 def with_seeds(world, make_cell, spans):
-    """Curves by method, each with the ends that its seeds have."""
+    """Return curves by method, each with the ends that its seeds have."""
     cells = [
         make_cell(method, cider - 0.01, 150.0 - 100 * cider, **{"lambda": lam, "seed": seed})
         for method, ends in spans.items() for seed, pair in enumerate(ends)
@@ -124,7 +124,7 @@ def test_recalls_are_whole_percents_inside_the_shared_range(world, make_cell):
     assert score_levels(results, curves(results), ReportSettings(score_levels=(80.0,)))[0] == (80.0,)
 
 
-def test_the_highest_value_to_which_all_come():
+def test_the_highest_value_that_all_curves_reach():
     assert highest_shared([(0.5, 0.98765), (0.6, 1.2)]) == 0.987
     assert highest_shared([(0.5, 0.6), (0.7, 0.8)]) == 0.6
     assert highest_shared([], 1) is None

@@ -20,8 +20,8 @@ JUDGES = ("own", "adapted", "pretrained", "judge")
 
 @pytest.fixture
 def measured(full_world, make_full_cell):
-    """32 test images. The template finds the first 16 of them, by every judge; mle the first 16, too; luo the first 30
-    by its own listener, the last 16 by the one before, the first 17 by the others; two seeds each."""
+    """32 test images, two seeds. Template and mle retrieve the first 16 images by every judge. luo retrieves the
+    first 30 by its own listener, the last 16 by the pretrained one, and the first 17 by the other judges."""
     found = {"mle": dict.fromkeys(JUDGES, range(16))}
     found["luo"] = {"own": range(30), "pretrained": range(16, 32), "adapted": range(17), "judge": range(17)}
     cells = []
@@ -53,7 +53,7 @@ def read(world):
     return with_frozen_speakers(read_results(world.sweep, []), ("mle", "luo"))
 
 
-def test_they_have_numbers_of_their_own_at_a_methods_places(measured):
+def test_baselines_have_their_own_numbers_at_the_paths_of_methods(measured):
     found = {baseline.name: baseline for baseline in measured_baselines(read(measured))}
     assert list(found) == ["human", "template", "random"]
     template = found["template"].point
@@ -103,7 +103,7 @@ def test_resampled_ranks_in_the_near_gallery_are_those_of_the_images_that_have_o
     assert samples.mean([template], "language", "CIDEr") is None  # those are of the method
 
 
-def test_where_no_others_were_measured_people_stand_beside_the_first_method(full_world):
+def test_human_captions_are_listed_beside_the_first_method_without_other_baselines(full_world):
     results = read_results(full_world.sweep, full_world.evaluations, first=("mle",))
     (people,) = measured_baselines(results)
     assert (people.name, people.beside.method) == ("human", "mle")
@@ -113,7 +113,7 @@ def test_where_no_others_were_measured_people_stand_beside_the_first_method(full
     assert people.point.mean("test", "judges", "pretrained", *recall) == theirs
 
 
-def test_without_recalls_of_human_captions_nothing_is_said(world, make_cell):
+def test_no_baseline_is_listed_without_recalls_of_human_captions(world, make_cell):
     control = make_cell("mle", 0.96, 69.0, seed=1)
     for split in ("val", "test"):
         for judge in control[split]["judges"].values():

@@ -68,7 +68,7 @@ def test_at_equal_cider_it_is_the_difference_of_the_curves_there(full_world):
     assert any(luo.value == pytest.approx(value - values["luo"]) for value in psst)
 
 
-def test_what_is_not_there_stays_open_with_the_reason(full_world):
+def test_a_claim_about_a_missing_number_stays_open_with_the_reason(full_world):
     missing = [claim("luo", "nobody"), claim("luo", "nobody", at="equal CIDEr"), claim("luo", "mle", judge="owl")]
     _, (one, two, three) = found(full_world, *missing)
     assert (one.reason, two.reason) == ("nobody was not measured", "nobody has no such CIDEr")
@@ -76,7 +76,7 @@ def test_what_is_not_there_stays_open_with_the_reason(full_world):
     assert {each.verdict for each in (one, two, three)} == {"open"}
 
 
-def test_without_a_judge_it_is_cider_that_is_compared(full_world):
+def test_a_claim_without_a_judge_compares_cider(full_world):
     comparison, (chosen, lacking) = found(
         full_world, claim("mle", "luo", judge=None), claim("mle", "luo", judge=None, at="equal recall")
     )

@@ -153,7 +153,7 @@ def test_a_cell_represents_the_own_run_with_its_settings_and_another_own_run_is_
     assert [run.cell for point in points for run in point.runs] == cells
 
 
-def test_captions_that_were_swapped_or_damaged_are_named(world, make_cell):
+def test_swapped_or_damaged_captions_are_named(world, make_cell):
     entries = [make_cell(method, 0.9, 70.0, **{"lambda": 0.5, "seed": 1}) for method in ("luo", "mle")]
     world.write(entries[:1], entries)
     folders = [world.root / "evaluation" / method for method in ("luo", "mle")]
@@ -173,7 +173,7 @@ def test_captions_that_were_swapped_or_damaged_are_named(world, make_cell):
 
 
 @pytest.mark.parametrize("place", ["evaluation/luo/metrics.json", "sweep/cells.json", "sweep/history.jsonl"])
-def test_numbers_that_are_not_those_that_were_written_are_named(world, make_cell, place):
+def test_changed_numbers_are_named(world, make_cell, place):
     world.write([make_cell("luo", 0.8, 70.0, seed=2)], [make_cell("luo", 0.9, 70.0, seed=1)])
     (world.sweep / "history.jsonl").write_text('{"epoch": 1, "loss": 0.5}\n')
     write_checksums(world.sweep)

@@ -32,14 +32,14 @@ def test_highest_recall_among_the_natural_enough(world, make_cell, control):
     assert "0.912" in describe_rule(results, SETTINGS)
 
 
-def test_the_test_split_has_no_say(world, make_cell, control):
+def test_the_test_split_does_not_influence_the_selection(world, make_cell, control):
     cells = [make_cell("luo", 0.95, r, **{"lambda": r, "seed": 1}) for r in (70.0, 80.0)]
     cells[0]["test"]["judges"]["own"]["text_to_image"]["R@10"] = 99.0
     _, choices = pick(world, cells, [control])
     assert choices["luo"].point.settings["lambda"] == 80.0
 
 
-def test_none_natural_enough_takes_the_most_natural_and_says_so(world, make_cell, control):
+def test_the_most_natural_setting_is_taken_and_marked_if_none_reaches_the_floor(world, make_cell, control):
     cells = [make_cell("luo", c, r, **{"lambda": c, "seed": 1}) for c, r in ((0.7, 90.0), (0.8, 80.0))]
     _, choices = pick(world, cells, [control])
     assert choices["luo"].point.settings["lambda"] == 0.8
@@ -52,7 +52,7 @@ def test_exactly_the_floor_is_enough(world, make_cell):
     assert choices["luo"].point.settings["lambda"] == 0.95
 
 
-def test_without_a_control_recall_alone_decides_and_the_rule_says_so(world, make_cell):
+def test_recall_alone_decides_without_a_control_and_the_rule_states_it(world, make_cell):
     cells = [make_cell("luo", c, r, **{"lambda": c, "seed": 1}) for c, r in ((0.3, 90.0), (0.9, 80.0))]
     results, choices = pick(world, cells)
     assert choices["luo"].point.settings["lambda"] == 0.3
@@ -60,7 +60,7 @@ def test_without_a_control_recall_alone_decides_and_the_rule_says_so(world, make
     assert "no validation CIDEr of the control mle" in describe_rule(results, SETTINGS)
 
 
-def test_missing_validation_numbers_choose_nothing_unless_there_is_one_setting(world, make_cell, control):
+def test_only_a_single_setting_is_selected_without_validation_numbers(world, make_cell, control):
     cells = [make_cell("luo", None, 70.0, **{"lambda": lam, "seed": 1}) for lam in (0.1, 0.2)]
     cells += [make_cell("st", 0.95, None, **{"lambda": 0.1, "seed": 1})]
     _, choices = pick(world, cells, [control])

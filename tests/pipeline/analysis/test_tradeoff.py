@@ -15,7 +15,7 @@ def at(x, y, value):
 
 
 def isotonic(y):
-    """The falling sequence of least squares, by trying every way to cut y into blocks of one mean."""
+    """Return the falling least-squares sequence, by trying every division of y into blocks of one mean."""
     best = None
     for cuts in itertools.product((False, True), repeat=len(y) - 1):
         blocks = np.split(np.array(y, dtype=float), [n + 1 for n, cut in enumerate(cuts) if cut])
@@ -33,7 +33,7 @@ def test_between_two_settings_the_curve_is_linear():
     assert weights == pytest.approx([0.25, 0.75])
 
 
-def test_at_a_setting_stands_its_own_number_whatever_the_order():
+def test_a_setting_has_its_own_number_in_any_order():
     assert at([1.0, 0.8, 0.9], [70.0, 90.0, 85.0], 0.9) == (pytest.approx(85.0), True)
     assert at([0.9, 1.0, 0.8], [85.0, 70.0, 90.0], 0.95) == (pytest.approx(77.5), True)
 
@@ -49,7 +49,7 @@ def test_settings_that_contradict_the_trade_off_are_pooled():
     assert weights == pytest.approx([0, 0.5, 0.5, 0])
 
 
-def test_beyond_the_measured_settings_the_end_has_all_weight_and_above_them_it_does_not_come():
+def test_beyond_the_measured_settings_the_end_has_all_weight_and_values_above_are_not_reached():
     for value, end, comes in ((0.79, [1.0, 0.0], True), (1.01, [0.0, 1.0], False)):
         weights, reached = mixture(np.array([0.8, 1.0]), np.array([90.0, 70.0]), value)
         assert reached == comes
@@ -78,7 +78,7 @@ def test_the_values_at_the_settings_are_those_of_isotonic_regression(y):
     assert found == pytest.approx(isotonic(y))
 
 
-def test_many_curves_at_once_give_what_each_gives_alone():
+def test_many_curves_at_once_equal_each_curve_alone():
     generator = np.random.default_rng(0)
     x, y = generator.random((50, 6)), generator.random((50, 6))
     values = generator.random(50)
@@ -113,7 +113,7 @@ def test_the_curve_of_guidance_runs_along_gamma_and_others_have_one_for_each_gam
     }  # fmt: skip
 
 
-def test_what_counts_as_reached_depends_on_the_curve_s_own_values_alone():
+def test_reached_values_depend_on_the_curves_own_values_alone():
     """Values within a billionth of the largest are the same; the curve beside it is a thousand times as large."""
     x, y = np.array([[1.0, 2.0], [1000.0, 2000.0]]), np.array([[5.0, 4.0], [5.0, 4.0]])
     for above, wanted in ((1e-9, [True, True]), (1e-7, [False, True])):

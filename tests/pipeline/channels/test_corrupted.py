@@ -1,4 +1,4 @@
-"""Every way in which a human caption is broken, by hand, and what is drawn for which caption."""
+"""Every corruption of a human caption by hand, and the random numbers of each caption."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ WORDS, OTHER = [1, 2, 3, 4], [7, 8]
         ((0.9, 0.0, 0.0, 0.4, 0.1, 0.3, 0.2), [2, 4, 3, 1]),  # shuffled by the order of numbers
     ],
 )
-def test_one_way_at_one_place(numbers, expected):
+def test_each_corruption_by_hand(numbers, expected):
     assert (WAYS, MOST) == (5, 3)
     assert _corrupt(WORDS, OTHER, numbers) == expected
     assert WORDS == [1, 2, 3, 4]
 
 
-def test_nothing_to_insert_inserts_nothing():
+def test_an_empty_other_caption_inserts_no_word():
     assert _corrupt(WORDS, [], (0.5, 0.3, 0.9)) == WORDS
 
 
-def test_where_nothing_changes_the_first_word_is_said_twice_and_captions_stay_as_wide(toy):
+def test_an_unchanged_caption_repeats_its_first_word_and_keeps_the_width(toy):
     batch = toy.batch()
     captions = torch.full((8, 4), 5)  # shuffled, swapped and inserted, they stay what they are
     captions[0, 1:] = 0
@@ -51,7 +51,7 @@ def test_where_nothing_changes_the_first_word_is_said_twice_and_captions_stay_as
         assert found[0].tolist() in ([5, 5, 0, 0], [0, 0, 0, 0], [5, 5, 5, 0])
 
 
-def test_a_word_inserted_is_of_the_caption_before(toy):
+def test_an_inserted_word_is_from_the_previous_caption(toy):
     batch = replace(toy.batch(), captions=torch.arange(1, 9).unsqueeze(1).repeat(1, 2))
     wide = replace(batch, captions=torch.cat([batch.captions, torch.zeros(8, 1, dtype=torch.int64)], 1))
     inserted = set()
@@ -63,7 +63,7 @@ def test_a_word_inserted_is_of_the_caption_before(toy):
     assert inserted == {(row, row - 1 if row > 1 else 8) for row in range(1, 9)}
 
 
-def test_what_is_broken_depends_on_the_caption_s_place_in_the_whole_batch_and_the_seed(toy):
+def test_a_corruption_depends_on_the_captions_place_in_the_whole_batch_and_the_seed(toy):
     batch = toy.batch()
     whole = CorruptedCaptions().captions(batch, torch.Generator().manual_seed(3))
     last = replace(batch, captions=batch.captions[4:], images=batch.images[4:], first=4, of=8)

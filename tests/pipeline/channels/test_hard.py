@@ -21,7 +21,7 @@ def rng(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def test_words_are_drawn_as_often_as_they_are_likely():
+def test_tokens_have_the_frequencies_of_their_probabilities():
     probabilities = torch.tensor([0.0, 0.1, 0.2, 0.7, 0.0])
     drawn = sample_tokens(probabilities.log().expand(40_000, 5), torch.rand(40_000, 1, generator=rng()))
     share = torch.bincount(drawn, minlength=5) / 40_000
@@ -30,14 +30,14 @@ def test_words_are_drawn_as_often_as_they_are_likely():
     torch.testing.assert_close(share, probabilities, atol=4 * (0.21 / 40_000) ** 0.5, rtol=0)
 
 
-def test_drawing_stays_within_the_words_at_both_ends():
+def test_sampling_stays_within_the_vocabulary_at_both_ends():
     ends = torch.tensor([[0.0], [1 - 2**-24]])
     assert sample_tokens(torch.zeros(2, 3), ends).tolist() == [0, 2]
     assert sample_tokens(torch.tensor([[-torch.inf, 0.0, -torch.inf]]).expand(2, 3), ends).tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("words", [5, 64, 65, 1000])
-def test_what_is_drawn_inverts_the_sum_of_shares(words):
+def test_sampling_inverts_the_cumulative_distribution(words):
     logits = torch.randn(200, words, dtype=torch.float64, generator=rng())
     uniform = torch.rand(200, 1, dtype=torch.float64, generator=rng(1))
     below = (logits.softmax(-1).cumsum(-1) <= uniform).sum(-1)
@@ -46,7 +46,7 @@ def test_what_is_drawn_inverts_the_sum_of_shares(words):
 
 @pytest.mark.parametrize("words", [5, 64, 65, 1000])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_likeliest_words(words, dtype):
+def test_top_k_are_the_most_probable_tokens(words, dtype):
     logits = torch.randn(50, words, dtype=dtype, generator=rng())
     logits[7] = torch.arange(words)
     logits[8] = -torch.arange(words)
@@ -58,7 +58,7 @@ def test_the_likeliest_words(words, dtype):
 
 @pytest.mark.parametrize("words", [5, 64, 65, 130])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_words_that_cannot_be_said_come_last_and_each_once(words, dtype):
+def test_masked_tokens_come_last_and_each_once(words, dtype):
     logits = torch.randn(50, words, dtype=dtype, generator=rng())
     logits[:, -1] = logits[:10, 0] = -torch.inf
     logits[7, 1:] = logits[8, 4:] = -torch.inf  # fewer than are asked for
@@ -70,7 +70,7 @@ def test_words_that_cannot_be_said_come_last_and_each_once(words, dtype):
 
 
 @pytest.mark.parametrize("words", [40, 64, 120])
-def test_the_last_word_is_not_drawn_where_it_cannot_be_said(words):
+def test_the_last_token_is_not_sampled_where_it_is_masked(words):
     """The sum of shares is rounded: at its very end something may be left."""
     logits = torch.randn(5000, words, generator=rng())
     logits[:, -1] = -torch.inf
@@ -78,13 +78,13 @@ def test_the_last_word_is_not_drawn_where_it_cannot_be_said(words):
     assert drawn.max() < words - 1
 
 
-def test_of_equally_likely_words_each_is_there_once():
+def test_equally_probable_tokens_occur_once_each():
     _, ids = top_k(torch.zeros(2, 100), 3)
     assert ids.tolist() == [[0, 1, 2]] * 2
 
 
 @pytest.mark.parametrize("channel", [Multinomial(5), Gumbel(5), PartialSampling(StraightThrough(5), 0.5, "token")])
-def test_what_is_drawn_for_a_caption_does_not_depend_on_which_others_go_on(toy, channel):
+def test_a_captions_draws_do_not_depend_on_the_other_unfinished_captions(toy, channel):
     logits = torch.randn(40, 13)
     every = channel.open(toy.batch(), 12, rng())(0, logits, torch.arange(40))
     some = torch.tensor([3, 4, 17, 39])
@@ -101,21 +101,21 @@ def _open(channel, toy, logits):
 
 
 @pytest.mark.parametrize("rho", [0.25, 0.75])
-def test_a_share_rho_of_captions_passes_whole(toy, rho):
+def test_a_share_rho_of_captions_passes_as_distributions(toy, rho):
     step = PartialSampling(StraightThrough(samples=500), rho).open(toy.batch(), 12, rng())
     first, second = (step(t, torch.randn(4000, 13), torch.arange(4000)).full for t in range(2))
     assert abs(first.float().mean() - rho) < 0.03
     assert torch.equal(first, second), "a caption passes whole from beginning to end or not at all"
 
 
-def test_a_share_rho_of_words_passes_whole(toy):
+def test_a_share_rho_of_tokens_passes_as_distributions(toy):
     step = PartialSampling(StraightThrough(samples=500), 0.5, mix="token").open(toy.batch(), 12, rng())
     first, second = (step(t, torch.randn(4000, 13), torch.arange(4000)).full for t in range(2))
     assert abs(first.float().mean() - 0.5) < 0.04
     assert abs((first & second).float().mean() - 0.25) < 0.04
 
 
-def test_whole_captions_go_on_from_themselves_unless_along_the_samples(toy):
+def test_the_next_input_is_the_distribution_or_with_feed_sample_the_token(toy):
     logits = torch.randn(8, 13)
     symbol = _open(PartialSampling(rho=0.5), toy, logits)
     assert symbol.feeds_relaxed
@@ -125,7 +125,7 @@ def test_whole_captions_go_on_from_themselves_unless_along_the_samples(toy):
 
 
 @pytest.mark.parametrize("channel", [StraightThrough(), PartialSampling(rho=1.0)])
-def test_the_end_is_heard_as_a_constant_unless_asked_otherwise(toy, channel):
+def test_eos_passes_no_gradient_unless_eos_gradient_is_soft(toy, channel):
     logits = torch.zeros(8, 13)
     logits[::2, 0] = 30.0
     logits[1::2, 0] = -30.0
@@ -136,7 +136,7 @@ def test_the_end_is_heard_as_a_constant_unless_asked_otherwise(toy, channel):
     assert _open(channel, toy, logits).straight_through.all()
 
 
-def test_greedy_takes_the_likeliest(toy):
+def test_greedy_takes_the_most_probable_token(toy):
     logits = torch.randn(8, 13)
     assert torch.equal(_open(Greedy(), toy, logits).index, logits.argmax(-1))
 
@@ -148,7 +148,7 @@ def test_forced_emits_the_given_tokens(toy):
         assert torch.equal(step(t, torch.randn(8, 13), torch.arange(8)).index, batch.captions[:, t])
 
 
-def test_scheduled_sampling_feeds_a_growing_share_of_its_own_words(toy):
+def test_scheduled_sampling_feeds_a_growing_share_of_sampled_tokens(toy):
     schedule = ScheduledSampling(start=0, every=5, increment=0.05, max_share=0.25)
     assert [schedule.share(e) for e in (0, 4, 5, 10, 24, 25, 99)] == [0, 0, 0.05, 0.1, 0.2, 0.25, 0.25]
     later = ScheduledSampling(start=3, every=2, increment=0.1, max_share=0.25)
@@ -175,18 +175,18 @@ def test_equal_channels_are_equal_and_others_are_not():
     assert len({Multinomial(), Greedy(), Greedy(dropout=True), StraightThrough(), PartialSampling(rho=0.0)}) == 5
 
 
-def test_a_beam_gives_no_more_than_it_holds():
+def test_a_beam_returns_at_most_its_width():
     with pytest.raises(UserError, match="1 to 2 captions, not 3"):
         Beam(width=2, samples=3)
 
 
-def test_the_mask_holds_the_words_and_the_eos_that_ends_them():
+def test_the_mask_has_the_tokens_up_to_the_first_eos():
     tokens = torch.tensor([[1, 2, 0, 0], [0, 0, 0, 0], [3, 3, 3, 3], [1, 0, 2, 0]])
     expected = [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 1, 1], [1, 1, 0, 0]]
     assert caption_mask(tokens).int().tolist() == expected
 
 
-def test_gumbel_words_are_drawn_as_often_as_they_are_likely_at_any_temperature():
+def test_gumbel_tokens_have_the_frequencies_of_their_probabilities_at_any_temperature():
     probabilities = torch.tensor([0.5, 0.3, 0.15, 0.05])
     logits = probabilities.log().expand(40_000, 4) + 1
     for temperature in (0.3, 1.0, 5.0):
@@ -200,12 +200,12 @@ def test_gumbel_words_are_drawn_as_often_as_they_are_likely_at_any_temperature()
         torch.testing.assert_close(soft.sum(-1), torch.ones(len(soft)))
 
 
-def test_fewer_words_are_forced_from_epoch_to_epoch():
+def test_the_number_of_forced_tokens_falls_from_epoch_to_epoch():
     schedule = PrefixSchedule(start=16, every=2, decrement=5)
     assert [schedule.words(epoch) for epoch in range(9)] == [16, 16, 11, 11, 6, 6, 1, 1, 0]
 
 
-def test_a_caption_is_begun_with_human_words_and_ended_with_drawn_ones(toy):
+def test_a_forced_prefix_is_followed_by_sampled_tokens(toy):
     batch = toy.batch()
     speaker = toy.agents().speaker
     message = generate(speaker, batch, ForcedPrefix(PrefixSchedule(start=2)), rng())
@@ -220,7 +220,7 @@ def test_a_caption_is_begun_with_human_words_and_ended_with_drawn_ones(toy):
     assert ForcedPrefix(PrefixSchedule(start=2)).samples == 1
 
 
-def test_nothing_forced_is_an_ordinary_sample(toy):
+def test_an_empty_prefix_gives_an_ordinary_sample(toy):
     speaker = toy.agents().speaker
     none, ordinary = (
         generate(speaker, toy.batch(), channel, rng()) for channel in (ForcedPrefix(PrefixSchedule(0)), Multinomial())
@@ -231,7 +231,7 @@ def test_nothing_forced_is_an_ordinary_sample(toy):
     assert torch.equal(none.token_mask("drawn"), none.mask)
 
 
-def test_a_caption_that_has_ended_is_not_continued(toy):
+def test_an_ended_caption_is_not_continued(toy):
     batch = toy.batch()
     batch.captions[0, 1:] = 0
     message = generate(toy.agents().speaker, batch, PrefixRollouts(each=2, places=3), rng())
@@ -259,7 +259,7 @@ DROPOUT = [
 
 
 @pytest.mark.parametrize(("channel", "kept"), DROPOUT, ids=[repr(channel) for channel, _ in DROPOUT])
-def test_a_channel_keeps_the_dropout_of_a_speaker_that_learns_or_does_not(toy, channel, kept):
+def test_a_channel_keeps_or_drops_the_dropout_of_a_speaker_in_training(toy, channel, kept):
     """The weights of a speaker with dropout .9 are all that a caption without dropout depends on."""
     found = []
     for dropout in (0.0, 0.9):

@@ -31,12 +31,12 @@ def again(tokens: list[int], n: int) -> bool:
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("channel", [Greedy(), Beam(3), Multinomial(4, requires_grad=False)])
-def test_no_n_words_are_said_twice(toy, decoder, channel, n):
+def test_no_n_gram_is_repeated(toy, decoder, channel, n):
     assert any(again(tokens, n) for tokens in spoken(toy, channel, decoder))
     assert not any(again(tokens, n) for tokens in spoken(toy, NoRepeatNgram(channel, n), decoder))
 
 
-def test_what_repeats_nothing_stays_as_it_was(toy):
+def test_a_caption_without_repetition_is_unchanged(toy):
     free = spoken(toy, Greedy())
     kept = spoken(toy, NoRepeatNgram(Greedy(), 2))
     untouched = [tokens for tokens in free if not again(tokens, 2)]
@@ -44,7 +44,7 @@ def test_what_repeats_nothing_stays_as_it_was(toy):
     assert spoken(toy, NoRepeatNgram(Greedy(), 9)) == free
 
 
-def test_a_searched_caption_is_learned_as_if_it_were_forced(toy):
+def test_a_searched_caption_has_the_gradient_of_teacher_forcing(toy):
     agents, search = toy.agents(dropout=0.5), NoRepeatNgram(Beam(3), 2)
     rollouts = StepRollouts(agents.speaker.train(), toy.batch(), seed=1)
     message = rollouts.of(SearchTrajectory(search))
@@ -56,7 +56,7 @@ def test_a_searched_caption_is_learned_as_if_it_were_forced(toy):
     torch.testing.assert_close(other.log_probs, message.log_probs)  # neither searches nor reads with dropout
 
 
-def test_broken_captions_are_broken_in_every_way(toy):
+def test_every_kind_of_corruption_occurs(toy):
     batch, ways = toy.batch(), set()
     whole = [[word for word in row if word] for row in batch.captions.tolist()]
     for seed in range(20):

@@ -21,7 +21,7 @@ def numbers(seed: int) -> BatchRandom:
 
 
 def score(words: torch.Tensor, cubic: float = 0.0) -> torch.Tensor:
-    """(N,): linear, quadratic and, `cubic` times, cubic in words (N, V)."""
+    """Return (N,): linear, quadratic and, `cubic` times, cubic in words (N, V)."""
     generator = torch.Generator().manual_seed(2)
     one, two, three = (torch.randn([WORDS] * n, generator=generator, dtype=torch.float64) for n in (1, 2, 3))
     powers = torch.einsum("ni,nj,nk,ijk->n", words, words, words, three)
@@ -29,37 +29,37 @@ def score(words: torch.Tensor, cubic: float = 0.0) -> torch.Tensor:
 
 
 def slopes(index: torch.Tensor, cubic: float = 0.0) -> torch.Tensor:
-    """(N, V): the score's gradient at the words `index` (N,)."""
+    """Return (N, V): the score's gradient at the words `index` (N,)."""
     words = EACH[index].requires_grad_()
     return torch.autograd.grad(score(words, cubic).sum(), words)[0]
 
 
 def passed_on(channel, index: torch.Tensor, noise: torch.Tensor | None = None, cubic: float = 0.0) -> torch.Tensor:
-    """(N, V): the gradient of the logits where `channel` has drawn `index` (N,)."""
+    """Return (N, V): the gradient of the logits where `channel` has drawn `index` (N,)."""
     logits = LOGITS.expand(len(index), WORDS).clone().requires_grad_()
     return torch.autograd.grad(channel.relax(logits, noise, index), logits, slopes(index, cubic))[0]
 
 
 def exact(cubic: float = 0.0) -> torch.Tensor:
-    """(V,): the gradient of the expected score."""
+    """Return (V,): the gradient of the expected score."""
     logits = LOGITS.clone().requires_grad_()
     return torch.autograd.grad(logits.softmax(-1) @ score(EACH, cubic), logits)[0]
 
 
 def expected(channel, cubic: float = 0.0) -> torch.Tensor:
-    """(V,): the mean of what the channel passes on, over the words."""
+    """Return (V,): the mean gradient of the channel over the tokens."""
     return LOGITS.softmax(-1) @ passed_on(channel, torch.arange(WORDS), cubic=cubic)
 
 
 def drawn(channel, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
-    """Many words, and the channel's noise."""
+    """Draw many tokens, with the channel's noise."""
     index, noise = channel.sample(LOGITS.expand(MANY, WORDS), numbers(seed), torch.arange(MANY))
     assert noise is not None
     return index, noise
 
 
 def errors(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """(V,): the difference of two means over N, in its standard errors."""
+    """Return (V,): the difference of two means over N, in its standard errors."""
     return (left.mean(0) - right.mean(0)) / ((left.var(0) + right.var(0)) / MANY).sqrt()
 
 
@@ -69,7 +69,7 @@ def test_reinmax_is_exact_where_the_score_is_quadratic():
     assert (expected(ReinMax(temperature=2.0)) - exact()).norm() > 0.01 * exact().norm()
 
 
-def test_reinmax_is_off_by_the_cubic_part_alone():
+def test_reinmax_is_biased_by_the_cubic_part_alone():
     """Second order: what is left grows with the cubic part. Where that is large, straight-through may be nearer."""
     off = {cubic: expected(ReinMax(), cubic) - exact(cubic) for cubic in (0.05, 1.0)}
     torch.testing.assert_close(off[1.0], 20 * off[0.05])
@@ -78,7 +78,7 @@ def test_reinmax_is_off_by_the_cubic_part_alone():
 
 
 @pytest.mark.parametrize("temperature", [1.0, 1.7])
-def test_reinmax_passes_on_what_the_authors_code_does(temperature):
+def test_reinmax_has_the_gradient_of_the_authors_code(temperature):
     index = torch.arange(WORDS)
     slope, plain = slopes(index), LOGITS.softmax(-1).expand(WORDS, WORDS)
     half = ((LOGITS / temperature).softmax(-1) + EACH[index]) / 2
@@ -91,7 +91,7 @@ def test_reinmax_passes_on_what_the_authors_code_does(temperature):
 
 
 @pytest.mark.parametrize("channel", [ReinMax(temperature=3.0), PartialSampling(ReinMax(temperature=3.0))])
-def test_with_reinmax_a_full_distribution_is_the_speaker_s_own(channel):
+def test_a_full_distribution_of_reinmax_is_the_speakers_own(channel):
     logits = LOGITS.repeat(WORDS, 1).requires_grad_()
     whole = channel.distribution(logits, None, torch.arange(WORDS))
     torch.testing.assert_close(whole, logits.softmax(-1))
@@ -100,7 +100,7 @@ def test_with_reinmax_a_full_distribution_is_the_speaker_s_own(channel):
     torch.testing.assert_close(found, wanted)
 
 
-def test_gumbel_rao_draws_words_as_often_as_they_are_likely_and_relaxes_towards_them():
+def test_gumbel_rao_tokens_have_the_frequencies_of_their_probabilities_and_samples_relax_towards_them():
     index, noise = drawn(GumbelRao(temperature=0.7, k=3))
     torch.testing.assert_close(index.bincount() / MANY, LOGITS.softmax(-1).float(), atol=0.01, rtol=0)
     assert noise.shape == (MANY, 3, WORDS)
@@ -119,7 +119,7 @@ def test_gumbel_rao_of_one_draw_is_gumbel_in_distribution():
             assert errors(left * (index == i).unsqueeze(1), right * (word == i).unsqueeze(1)).abs().max() < 4
 
 
-def test_gumbel_rao_passes_on_the_mean_of_its_samples_gradients():
+def test_gumbel_rao_has_the_mean_gradient_of_its_samples():
     index, noise = drawn(GumbelRao(temperature=0.7, k=3))
     index, noise = index[:50], noise[:50]
     logits = LOGITS.expand(50, WORDS).clone().requires_grad_()
@@ -133,7 +133,7 @@ def test_gumbel_rao_passes_on_the_mean_of_its_samples_gradients():
 
 
 def through_the_noise(index: torch.Tensor, temperature: float) -> torch.Tensor:
-    """(N, V): Gumbel-Rao of one draw as the paper words it: the noise given the word is differentiated, too."""
+    """Return (N, V): the gradient of one draw of Gumbel-Rao through the noise, too, as in the paper's text."""
     logits = LOGITS.expand(MANY, WORDS).clone().requires_grad_()
     waiting = torch.empty(MANY, WORDS, dtype=torch.float64).exponential_(generator=torch.Generator().manual_seed(4))
     first = waiting.gather(1, index.unsqueeze(1)) / logits.exp().sum(1, keepdim=True)
@@ -143,7 +143,7 @@ def through_the_noise(index: torch.Tensor, temperature: float) -> torch.Tensor:
     return torch.autograd.grad(soft, logits, slopes(index))[0]
 
 
-def test_gumbel_rao_has_gumbel_s_mean_gradient_only_if_none_goes_through_the_noise():
+def test_gumbel_rao_has_the_mean_gradient_of_gumbel_only_without_a_gradient_through_the_noise():
     """The claim of a public implementation against the paper's text (§3.2): it is right.
 
     Measured: (−.084, .074, −.052, .062) and, through the noise, (−.011, .038, −.032, .005).
@@ -157,7 +157,7 @@ def test_gumbel_rao_has_gumbel_s_mean_gradient_only_if_none_goes_through_the_noi
     assert (total.mean(0) - gumbel.mean(0)).norm() > 0.6 * gumbel.mean(0).norm()
 
 
-def test_draws_divide_the_variance_that_is_the_noise_s_given_the_word():
+def test_k_draws_divide_the_variance_of_the_noise_given_the_token_by_k():
     """Paulus et al., Eq. 13."""
     variances = {}
     for k in (1, 4, 32):
@@ -171,7 +171,7 @@ def test_draws_divide_the_variance_that_is_the_noise_s_given_the_word():
 
 
 @pytest.mark.parametrize("channel", [ReinMax(5), GumbelRao(5, k=2)])
-def test_what_is_drawn_for_a_caption_does_not_depend_on_which_others_go_on(toy, channel):
+def test_a_captions_draws_do_not_depend_on_the_other_unfinished_captions(toy, channel):
     logits, some = torch.randn(40, 13), torch.tensor([3, 4, 17, 39])
 
     def symbol(rows):
@@ -183,7 +183,7 @@ def test_what_is_drawn_for_a_caption_does_not_depend_on_which_others_go_on(toy, 
         torch.testing.assert_close(few.noise, every.noise[some])
 
 
-def test_numbers_at_either_end_make_finite_shares():
+def test_the_smallest_and_largest_uniform_numbers_give_finite_shares():
     class Ends(BatchRandom):
         def like(self, x, rows=None, width=1):
             ends = torch.tensor([0.0, 1 - 2**-24, 0.5], dtype=x.dtype)
@@ -195,7 +195,7 @@ def test_numbers_at_either_end_make_finite_shares():
     assert (noise.gather(2, index.view(-1, 1, 1).expand(-1, 5, 1)) > 0).all()
 
 
-def test_temperatures_are_one_unless_given():
+def test_the_default_temperature_is_1():
     logits, noise, index = torch.tensor([[0.1, 0.7, 0.2]]), torch.zeros(1, 100, 3), torch.tensor([1])
     for channel in (Gumbel, ReinMax, GumbelRao):
         given = noise[:, 0] if channel is Gumbel else noise

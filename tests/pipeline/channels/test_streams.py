@@ -30,7 +30,7 @@ CHANNELS = [
 
 
 def with_one_more_option(channel):
-    """The same channel of a class of the same name that has one more option, with a default."""
+    """Return the channel as a class of the same name with one more option, which has a default."""
     kind = type(channel)
     field = ("extra", int, dataclasses.field(default=1))
     more = dataclasses.make_dataclass(kind.__name__, [field], bases=(kind,), frozen=True)
@@ -46,13 +46,13 @@ def test_one_more_option_with_a_default_changes_no_caption(toy, channel):
     assert torch.equal(*said)
 
 
-def test_channels_that_draw_otherwise_have_streams_of_their_own():
+def test_channels_with_other_draws_have_their_own_streams():
     assert len({channel.rng_key for channel in CHANNELS}) == len(CHANNELS)
     assert PartialSampling(Gumbel(2), 0.5).rng_key != PartialSampling(Gumbel(2), 0.25).rng_key
     assert Multinomial(2, entropies=True).rng_key == Multinomial(2).rng_key
 
 
-def test_a_key_keeps_the_names_that_classes_and_options_had_first():
+def test_a_stream_key_keeps_the_first_names_of_classes_and_options():
     """Another key draws other numbers, so that recorded results could not be repeated."""
     keys = {
         PartialSampling(StraightThrough(), 0.25): (

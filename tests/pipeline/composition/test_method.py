@@ -1,4 +1,4 @@
-"""Turns, terms, and what a method freezes, reports and leaves out."""
+"""Update schedules and terms of a method: frozen agents, reports and dropped terms."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from pipeline.scores.naturalness import CiderScore, HumanCaption
 A, B, C = (frozenset({role}) for role in "abc")
 
 
-def test_turns_begin_after_the_steps_that_one_role_has_alone():
+def test_alternation_begins_after_the_warm_up_steps():
     turns = UpdateSchedule((A, B | C), warmup=C, warmup_steps=3)
     assert [turns.learners(step) for step in range(7)] == [C, C, C, A, B | C, A, B | C]
     assert turns.all_roles == A | B | C
     assert [UpdateSchedule((A, B)).learners(step) for step in range(4)] == [A, B, A, B]
 
 
-def test_early_roles_are_through_before_the_others_begin():
+def test_early_roles_are_updated_before_the_others():
     turns = UpdateSchedule((A | B, B, C), early=B)
     assert [turns.rounds(step) for step in range(3)] == [(B, A), (B,), (C,)]
     assert UpdateSchedule((A | B,)).rounds(0) == (A | B,)
 
 
-def test_the_turns_that_methods_take():
+def test_the_update_schedules_of_methods():
     speaker, listener = frozenset({"speaker"}), frozenset({"listener"})
     assert [t.order for t in (SPEAKER_ONLY, LISTENER_ONLY, JOINT, ALTERNATE)] == [
         (speaker,), (listener,), (speaker | listener,), (speaker, listener)
@@ -42,7 +42,7 @@ def test_the_turns_that_methods_take():
 
 
 def counting(toy, **teaches) -> Method:
-    """A term a role, of weights 1, 2, …, and one that teaches everybody."""
+    """Return a method with a term per role, of weights 1, 2, …, and a term that updates all roles."""
     agents = toy.agents()
     terms = [
         Term(name, float(n), HumanCaption(), ScoreFunction(Forced()), roles)
@@ -51,7 +51,7 @@ def counting(toy, **teaches) -> Method:
     return Method(agents.roles, tuple(terms), ALTERNATE)
 
 
-def test_a_term_is_in_the_steps_of_those_whom_it_teaches_and_weighted(toy):
+def test_a_term_is_in_the_steps_of_its_roles_with_its_weight(toy):
     speaker, listener = frozenset({"speaker"}), frozenset({"listener"})
     method = counting(toy, said=speaker, heard=listener, both=speaker | listener, all=None)
     assert method.weights == {"said": 1, "heard": 2, "both": 3, "all": 4}
@@ -66,7 +66,7 @@ def test_a_term_is_in_the_steps_of_those_whom_it_teaches_and_weighted(toy):
     assert {name.partition("/")[2] for name in report} == {"loss", "score", "words", "advantage", "log_prob"}
 
 
-def test_only_those_whose_turn_it_is_have_a_gradient(toy):
+def test_only_scheduled_roles_have_a_gradient(toy):
     method = reinforce(toy.agents(), Objective(), 0.3)
     for step in range(4):
         learners = method.freeze(step)
@@ -75,7 +75,7 @@ def test_only_those_whose_turn_it_is_have_a_gradient(toy):
             assert {p.requires_grad for p in agent.parameters()} == {role in learners}
 
 
-def test_a_control_is_put_beside_every_term_that_goes_by_drawn_captions(toy):
+def test_every_score_function_term_on_sampled_captions_gets_a_control(toy):
     objective = Objective(samples=3, baseline="leave_one_out")
     plain = luo(toy.agents(), objective, 0.3)
     method = with_relax(plain)
@@ -94,7 +94,7 @@ def test_a_control_is_put_beside_every_term_that_goes_by_drawn_captions(toy):
     assert method.schedule.order == (frozenset({"speaker", "critic"}),)
 
 
-def test_controls_learn_in_the_speaker_s_turns_alone(toy):
+def test_controls_are_updated_only_with_the_speaker(toy):
     method = with_relax(reinforce(toy.agents(), Objective(), 0.3))
     assert method.schedule.order == (frozenset({"speaker", "critic"}), frozenset({"listener"}))
     through = with_relax(psst_multinomial(toy.agents(), Objective(cross_entropy_weight=0.5), 0.3))
@@ -109,14 +109,14 @@ def test_scaled_terms_have_no_control(toy, options):
     assert with_relax(plain) is plain
 
 
-def test_the_entropy_has_no_control_and_a_set_s_distance_has(toy):
+def test_the_entropy_has_no_control_and_a_sets_distance_has(toy):
     with_entropy = with_relax(sll_me(toy.agents(), Objective(), samples=2))
     assert [isinstance(term.estimator, RelaxEstimator) for term in with_entropy.terms] == [True, False]
     sets = with_relax(sll_sle(toy.agents(), Objective(), samples=3))
     assert [isinstance(term.estimator, RelaxEstimator) for term in sets.terms] == [True, True]
 
 
-def test_a_state_that_a_score_counts_is_kept_with_the_agents(toy):
+def test_the_state_of_a_score_is_saved_with_the_agents(toy):
     class Counting(torch.nn.Module):
         differentiable = False
 

@@ -40,7 +40,7 @@ def test_scheduled_sampling_and_the_null_image_are_passed_on(toy):
     assert agents.speaker.null is not None
 
 
-def test_a_listener_alone_learns_human_captions(toy):
+def test_listener_pretraining_matches_human_captions(toy):
     agents, batch = toy.agents(), toy.batch()
     method = listener_matching(agents.listener, Hinge(agents.listener))
     assert set(method.agents) == {"listener"}

@@ -31,12 +31,12 @@ def rewards():
 
 
 def told_apart(network, odds, human, other) -> torch.Tensor:
-    """The mean of the cross-entropy of human captions and of that of the others."""
+    """Return the mean cross-entropy of human captions and of other captions."""
     return (softplus(-odds(human)).mean() + softplus(odds(other)).mean()) / 2
 
 
 def odds_of(rewards, head: str):
-    """Log-odds of the captions of a message: the second output minus the first."""
+    """Return the log-odds of the captions of a message: the second output minus the first."""
     network = getattr(rewards, head)
 
     def odds(message) -> torch.Tensor:
@@ -47,7 +47,7 @@ def odds_of(rewards, head: str):
     return odds
 
 
-def test_the_discriminator_is_pretrained_on_searched_captions_and_the_grammar_on_broken_ones(toy, rewards):
+def test_the_discriminator_is_pretrained_on_searched_captions_and_the_grammar_on_corrupted_ones(toy, rewards):
     agents, batch = toy.agents(), toy.batch()
     method = pretrain_heads(rewards, agents.speaker)
     losses, spoken = losses_of(method, batch), StepRollouts(agents.speaker.eval(), batch, seed=1)
@@ -64,7 +64,7 @@ def test_the_discriminator_is_pretrained_on_searched_captions_and_the_grammar_on
 
 
 @pytest.mark.parametrize("make", [wtf, wtf_rl, scst_discriminator])
-def test_the_discriminator_goes_on_learning_from_searched_captions(toy, rewards, make):
+def test_the_discriminator_keeps_training_on_searched_captions(toy, rewards, make):
     agents, batch = toy.agents(), toy.batch()
     method = make(agents, Objective(), rewards)
     losses, spoken = losses_of(method, batch), StepRollouts(agents.speaker, batch, seed=1)
@@ -77,7 +77,7 @@ def test_the_discriminator_goes_on_learning_from_searched_captions(toy, rewards,
 
 
 @pytest.mark.parametrize("make", [wtf, wtf_rl, scst_discriminator])
-def test_in_every_step_the_discriminator_learns_before_it_rewards(toy, make):
+def test_the_discriminator_is_updated_before_it_rewards_in_every_step(toy, make):
     rewards, logged = replace(reward_models(), rate=0.3), []
     agents = toy.agents()
     method = make(agents, Objective(), rewards, alpha=0.5)
@@ -95,7 +95,7 @@ def test_in_every_step_the_discriminator_learns_before_it_rewards(toy, make):
     assert abs(after - before) > 1e-3
 
 
-def test_a_discriminator_joins_every_turn_of_a_method(toy, rewards):
+def test_a_discriminator_is_updated_in_every_step_of_a_method(toy, rewards):
     term = Term("naturalness", 1.0, rewards.human, ScoreFunction(Multinomial()), frozenset({"speaker"}))
     roles = toy.agents().roles
     turns = UpdateSchedule((frozenset({"speaker"}), frozenset({"listener"})), frozenset({"listener"}), 2)

@@ -172,11 +172,11 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 def composed(*names: str) -> dict:
-    """The parameters of data, methods and grid."""
+    """Return the parameters of data, methods and grid."""
     return yaml.safe_load(Profiles().compose(Composition(*names)))
 
 
-def test_a_profile_says_what_differs_and_comments_stay_with_the_values_they_are_about(folder):
+def test_a_profile_holds_differences_and_comments_stay_with_their_values(folder):
     assert overlays.profile_text("larger", folder) == LARGER_WHOLE
 
 
@@ -189,7 +189,7 @@ def test_files_variants_and_named_compositions_are_profiles(folder):
     assert overlays.Profiles(folder).names() == ["large", "large_both", "large_other", "large_short", "larger", "plain"]
 
 
-def test_a_method_set_of_all_data_lies_below_that_of_the_data_file(folder):
+def test_the_method_set_of_a_data_file_overrides_that_of_all_data(folder):
     text = overlays.profile_text("large_both", folder)
     assert text.startswith("# Both methods.\n#\n# A second paragraph.\nseed: 1\n")
     assert BOTH in text, "repeated values are written out"
@@ -207,7 +207,7 @@ def test_data_methods_and_grid_are_chosen_apart(folder):
     assert composed("plain", "both", "none")["sweep"]["grid"] == {}
 
 
-def test_a_variant_lies_over_its_file_and_may_extend_another(folder):
+def test_a_variant_overrides_its_file_and_may_extend_another(folder):
     large = yaml.safe_load(overlays.profile_text("large", folder))
     assert composed("large_short") == large | {"train": large["train"] | {"epochs": 2}}
     assert composed("large_other") == composed("large_short") | {"seed": 2}
@@ -217,7 +217,7 @@ def test_a_variant_lies_over_its_file_and_may_extend_another(folder):
     assert yaml.safe_load(named)["sweep"]["grid"] == {}
 
 
-def test_there_are_twelve_files_at_most_and_no_method_is_trained_by_a_block_that_is_written_twice():
+def test_there_are_at_most_twelve_profile_files_and_no_train_block_is_repeated():
     files = sorted(FOLDER.glob("*.yaml"))
     assert len(files) <= 12
     for path in files:
@@ -266,7 +266,7 @@ def test_no_comment_of_a_file_is_lost(path):
         ),
     ],
 )
-def test_a_mistake_in_a_profile_is_one_line(folder, text, said):
+def test_a_mistake_in_a_profile_is_reported_in_one_line(folder, text, said):
     (folder / "circle.yaml").write_text("extends: new\n")
     (folder / "environment.yaml").write_text("channels: []\n")
     (folder / "new.yaml").write_text(text)
@@ -276,7 +276,7 @@ def test_a_mistake_in_a_profile_is_one_line(folder, text, said):
     assert "\n" not in str(caught.value)
 
 
-def test_params_are_written_and_what_was_changed_by_hand_is_kept(folder, capsys):
+def test_params_are_written_and_edits_by_hand_are_kept(folder, capsys):
     params = folder.parent / "params.yaml"
     assert main(["large"]) == 0
     assert params.read_text() == overlays.profile_text("large", folder)
@@ -319,7 +319,7 @@ def test_params_of_a_profile_that_was_edited_since_are_no_change_by_hand(folder,
 
 
 @pytest.mark.parametrize("name", ["scenes", "visdial"])
-def test_a_file_that_dvc_rewrote_is_still_its_profile(tmp_path, name):
+def test_a_file_rewritten_by_dvc_is_recognised_as_its_profile(tmp_path, name):
     path, profiles = tmp_path / "params.yaml", overlays.Profiles()
     text = profiles.text(name)
     path.write_text(text)
@@ -376,7 +376,7 @@ def test_the_nearest_profile_is_named_with_the_lines_that_differ(folder):
         (["large", "--grid", "none"], "PROFILE: names data, methods and grid itself"),
     ],
 )
-def test_a_profile_that_there_is_not_leaves_params_as_they_are(folder, capsys, arguments, said):
+def test_an_unknown_profile_leaves_params_unchanged(folder, capsys, arguments, said):
     params = folder.parent / "params.yaml"
     params.write_text("seed: 2\n")
     assert main(arguments) == 2

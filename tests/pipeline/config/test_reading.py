@@ -31,7 +31,7 @@ def refused(path: Path) -> str:
         ("seed: 1: 2\n", "line 1, column 8: "),
     ],
 )
-def test_mistakes_of_yaml_name_their_place(tmp_path, text, said):
+def test_yaml_errors_name_their_place(tmp_path, text, said):
     path = tmp_path / "params.yaml"
     path.write_text(text)
     line = refused(path)
@@ -39,7 +39,7 @@ def test_mistakes_of_yaml_name_their_place(tmp_path, text, said):
     assert said in line
 
 
-def test_a_file_that_is_not_there_or_no_text_is_reported(tmp_path):
+def test_a_missing_or_binary_file_is_reported(tmp_path):
     assert "no such file" in refused(tmp_path / "params.yaml")
     (tmp_path / "params.yaml").write_bytes(b"\xff\xfe")
     assert "cannot be read" in refused(tmp_path / "params.yaml")

@@ -55,7 +55,7 @@ def params_with(former: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("former", [key for key in RENAMED if key not in OF_PROFILES])
-def test_a_former_key_is_one_line_with_the_present_one(former, tmp_path):
+def test_a_former_key_is_reported_in_one_line_with_the_present_one(former, tmp_path):
     params, path = params_with(former, tmp_path), place(former)
     with pytest.raises(UserError) as error:
         load(params)
@@ -63,7 +63,7 @@ def test_a_former_key_is_one_line_with_the_present_one(former, tmp_path):
 
 
 @pytest.mark.parametrize("former", OF_PROFILES)
-def test_a_former_key_of_a_profile_is_one_line_with_the_present_one(former, tmp_path):
+def test_a_former_key_of_a_profile_is_reported_in_one_line_with_the_present_one(former, tmp_path):
     (tmp_path / "base.yaml").write_text("seed: 1\n")
     (tmp_path / "new.yaml").write_text(f"{former}: base\nseed: 2\n")
     with pytest.raises(UserError, match=f"new.yaml: {former}: this key is now {RENAMED[former]}; rename it$"):
@@ -76,7 +76,7 @@ def test_a_present_key_has_another_name_than_every_former_one_in_its_place():
     assert all(re.fullmatch("[a-z_]+", new) for new in RENAMED.values())
 
 
-def test_a_misspelt_key_that_is_no_former_one_is_reported_with_the_nearest(tmp_path):
+def test_a_misspelt_key_is_reported_with_the_nearest_key(tmp_path):
     tree = YAML(typ="safe").load(profile_text("scenes", ROOT / "profiles"))
     tree["methods"]["mle"]["by"] = 3  # a former key of another method
     with (tmp_path / "params.yaml").open("w") as file:

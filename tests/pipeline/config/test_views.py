@@ -58,7 +58,7 @@ def hand_out(params, tmp_path):
     return lambda stage, instance=None: loaded.for_stage(stage, instance, dvc_yaml=path)
 
 
-def test_a_stage_reads_what_is_listed_and_what_it_read_is_remembered(hand_out):
+def test_a_stage_reads_listed_parameters_and_reads_are_recorded(hand_out):
     view = hand_out("one")
     settings = view.settings
     assert settings.seed == 1
@@ -70,7 +70,7 @@ def test_a_stage_reads_what_is_listed_and_what_it_read_is_remembered(hand_out):
     assert view.read == {"seed", "train.objective.margin", "evaluate", "features.main.options"}
 
 
-def test_a_stage_cannot_read_what_is_not_listed(hand_out):
+def test_a_stage_cannot_read_unlisted_parameters(hand_out):
     view = hand_out("one")
     settings = view.settings
     for read, key in [
@@ -93,7 +93,7 @@ def test_settings_that_are_listed_in_part_have_no_private_names_and_can_be_copie
     assert copy(train).objective.margin == 0.2
 
 
-def test_records_and_digests_hold_all_that_is_listed_and_count_as_no_reading(hand_out):
+def test_records_and_digests_hold_all_listed_parameters_without_counting_as_reads(hand_out):
     view = hand_out("one")
     flat = view.flat()
     assert set(flat) == {
@@ -132,12 +132,12 @@ def test_a_misspelt_parameter_is_reported_with_the_allowed_ones(hand_out):
         ("foreign", None, "no other files"),
     ],
 )
-def test_stages_and_instances_that_are_not_there_are_reported(hand_out, stage, instance, said):
+def test_unknown_stages_and_instances_are_reported(hand_out, stage, instance, said):
     with pytest.raises(UserError, match=said):
         hand_out(stage, instance)
 
 
-def test_a_methods_own_train_values_lie_over_the_train_section(hand_out):
+def test_a_methods_own_train_values_override_the_train_section(hand_out):
     luo_ = method_settings(hand_out("each", "luo").settings, "luo")
     assert luo_.composition is METHODS["luo"]
     own = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))["methods"]["luo"]["lambda"]

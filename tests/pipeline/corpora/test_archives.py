@@ -24,7 +24,7 @@ Entry = tuple[str, bytes]
 
 
 def pack(path: Path, entries: list[Entry]) -> Path:
-    """An archive of these files, names as they are, twice if they are there twice."""
+    """Write an archive of these files, with unchanged and possibly repeated names."""
     if path.name.endswith(".zip"):
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, content in entries:
@@ -42,7 +42,7 @@ def pack(path: Path, entries: list[Entry]) -> Path:
 
 
 def special(path: Path, name: str, kind: bytes, mode: int, target: str = "") -> Path:
-    """An archive of PHOTOS and of one member that is no plain file."""
+    """Write an archive of PHOTOS and of one member that is no plain file."""
     pack(path, list(PHOTOS.items()))
     if path.name.endswith(".zip"):
         with zipfile.ZipFile(path, "a") as archive:
@@ -69,7 +69,7 @@ def form(request) -> str:
 
 @pytest.fixture
 def refused(tmp_path: Path) -> Callable[..., None]:
-    """Unpacks, and sees that it is refused by these words and that nothing is left, here or outside."""
+    """A function that checks that an archive is refused with these words and that no file is left, here or outside."""
 
     def check(archive: Path, words: str, **options) -> None:
         inside = tmp_path / "inside"
@@ -83,7 +83,7 @@ def refused(tmp_path: Path) -> Callable[..., None]:
     return check
 
 
-def test_the_files_that_are_named_are_taken_and_no_others(tmp_path, form):
+def test_only_the_named_files_are_unpacked(tmp_path, form):
     archive = pack(tmp_path / f"a.{form}", list(PHOTOS.items()))
     take(archive, tmp_path / "out" / "images")
     files = {path.name: path.read_bytes() for path in (tmp_path / "out" / "images").iterdir() if path.name != MARKER}
@@ -91,7 +91,7 @@ def test_the_files_that_are_named_are_taken_and_no_others(tmp_path, form):
     assert os.listdir(tmp_path / "out") == ["images"]
 
 
-def test_the_marker_says_from_what_and_how_much(tmp_path, form):
+def test_the_marker_states_the_archive_and_the_number_of_files_and_bytes(tmp_path, form):
     archive = pack(tmp_path / f"a.{form}", list(PHOTOS.items()))
     take(archive, tmp_path / "out")
     assert read_marker(tmp_path / "out") == {
@@ -139,21 +139,23 @@ def test_long_names_and_files_of_megabytes_come_whole(tmp_path, form):
     ["../evil.jpg", "photos/../../evil.jpg", "photos/..", "/etc/evil.jpg", "//evil.jpg", "photos//1.jpg", "C:/evil.jpg",
      "C:evil.jpg", "photos\\..\\evil.jpg", "\\\\host\\evil.jpg", "photos/a\nb.jpg", "photos/a\x1b[1m.jpg", "."],
 )  # fmt: skip
-def test_a_path_that_leads_outside_refuses_the_archive_whether_it_is_taken_or_not(tmp_path, form, refused, name):
+def test_an_archive_with_a_path_that_leads_outside_is_refused_even_if_the_path_is_not_unpacked(
+    tmp_path, form, refused, name
+):
     refused(pack(tmp_path / f"a.{form}", [*PHOTOS.items(), (name, b"evil")]), "leads outside|cannot be read")
 
 
-def test_a_name_that_hides_its_end_refuses_the_archive(tmp_path, refused):
+def test_an_archive_with_a_name_containing_nul_is_refused(tmp_path, refused):
     refused(pack(tmp_path / "a.zip", [*PHOTOS.items(), ("photos/3.jpg\0.exe", b"evil")]), "no name", files=3)
 
 
 @pytest.mark.parametrize("again", ["photos/1.jpg", "./photos/1.jpg", "photos/1.JPG"])
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_a_name_that_is_there_twice_refuses_the_archive(tmp_path, form, refused, again):
+def test_an_archive_with_a_repeated_name_is_refused(tmp_path, form, refused, again):
     refused(pack(tmp_path / f"a.{form}", [*PHOTOS.items(), (again, b"another")]), "twice", files=3)
 
 
-def test_one_name_in_two_unicode_forms_is_there_twice(tmp_path, form, refused):
+def test_one_name_in_two_unicode_forms_counts_as_repeated(tmp_path, form, refused):
     refused(pack(tmp_path / f"a.{form}", [("photos/\u00e9.jpg", b"1"), ("photos/e\u0301.jpg", b"2")]), "twice")
 
 
@@ -168,17 +170,17 @@ def test_one_name_in_two_unicode_forms_is_there_twice(tmp_path, form, refused):
         (b"Z", stat.S_IFSOCK, "no plain file|leads outside|size|file"),
     ],
 )
-def test_links_and_devices_refuse_the_archive(tmp_path, form, refused, kind, mode, words):
+def test_an_archive_with_links_or_devices_is_refused(tmp_path, form, refused, kind, mode, words):
     refused(special(tmp_path / f"a.{form}", "elsewhere/link", kind, mode, "/etc/passwd"), words)
 
 
-def test_more_bytes_than_the_cap_refuse_the_archive(tmp_path, form, refused):
+def test_an_archive_above_the_limit_of_bytes_is_refused(tmp_path, form, refused):
     bomb = pack(tmp_path / f"a.{form}", [("photos/1.jpg", bytes(10_000_000))])
     refused(bomb, "unpacks to more than 9,999,999 bytes", files=1, most_bytes=9_999_999)
     take(bomb, tmp_path / "fits", files=1, most_bytes=10_000_000)
 
 
-def test_a_size_that_lies_does_not_help_a_bomb(tmp_path, refused):
+def test_the_limit_holds_for_archives_with_wrong_sizes_in_headers(tmp_path, refused):
     """The cap counts what is written: the header says 10 bytes, and 10 million come."""
     path = pack(tmp_path / "a.zip", [("photos/1.jpg", bytes(10_000_000))])
     content = path.read_bytes()
@@ -187,7 +189,7 @@ def test_a_size_that_lies_does_not_help_a_bomb(tmp_path, refused):
     refused(path, "cannot be read|more than", files=1, most_bytes=1_000)
 
 
-def test_the_cap_is_on_what_is_written_when_sizes_say_less(tmp_path, refused, monkeypatch):
+def test_the_limit_counts_the_bytes_written(tmp_path, refused, monkeypatch):
     honest = archives._zip_member
 
     def lying(archive, info):
@@ -200,21 +202,21 @@ def test_the_cap_is_on_what_is_written_when_sizes_say_less(tmp_path, refused, mo
     refused(pack(tmp_path / "b.zip", [("photos/1.jpg", bytes(100))]), "has 100 bytes and says 10", files=1)
 
 
-def test_too_many_members_refuse_the_archive(tmp_path, form, refused, monkeypatch):
+def test_an_archive_with_too_many_members_is_refused(tmp_path, form, refused, monkeypatch):
     monkeypatch.setattr(archives, "MEMBERS", 3)
     refused(pack(tmp_path / f"a.{form}", list(PHOTOS.items())), "more than 3 members")
 
 
 @pytest.mark.parametrize("files", [1, 3])
-def test_another_number_of_files_refuses_the_archive(tmp_path, form, refused, files):
+def test_an_archive_with_another_number_of_files_is_refused(tmp_path, form, refused, files):
     refused(pack(tmp_path / f"a.{form}", list(PHOTOS.items())), f"2 files are .*, {files} are expected", files=files)
 
 
-def test_our_own_name_refuses_the_archive(tmp_path, form, refused):
+def test_an_archive_with_the_name_of_the_marker_is_refused(tmp_path, form, refused):
     refused(pack(tmp_path / f"a.{form}", [(f"photos/{MARKER}", b"{}")]), "name of ours", members="photos/*", files=1)
 
 
-def test_encryption_refuses_the_archive(tmp_path, refused):
+def test_an_encrypted_archive_is_refused(tmp_path, refused):
     path = pack(tmp_path / "a.zip", [("other/1.jpg", b"secret")])
     content = bytearray(path.read_bytes())
     content[6] |= 1  # the flags of the local header
@@ -223,7 +225,7 @@ def test_encryption_refuses_the_archive(tmp_path, refused):
     refused(path, "is encrypted")
 
 
-def test_wrong_bytes_are_seen_by_the_check_sum(tmp_path, refused):
+def test_the_checksum_detects_wrong_bytes(tmp_path, refused):
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("photos/1.jpg", b"a photo")
@@ -236,7 +238,7 @@ def test_wrong_bytes_are_seen_by_the_check_sum(tmp_path, refused):
     refused(tmp_path / "b.tar.gz", "CRC check failed", files=1)
 
 
-def test_a_header_that_asks_for_much_memory_refuses_the_archive(tmp_path, refused):
+def test_an_archive_whose_header_claims_much_memory_is_refused(tmp_path, refused):
     """A pax header says itself how long it is, and tarfile would read it whole."""
     info = tarfile.TarInfo("header")
     info.type, info.size = tarfile.XHDTYPE, 1 << 40
@@ -244,7 +246,7 @@ def test_a_header_that_asks_for_much_memory_refuses_the_archive(tmp_path, refuse
     refused(tmp_path / "a.tar", "header of 1,099,511,627,776 bytes")
 
 
-def test_a_header_that_leads_backwards_refuses_the_archive(tmp_path, refused):
+def test_an_archive_whose_header_leads_backwards_is_refused(tmp_path, refused):
     """A negative size would make tarfile read the same header for ever."""
     info = tarfile.TarInfo("other.jpg")
     header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
@@ -261,7 +263,7 @@ def test_only_zip_and_tar_are_unpacked(tmp_path, refused, name):
     refused(tmp_path / name, "zip, tar and tar.gz")
 
 
-def test_an_archive_that_is_not_there_is_reported(tmp_path, form, refused):
+def test_a_missing_archive_is_reported(tmp_path, form, refused):
     refused(tmp_path / f"a.{form}", "No such file")
 
 
@@ -277,7 +279,7 @@ def outcome(act: Callable[[], None]) -> str | None:
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 @pytest.mark.parametrize("form", FORMS)
-def test_whatever_is_broken_in_an_archive_gives_one_line_or_the_right_files(tmp_path_factory, form, data):
+def test_a_damaged_archive_gives_one_line_or_the_right_files(tmp_path_factory, form, data):
     folder = tmp_path_factory.mktemp("broken")
     path = pack(folder / f"a.{form}", [("photos/1.jpg", b"one"), ("photos/2.jpg", b"two" * 300)])
     content = bytearray(path.read_bytes())
@@ -303,7 +305,7 @@ names = st.lists(
 @settings(max_examples=100, deadline=None)
 @given(paths=st.lists(names, min_size=1, max_size=4))
 @pytest.mark.parametrize("form", ["zip", "tar"])
-def test_whatever_the_names_are_nothing_is_written_outside(tmp_path_factory, form, paths):
+def test_no_name_leads_to_a_file_outside(tmp_path_factory, form, paths):
     folder = tmp_path_factory.mktemp("names")
     (folder / "in").mkdir()
     path = pack(folder / "in" / f"a.{form}", [("/".join(parts), b"x") for parts in paths])
@@ -333,7 +335,7 @@ def test_an_interrupted_run_leaves_nothing_and_the_next_one_clears_what_a_killed
     assert sorted(os.listdir(tmp_path)) == ["a.zip", "out"]
 
 
-def test_a_folder_that_is_there_is_not_overwritten(tmp_path, refused):
+def test_an_existing_folder_is_not_overwritten(tmp_path, refused):
     (tmp_path / "inside" / "out").mkdir(parents=True)
     (tmp_path / "inside" / "out" / "mine.jpg").write_bytes(b"mine")
     archive = pack(tmp_path / "a.zip", list(PHOTOS.items()))

@@ -26,7 +26,7 @@ unpacked = 100
 
 
 @pytest.mark.parametrize("name", cards.card_names())
-def test_a_card_is_whole_and_its_numbers_agree(name):
+def test_a_card_is_complete_and_its_numbers_agree(name):
     card = cards.load_card(name)
     assert sum(card.splits.values()) == card.images
     images = [archive for archive in card.archives if archive.to.startswith("images")]
@@ -38,7 +38,7 @@ def test_a_card_is_whole_and_its_numbers_agree(name):
 
 
 @pytest.mark.parametrize("name", cards.card_names())
-def test_a_card_brings_what_its_profile_reads(name):
+def test_a_card_lists_the_files_that_its_profile_reads(name):
     prepare = profile(name)["prepare"]
     card = cards.load_card(name)
     assert prepare["root"] == f"data/external/{name}"
@@ -51,7 +51,7 @@ def test_a_card_brings_what_its_profile_reads(name):
         assert {file.split("/")[0] for file in files} == {source.to}
 
 
-def test_the_published_splits_are_these():
+def test_cards_have_the_published_splits():
     splits = {name: tuple(cards.load_card(name).splits.values()) for name in cards.card_names()}
     assert splits == {
         "coco": (113_287, 5_000, 5_000),
@@ -85,7 +85,7 @@ def test_an_unknown_card_is_reported_with_the_known_ones():
         ('file = "a.zip"', 'file = "a.rar"', "file: String should match"),
     ],
 )
-def test_a_mistake_in_a_card_is_one_line(tmp_path, old, new, words):
+def test_a_mistake_in_a_card_is_reported_in_one_line(tmp_path, old, new, words):
     path = tmp_path / "balls.toml"
     path.write_text(WHOLE)
     assert cards.read_card(path).name == "balls"

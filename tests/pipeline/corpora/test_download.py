@@ -18,7 +18,7 @@ DIGEST = hashlib.sha256(BODY).hexdigest()
 
 @pytest.fixture
 def fetched(web, tmp_path: Path) -> Callable[..., Path]:
-    """Downloads BODY, with the faults given, without waiting; the path it came to."""
+    """A function that downloads BODY through the given faults, without pauses, and returns its path."""
     web.files["a.zip"] = BODY
 
     def run(*faults: Callable, url: str | None = None, wait: float = 5.0) -> Path:
@@ -34,7 +34,7 @@ def left(to: Path) -> list[str]:
     return sorted(path.name for path in to.parent.iterdir())
 
 
-def test_a_file_comes_whole_and_alone_and_is_not_fetched_again(web, fetched):
+def test_a_complete_file_is_not_downloaded_again(web, fetched):
     to = fetched()
     assert to.read_bytes() == BODY
     assert left(to) == ["a.zip"]
@@ -42,13 +42,13 @@ def test_a_file_comes_whole_and_alone_and_is_not_fetched_again(web, fetched):
     assert web.ranges() == [None]
 
 
-def test_a_cut_connection_is_gone_on_with_where_it_ended(web, fetched):
+def test_a_broken_connection_is_resumed_where_it_ended(web, fetched):
     assert fetched(web.cutting(30_000), web.cutting(20_000)).read_bytes() == BODY
     assert web.ranges() == [None, "bytes=30000-", "bytes=50000-"]
     assert web.asked[1][1]["If-Range"] == web.asked[2][1]["If-Range"]  # the same version of the file
 
 
-def test_a_later_run_goes_on_with_what_an_earlier_one_left(web, fetched, tmp_path):
+def test_a_later_run_resumes_a_partial_download(web, fetched, tmp_path):
     with pytest.raises(UserError, match="50,000 of 100,000 bytes are kept: run this again to go on"):
         fetched(web.cutting(50_000), *[web.sending(503, content=b"")] * 3)
     web.asked.clear()
@@ -57,7 +57,7 @@ def test_a_later_run_goes_on_with_what_an_earlier_one_left(web, fetched, tmp_pat
     assert left(tmp_path / "downloads" / "a.zip") == ["a.zip"]
 
 
-def test_a_file_that_changed_meanwhile_begins_anew(web, fetched):
+def test_a_download_restarts_where_the_file_has_changed(web, fetched):
     web.files["a.zip"] = bytes(100_000)
     with pytest.raises(UserError, match="kept"):
         fetched(web.cutting(50_000), *[web.sending(500, content=b"")] * 3)
@@ -72,24 +72,24 @@ def test_a_server_that_ignores_ranges_sends_all_again(web, fetched):
     assert web.ranges() == [None, "bytes=40000-"]
 
 
-def test_a_page_that_is_not_the_file_takes_nothing_away(web, fetched):
+def test_an_error_page_replaces_no_partial_download(web, fetched):
     page = web.sending(200, {"Content-Length": "17"}, b"<h1>Log in</h1>..")
     assert fetched(web.cutting(40_000), page).read_bytes() == BODY
     assert web.ranges() == [None, "bytes=40000-", "bytes=40000-"]
 
 
-def test_a_server_without_length_or_version_does_too(web, fetched):
+def test_a_server_without_length_or_version_suffices(web, fetched):
     assert fetched(web.sending(200, content=BODY[:40_000]), web.sending(200)).read_bytes() == BODY
 
 
 @pytest.mark.parametrize("said", ["bytes 0-99999/100000", "bytes 30000-99999/123456", "bytes */100000", "nonsense", ""])
-def test_a_range_that_was_not_asked_for_is_not_used(web, fetched, said):
+def test_an_unrequested_range_is_not_used(web, fetched, said):
     wrong = web.sending(206, {"Content-Range": said}, BODY[30_000:])
     assert fetched(web.cutting(30_000), wrong).read_bytes() == BODY
     assert web.ranges() == [None, "bytes=30000-", None]
 
 
-def test_a_range_beyond_the_end_begins_anew(web, fetched, tmp_path):
+def test_a_download_restarts_after_a_range_beyond_the_end(web, fetched, tmp_path):
     part = part_of(tmp_path / "downloads" / "a.zip")
     part.parent.mkdir()
     part.write_bytes(BODY[:70_000])
@@ -97,7 +97,7 @@ def test_a_range_beyond_the_end_begins_anew(web, fetched, tmp_path):
     assert web.ranges() == ["bytes=70000-", None]
 
 
-def test_a_part_that_is_longer_than_the_file_begins_anew(web, fetched, tmp_path):
+def test_a_download_restarts_where_the_partial_file_is_too_long(web, fetched, tmp_path):
     part = part_of(tmp_path / "downloads" / "a.zip")
     part.parent.mkdir()
     part.write_bytes(bytes(100_001))
@@ -105,7 +105,7 @@ def test_a_part_that_is_longer_than_the_file_begins_anew(web, fetched, tmp_path)
     assert web.ranges() == [None]
 
 
-def test_a_part_that_is_whole_already_is_checked_and_used_without_a_request(web, fetched, tmp_path):
+def test_a_complete_partial_file_is_checked_and_used_without_a_request(web, fetched, tmp_path):
     part = part_of(tmp_path / "downloads" / "a.zip")
     part.parent.mkdir()
     part.write_bytes(BODY)
@@ -121,7 +121,7 @@ def test_wrong_bytes_are_removed_and_reported(web, fetched, tmp_path):
     assert left(tmp_path / "downloads" / "a.zip") == []
 
 
-def test_wrong_bytes_in_one_part_are_seen(web, fetched, tmp_path):
+def test_wrong_bytes_in_one_part_are_detected(web, fetched, tmp_path):
     with pytest.raises(UserError, match="what came is removed"):
         fetched(web.cutting(30_000), web.sending(206, {"Content-Range": "bytes 30000-99999/100000"}, bytes(70_000)))
     assert left(tmp_path / "downloads" / "a.zip") == []
@@ -137,7 +137,7 @@ def test_another_file_of_that_name_is_reported_and_kept(web, fetched, tmp_path):
 
 
 @pytest.mark.parametrize("length", [99_999, 100_001])
-def test_a_server_that_announces_another_length_is_asked_again_and_then_given_up(web, fetched, tmp_path, length):
+def test_a_wrong_content_length_is_retried_and_then_reported(web, fetched, tmp_path, length):
     lie = web.sending(200, {"Content-Length": str(length)})
     assert fetched(lie).read_bytes() == BODY
     (tmp_path / "downloads" / "a.zip").unlink()
@@ -151,7 +151,7 @@ def test_more_bytes_than_announced_are_not_read(web, fetched):
     assert fetched(web.sending(200, content=BODY + b"more")).read_bytes() == BODY
 
 
-def test_chunks_that_break_off_are_gone_on_with(web, fetched):
+def test_a_broken_chunked_response_is_resumed(web, fetched):
     chunked = b"%x\r\n%s\r\n" % (60_000, BODY[:60_000])
     to = fetched(web.sending(200, {"Transfer-Encoding": "chunked"}, chunked))
     assert to.read_bytes() == BODY
@@ -159,7 +159,7 @@ def test_chunks_that_break_off_are_gone_on_with(web, fetched):
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-def test_a_passing_fault_is_tried_again_a_few_times(web, fetched, status):
+def test_a_temporary_fault_is_retried_a_few_times(web, fetched, status):
     fault = web.sending(status, content=b"")
     assert fetched(fault, fault).read_bytes() == BODY
     os.remove(fetched())
@@ -168,7 +168,7 @@ def test_a_passing_fault_is_tried_again_a_few_times(web, fetched, status):
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 410])
-def test_a_lasting_fault_is_reported_at_once_with_the_place_for_a_copy(web, fetched, tmp_path, status):
+def test_a_permanent_fault_is_reported_at_once_with_the_path_for_a_copy(web, fetched, tmp_path, status):
     with pytest.raises(
         UserError, match=f"answers {status} .*copy from elsewhere may be put at .*/downloads/a.zip: its"
     ):
@@ -201,7 +201,7 @@ def test_a_redirection_in_circles_is_reported(web, fetched):
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://127.0.0.1/a.zip", "a.zip"])
-def test_another_address_than_of_the_web_is_refused(fetched, url):
+def test_an_address_other_than_http_is_refused(fetched, url):
     with pytest.raises(UserError, match="only http and https"):
         fetched(url=url)
 
@@ -211,7 +211,7 @@ def test_a_refused_connection_is_reported(fetched):
         fetched(url="http://127.0.0.1:1/a.zip")
 
 
-def test_a_server_that_falls_silent_is_left(web, fetched):
+def test_a_silent_server_fails_the_attempt(web, fetched):
     released = threading.Event()
 
     def silent(request, body):
@@ -227,7 +227,7 @@ def test_a_server_that_falls_silent_is_left(web, fetched):
         released.set()
 
 
-def test_attempts_that_bring_something_new_are_none_in_vain(web, fetched, monkeypatch):
+def test_attempts_with_progress_do_not_count_as_failed(web, fetched, monkeypatch):
     monkeypatch.setattr(module, "PROGRESS", 5_000)
     assert fetched(*[web.cutting(10_000)] * 9).read_bytes() == BODY
     os.remove(fetched())
@@ -238,7 +238,7 @@ def test_attempts_that_bring_something_new_are_none_in_vain(web, fetched, monkey
     assert len(web.asked) == 5  # two brought something new, three did not
 
 
-def test_between_attempts_it_waits_longer_and_longer(web, tmp_path, monkeypatch):
+def test_pauses_between_attempts_grow(web, tmp_path, monkeypatch):
     waited: list[float] = []
     monkeypatch.setattr(time, "sleep", waited.append)
     web.faults["a.zip"] = [web.sending(503, content=b"")] * 7
@@ -261,7 +261,7 @@ def test_a_full_disk_is_reported_and_the_downloaded_part_is_kept(web, fetched, t
     assert web.ranges() == [None, "bytes=30000-"]
 
 
-def test_an_interrupted_download_leaves_nothing_that_looks_whole(web, fetched, tmp_path, monkeypatch):
+def test_an_interrupted_download_leaves_only_a_partial_file(web, fetched, tmp_path, monkeypatch):
     def interrupted(response, size):
         raise KeyboardInterrupt
 

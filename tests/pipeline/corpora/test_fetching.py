@@ -30,7 +30,7 @@ BALLS = zipped({"balls/1.jpg": b"1", "balls/2.jpg": b"22", "read.me": b"more"})
 
 
 class World:
-    """A corpus of two archives, one on the web and one by hand, and a file by hand; and what was said of it."""
+    """A corpus of two archives, one on the web and one by hand, and a file by hand; and the printed lines."""
 
     def __init__(self, web, folder: Path) -> None:
         self.out, self.downloads = folder / "corpus", folder / "downloads"
@@ -85,7 +85,7 @@ def world(web, tmp_path) -> World:
 
 @pytest.fixture
 def changed(world) -> Callable[..., None]:
-    """Changes the first archive of the card."""
+    """A function that changes the first archive of the card."""
 
     def change(**values) -> None:
         first, *rest = world.card.archives
@@ -114,7 +114,7 @@ def test_a_corpus_is_fetched_checked_and_unpacked_and_the_profile_named(world):
     assert said.endswith(f"complete: {world.out}; now: make repro PROFILE=balls")
 
 
-def test_what_is_missing_is_said_with_where_it_is_and_where_it_goes(world):
+def test_missing_files_are_named_with_their_source_and_their_path(world):
     with pytest.raises(UserError, match=r"balls: still missing: .*/more, .*/dataset_balls.json; see above") as error:
         world.fetch()
     assert "\n" not in str(error.value)
@@ -127,7 +127,7 @@ def test_what_is_missing_is_said_with_where_it_is_and_where_it_goes(world):
     assert "complete" in world.fetch()
 
 
-def test_the_second_time_nothing_is_asked_for_or_written(web, world):
+def test_a_second_fetch_sends_no_request_and_writes_nothing(web, world):
     world.bring()
     world.fetch()
     before = {path: path.stat().st_mtime_ns for path in world.out.rglob("*")}
@@ -146,7 +146,7 @@ def test_archives_may_be_removed_afterwards(web, world):
     assert len(web.asked) == 1
 
 
-def test_an_archive_that_is_there_is_used_if_it_is_the_right_one(web, world):
+def test_an_existing_archive_is_used_if_its_digest_is_right(web, world):
     world.bring()
     (world.downloads / "balls.zip").write_bytes(BALLS)
     world.fetch()
@@ -158,7 +158,7 @@ def test_an_archive_that_is_there_is_used_if_it_is_the_right_one(web, world):
     assert not (world.out / "images").exists()
 
 
-def test_nothing_wrong_is_unpacked(web, world):
+def test_an_archive_with_a_wrong_digest_is_not_unpacked(web, world):
     web.files["balls.zip"] = zipped({"balls/1.jpg": b"3", "balls/2.jpg": b"44", "read.me": b"more"})
     assert len(web.files["balls.zip"]) == len(BALLS)
     with pytest.raises(UserError, match="what came is removed"):
@@ -166,7 +166,7 @@ def test_nothing_wrong_is_unpacked(web, world):
     assert not world.out.exists()
 
 
-def test_a_photo_that_was_lost_afterwards_is_noticed(world):
+def test_a_photo_lost_after_unpacking_is_reported(world):
     world.bring()
     world.fetch()
     (world.out / "images" / "balls" / "2.jpg").write_bytes(b"")
@@ -174,7 +174,7 @@ def test_a_photo_that_was_lost_afterwards_is_noticed(world):
         world.fetch()
 
 
-def test_ones_own_folder_is_taken_as_it_is(web, world, tmp_path):
+def test_a_folder_of_the_users_own_is_used_unchanged(web, world, tmp_path):
     world.bring()
     (tmp_path / "mine").mkdir()
     for name in ("1.jpg", "2.jpg", "3.jpg"):
@@ -189,7 +189,7 @@ def test_ones_own_folder_is_taken_as_it_is(web, world, tmp_path):
         world.fetch()
 
 
-def test_fewer_files_than_the_archive_has_do_where_the_splits_use_fewer(world, changed):
+def test_a_folder_with_the_files_of_the_splits_alone_suffices(world, changed):
     world.bring()
     (world.out / "images" / "balls").mkdir(parents=True)
     (world.out / "images" / "balls" / "1.jpg").write_bytes(b"1")
@@ -207,7 +207,7 @@ def test_a_disk_that_is_too_small_is_reported_before_anything_is_fetched(web, wo
     assert web.asked == []
 
 
-def test_what_came_already_needs_no_room_again(world, changed, monkeypatch):
+def test_downloaded_bytes_count_against_the_needed_room(world, changed, monkeypatch):
     usage = shutil.disk_usage(world.out.parent)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=150))
     world.card = world.card.model_copy(update={"archives": world.card.archives[:1]})
@@ -244,7 +244,7 @@ def test_of_a_choice_one_is_enough_and_its_profile_is_named(world):
     assert "make repro PROFILE=own" in world.fetch()
 
 
-def test_the_optional_is_named_and_not_waited_for(world):
+def test_optional_files_are_named_and_not_required(world):
     archives = (world.card.archives[0], world.card.archives[1].model_copy(update={"optional": True}))
     world.card = world.card.model_copy(update={"archives": archives})
     world.bring()
@@ -254,7 +254,7 @@ def test_the_optional_is_named_and_not_waited_for(world):
     assert "complete" in said
 
 
-def test_a_summary_says_what_is_fetched_and_what_is_brought(world):
+def test_a_summary_names_downloads_and_files_that_the_user_brings(world):
     said = card_summary(world.card)
     assert f"download: {len(BALLS)} bytes; by hand: more.zip, dataset_balls.json" in said
     assert "for play only" in said
@@ -266,7 +266,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_command_lists_the_corpora_and_says_what_is_missing(tmp_path):
+def test_the_command_lists_the_corpora_and_names_missing_files(tmp_path):
     listed = command()
     assert listed.returncode == 0
     assert [line.split(":")[0] for line in listed.stdout.splitlines() if line[:1].strip()][:3] == [

@@ -24,7 +24,7 @@ def world(karpathy, tmp_path):
 
 
 def shown(batches, epoch):
-    """Image → its caption in an epoch."""
+    """Return each image's caption in an epoch."""
     pairs = [
         (int(i), tuple(c.tolist())) for b in batches.epoch(epoch) for i, c in zip(b.images, b.captions, strict=True)
     ]
@@ -32,7 +32,7 @@ def shown(batches, epoch):
     return dict(pairs)
 
 
-def test_a_batch_holds_what_belongs_to_its_images(world):
+def test_a_batch_holds_the_features_and_captions_of_its_images(world):
     prepared, store = world
     batches = Batches(prepared, store, prepared.rows("train"), 6, seed=1)
     assert len(batches) == 3
@@ -96,7 +96,7 @@ def test_all_captions_of_an_image_are_equally_likely(world):
 
 
 def pairs(batches, epoch, start=0):
-    """The batches of an epoch, each as (image, caption) in order."""
+    """Return the batches of an epoch, each as (image, caption) in order."""
     return [
         [(int(i), tuple(t for t in c.tolist() if t)) for i, c in zip(b.images, b.captions, strict=True)]
         for b in batches.epoch(epoch, start)
@@ -175,7 +175,7 @@ def test_half_of_the_images_are_mirrored_by_seed_epoch_image_and_showing(world, 
     assert torch.equal(seen.pooled[:, 0], seen.images.float()), "evaluation sees images as they are"
 
 
-def test_an_epoch_goes_on_from_any_batch(world):
+def test_an_epoch_resumes_at_any_batch(world):
     prepared, store = world
     batches = Batches(prepared, store, prepared.rows("train"), 4, 1)
     whole = list(batches.epoch(3))
@@ -187,7 +187,7 @@ def test_an_epoch_goes_on_from_any_batch(world):
             assert torch.equal(one.captions, other.captions)
 
 
-def test_a_batch_for_a_gpu_is_the_same_once_it_is_there(world, monkeypatch):
+def test_a_pinned_batch_is_equal_after_its_transfer(world, monkeypatch):
     prepared, store = world
     empty, pinned = torch.empty, []
     # without a GPU nothing can be pinned; what is asked for can be seen
@@ -226,7 +226,7 @@ def test_reading_ahead_stops_with_its_consumer_and_hands_errors_on(world):
     assert not any(thread.name.startswith("batches") for thread in threading.enumerate())
 
 
-def test_everything_goes_through_in_order_with_the_first_caption(world):
+def test_sequential_batches_are_in_order_with_the_first_caption(world):
     prepared, store = world
     rows = prepared.rows("test")
     batches = list(sequential_batches(prepared, store, rows, 4))
@@ -284,7 +284,7 @@ def test_groups_are_an_image_and_its_nearest_images_that_are_free():
     assert LookAlikeGroups(nearest, 2).arrange(np.array([3, 1, 0])).tolist() == [3, 1, 0]  # 2 is not here, 1 is next
 
 
-def test_vectors_of_another_store_replace_the_own_ones_and_regions_stay(world, tmp_path):
+def test_take_vectors_replaces_vectors_and_keeps_regions(world, tmp_path):
     prepared, store = world
     with FeatureWriter(tmp_path / "other", 40, 5, (1, 1)) as other:
         rows = np.arange(40)

@@ -31,7 +31,7 @@ def write(folder, order=None, images=10):
             store.write(rows, pooled[rows], regions[rows], count[rows])
 
 
-def test_what_is_read_is_what_was_written_in_half_precision(tmp_path):
+def test_features_are_read_as_written_in_half_precision(tmp_path):
     write(tmp_path, np.random.default_rng(1).permutation(10))
     store, (pooled, regions, count) = FeatureStore(tmp_path), features()
     assert (len(store), store.pooled_size, store.regions_shape) == (10, 6, (4, 3))
@@ -52,7 +52,7 @@ def test_rows_are_read_in_any_order_and_runs_of_them_at_once(tmp_path, monkeypat
     sizes, preadv = [], os.preadv
 
     def slowly(file, buffers, place):
-        """As a disk may: 20 bytes at most."""
+        """Read at most 20 bytes, as a disk may."""
         sizes.append(len(buffers[0]))
         return preadv(file, [buffers[0][:20]], place)
 
@@ -67,12 +67,12 @@ def test_rows_are_read_in_any_order_and_runs_of_them_at_once(tmp_path, monkeypat
         store.read(np.array([10, 3]))
 
 
-def test_two_threads_may_open_it_at_once(tmp_path, monkeypatch):
+def test_two_threads_may_open_a_store_at_once(tmp_path, monkeypatch):
     write(tmp_path)
     store, advise = FeatureStore(tmp_path), os.posix_fadvise
 
     def meanwhile(*arguments):
-        """Another thread, who saw no open file either, opened one."""
+        """Open the file in another thread, which saw no open file either."""
         store._file = io.FileIO(store.path)
         advise(*arguments)
 
@@ -80,7 +80,7 @@ def test_two_threads_may_open_it_at_once(tmp_path, monkeypatch):
     np.testing.assert_array_equal(store.read(np.array([3, 1]))[0], features()[0][[3, 1]].astype(np.float16))
 
 
-def test_a_file_that_was_cut_while_open_is_reported(tmp_path):
+def test_a_file_truncated_while_open_is_reported(tmp_path):
     write(tmp_path)
     store = FeatureStore(tmp_path)
     with open(store.path, "r+b") as file:
@@ -211,7 +211,7 @@ def test_a_store_that_is_missing_broken_or_of_another_manifest_is_reported(tmp_p
         FeatureStore(tmp_path / "b")
 
 
-def test_no_flipped_bit_changes_what_is_read_and_none_is_a_traceback(tmp_path):
+def test_no_flipped_bit_changes_the_features_or_gives_a_traceback(tmp_path):
     """Bytes of HDF5's own that nobody reads may be others; all else is named."""
     write(tmp_path)
     path, rows = tmp_path / "features.h5", np.arange(10)
@@ -232,7 +232,7 @@ def test_no_flipped_bit_changes_what_is_read_and_none_is_a_traceback(tmp_path):
     assert named > 100
 
 
-def test_a_disk_without_room_is_an_error_before_anything_is_seen(tmp_path, monkeypatch):
+def test_a_disk_without_room_is_reported_before_extraction(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=10 * (2 * 6 + 2 * 12 + 4 + 4 + 4) - 1))
     with pytest.raises(OSError, match="No space left on device"), FeatureWriter(tmp_path, 10, 6, (4, 3)):
         raise AssertionError("it was opened")

@@ -31,7 +31,7 @@ def test_words_of_all_splits_are_counted_with_count_words_all(corpus, tmp_path):
     assert manifest["settings"] == {"min_count": 3, "max_words": 16, "count_words": "all"}
 
 
-def test_an_unexpected_number_of_words_is_one_line_with_the_rule(corpus, tmp_path):
+def test_an_unexpected_number_of_words_is_reported_in_one_line_with_the_rule(corpus, tmp_path):
     message = (
         r"dataset_balls.json: the vocabulary has 4 words, UNK included, and 6 are expected "
         r"\(prepare.expected_counts.words\); check min_count \(3\), count_words \(train\)"
@@ -41,7 +41,7 @@ def test_an_unexpected_number_of_words_is_one_line_with_the_rule(corpus, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
-def test_a_skipped_image_is_named_and_its_words_count_as_annotated(corpus, tmp_path):
+def test_a_skipped_image_is_named_and_its_words_are_counted(corpus, tmp_path):
     broken = replace(corpus, images=corpus.images[:4] + corpus.images[5:], skipped=corpus.images[4:5])
     manifest = write_prepared(broken, tmp_path / "out", min_count=3, max_words=16)
     assert manifest["skipped"] == ["4.jpg"]

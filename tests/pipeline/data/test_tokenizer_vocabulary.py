@@ -33,7 +33,7 @@ def folder(tmp_path):
     return tmp_path / "named"
 
 
-def test_text_goes_to_ids_and_back_and_nothing_is_unknown(folder, tmp_path):
+def test_texts_are_encoded_and_decoded_without_unknown_tokens(folder, tmp_path):
     tokens = TokenizerVocabulary.fetch(str(folder), tmp_path / "out", CAPTIONS, 1000)
     assert END not in tokens.words
     assert len(tokens) == len(set(tokens.words)) == len(tokens.numbers)
@@ -50,7 +50,7 @@ def test_text_goes_to_ids_and_back_and_nothing_is_unknown(folder, tmp_path):
     assert again.encode(CAPTIONS[0].split()) == tokens.encode(CAPTIONS[0].split())
 
 
-def test_of_too_many_those_are_kept_that_captions_use(folder, tmp_path):
+def test_a_large_vocabulary_is_reduced_to_the_tokens_of_captions(folder, tmp_path):
     cut = TokenizerVocabulary.fetch(str(folder), tmp_path / "out", CAPTIONS[:1], 100)
     assert cut.decode(cut.encode(CAPTIONS[0].split())) == CAPTIONS[0]
     assert len(cut) < 50

@@ -73,7 +73,7 @@ def test_a_discriminator_has_the_settings_of_its_section(made, name, kind, told)
     assert method.schedule.all_roles == {"listener"}
 
 
-def test_attention_over_an_answer_and_the_order_of_rounds_where_asked(made):
+def test_attention_over_answers_and_round_positions_are_optional(made):
     model = pretraining(
         settings_of(**LISTENER | {"answer": "attention", "encode_eos": False}, round_positions=True), *made
     )
@@ -86,7 +86,7 @@ def test_attention_over_an_answer_and_the_order_of_rounds_where_asked(made):
 
 
 @pytest.mark.parametrize(("decoder", "kind"), [("lstm", DialogLstm), ("transformer", Transformer)])
-def test_a_generator_answers_as_long_as_answers_are(made, decoder, kind):
+def test_a_generators_longest_answer_is_that_of_the_data(made, decoder, kind):
     sizes = {"layers": 2, "heads": 2} if decoder == "transformer" else {}
     words = 8 if decoder == "transformer" else 6
     method = pretraining(settings_of(decoder=decoder, **sizes, word_dim=words), *made)

@@ -31,7 +31,7 @@ def test_every_sample_is_compared_with_the_others_of_its_image():
     assert (LeaveOneOut.min_samples, LeaveOneOut.per_token) == (2, False)
 
 
-def test_the_group_s_mean_is_that_of_the_image():
+def test_the_groups_mean_is_that_of_the_image():
     torch.testing.assert_close(GroupMean()(VALUE, None, ROLLOUTS), torch.tensor([3.0, 3, 3, 2, 2, 2]))
     assert (GroupMean.min_samples, GroupMean.per_token) == (2, False)
 
@@ -48,7 +48,7 @@ def test_centred_advantages_sum_to_zero_over_the_batch_and_keep_their_difference
 
 
 @pytest.mark.parametrize(("scaling", "epsilon"), [(GroupStd(), 1e-4), (GroupStd(0.5), 0.5)])
-def test_a_group_s_deviation_is_of_n_minus_1(scaling, epsilon):
+def test_a_groups_deviation_is_of_n_minus_1(scaling, epsilon):
     first = math.sqrt((4 + 1 + 9) / 2) + epsilon  # 1, 2, 6 around 3
     second = math.sqrt((25 + 4 + 49) / 2) + epsilon  # −3, 0, 9 around 2
     expected = [v / (first if n < 3 else second) for n, v in enumerate(VALUE.tolist())]
@@ -57,14 +57,14 @@ def test_a_group_s_deviation_is_of_n_minus_1(scaling, epsilon):
 
 
 @pytest.mark.parametrize(("scaling", "epsilon"), [(BatchStd(), 1e-4), (BatchStd(0.5), 0.5)])
-def test_the_batch_s_deviation_is_of_n_and_the_mean_stays(scaling, epsilon):
+def test_the_batchs_deviation_is_of_n_and_the_mean_stays(scaling, epsilon):
     variance = sum((v - 2.5) ** 2 for v in VALUE.tolist()) / 6
     expected = [v / (math.sqrt(variance) + epsilon) for v in VALUE.tolist()]
     assert scaling(VALUE, ROLLOUTS).tolist() == pytest.approx(expected)
     assert scaling.min_samples == 1
 
 
-def test_the_greedy_caption_s_score_stands_for_all_samples_of_its_image(toy):
+def test_the_greedy_captions_score_is_the_baseline_of_all_samples_of_its_image(toy):
     class First:
         """The first word."""
 

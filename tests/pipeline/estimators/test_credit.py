@@ -39,7 +39,7 @@ def rollouts(toy) -> StepRollouts:
     return StepRollouts(agents.speaker, toy.batch(), seed=1)
 
 
-def test_continuations_begin_with_the_caption_s_words_and_end_otherwise(rollouts):
+def test_continuations_begin_with_the_captions_words_and_end_otherwise(rollouts):
     message, found = rollouts.of(CHANNEL), rollouts.continue_prefixes(CHANNEL, SAMPLES)
     n, steps = message.tokens.shape
     said = found.tokens.view(n, steps - 1, SAMPLES, -1)
@@ -62,14 +62,14 @@ def test_continuations_begin_with_the_caption_s_words_and_end_otherwise(rollouts
 
 
 @pytest.mark.parametrize("together", [1, 40, 10**6])
-def test_what_continuations_say_does_not_depend_on_how_they_are_cut(rollouts, toy, monkeypatch, together):
+def test_continuations_do_not_depend_on_the_size_of_parts(rollouts, toy, monkeypatch, together):
     whole = rollouts.continue_prefixes(CHANNEL, SAMPLES)
     monkeypatch.setattr(rolling, "TOGETHER", together)
     cut = StepRollouts(rollouts.speaker, rollouts.batch, seed=1).continue_prefixes(CHANNEL, SAMPLES)
     assert torch.equal(cut.tokens, whole.tokens)
 
 
-def test_the_word_that_ends_a_caption_is_worth_what_the_caption_scores(rollouts):
+def test_the_credit_of_the_last_token_is_the_captions_score(rollouts):
     score, message = Counting(), rollouts.of(CHANNEL)
     value = score(message, rollouts.batch)
     worth = MonteCarloCredit(SAMPLES)(value, score, CHANNEL, rollouts)
@@ -81,7 +81,7 @@ def test_the_word_that_ends_a_caption_is_worth_what_the_caption_scores(rollouts)
     assert torch.equal(CaptionCredit()(value, score, CHANNEL, rollouts), value)
 
 
-def test_captions_that_are_all_empty_are_worth_their_score(toy):
+def test_the_credit_of_empty_captions_is_their_score(toy):
     agents = toy.agents()
     with torch.no_grad():
         agents.speaker.logit.bias[0] = 100.0
@@ -90,7 +90,7 @@ def test_captions_that_are_all_empty_are_worth_their_score(toy):
     assert torch.equal(MonteCarloCredit(2)(value, score, CHANNEL, rollouts), value.unsqueeze(1))
 
 
-def test_speaker_and_critic_learn_from_the_same_continuations(rollouts):
+def test_speaker_and_critic_share_the_continuations(rollouts):
     score, credit, critic = Counting(), MonteCarloCredit(SAMPLES), Critic(8, 4)
     ScoreFunction(CHANNEL, CriticBaseline(critic, CHANNEL), credit=credit).surrogate(score, rollouts)
     asked = score.asked
@@ -98,7 +98,7 @@ def test_speaker_and_critic_learn_from_the_same_continuations(rollouts):
     assert score.asked == asked + 1  # the captions themselves
 
 
-def test_neither_teaches_the_other(toy):
+def test_speaker_and_critic_get_no_gradient_from_each_others_terms(toy):
     agents, critic = toy.agents(), Critic(8, 4)
     rollouts, score = StepRollouts(agents.speaker, toy.batch(), seed=1), Counting()
     ScoreFunction(CHANNEL, CriticBaseline(critic, CHANNEL)).surrogate(score, rollouts)[0].backward()
@@ -111,7 +111,7 @@ def test_neither_teaches_the_other(toy):
     assert critic.inner.weight.grad.any()
 
 
-def test_a_batch_s_hinge_can_be_continued(toy):
+def test_a_batchs_hinge_can_be_continued(toy):
     """Each continuation meets the other captions that were continued at the same place."""
     agents = toy.agents()
     rollouts, score = StepRollouts(agents.speaker, toy.batch(), seed=1), Hinge(agents.listener)
@@ -135,7 +135,7 @@ def test_the_surrogate_with_an_advantage_for_each_word_by_hand():
 
 
 @pytest.mark.parametrize("by_word", [{"credit": MonteCarloCredit(2)}, {"baseline": "learned"}])
-def test_advantages_by_the_word_are_not_scaled(by_word, toy):
+def test_advantages_per_token_are_not_scaled(by_word, toy):
     channel = Multinomial(2)
     if "baseline" in by_word:
         by_word = {"baseline": CriticBaseline(Critic(toy.agents().speaker.hidden, 4), channel)}

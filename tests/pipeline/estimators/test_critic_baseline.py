@@ -1,4 +1,4 @@
-"""A critic's regression and what it is subtracted from, word by word."""
+"""A critic's regression and its use as a baseline, token by token."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def critic(toy) -> Critic:
     ("channel", "words"), [(Multinomial(2), "all"), (ForcedPrefix(PrefixSchedule(2)), "drawn")], ids=str
 )
 @pytest.mark.parametrize("credit", [None, MonteCarloCredit(2)], ids=str)
-def test_a_critic_learns_the_credit_of_the_words_that_count(toy, critic, channel, words, credit):
+def test_a_critics_loss_covers_the_credit_of_the_selected_tokens(toy, critic, channel, words, credit):
     rollouts, score = StepRollouts(toy.agents().speaker, toy.batch(), seed=1), CiderScore(toy.cider)
     message = rollouts.of(channel)
     value = score(message, rollouts.batch)
@@ -46,7 +46,7 @@ def test_a_critic_learns_the_credit_of_the_words_that_count(toy, critic, channel
     assert float(report["expected"]) == pytest.approx(sum(expected) / len(expected), abs=1e-6)
 
 
-def test_the_baseline_is_what_the_critic_expects_before_each_word(toy, critic):
+def test_the_baseline_is_the_critics_prediction_before_each_token(toy, critic):
     rollouts = StepRollouts(toy.agents().speaker, toy.batch(), seed=1)
     message = rollouts.of(Multinomial(2))
     found = CriticBaseline(critic, Multinomial(2))(torch.zeros(16), None, rollouts)
@@ -55,7 +55,7 @@ def test_the_baseline_is_what_the_critic_expects_before_each_word(toy, critic):
     assert (CriticBaseline.min_samples, CriticBaseline.per_token) == (1, True)
 
 
-def test_a_control_adds_the_relaxed_word_to_the_state_and_begins_as_0():
+def test_a_control_adds_the_relaxed_token_to_the_state_and_is_initially_0():
     torch.manual_seed(1)
     control = ControlVariate(3, 5, 4)
     states, perturbed = torch.randn(2, 3), torch.randn(2, 5)
@@ -72,7 +72,7 @@ def test_a_control_adds_the_relaxed_word_to_the_state_and_begins_as_0():
     torch.testing.assert_close(control(states, perturbed + 9), wanted)
 
 
-def test_a_critic_teaches_nobody_else(toy, critic):
+def test_a_critics_loss_updates_only_the_critic(toy, critic):
     agents = toy.agents()
     loss, _ = CriticLoss(Multinomial(2), critic).surrogate(
         Hinge(agents.listener), StepRollouts(agents.speaker, toy.batch(), seed=1)

@@ -1,4 +1,4 @@
-"""A discriminator learns what there is to learn, early in each step, and only where it has its turn."""
+"""A discriminator's loss, its early update in each step, and its schedule."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Rows:
         return torch.arange(1.0, 1 + len(message)) if human else torch.full((len(message),), -0.5)
 
 
-def test_its_loss_is_the_cross_entropy_of_both_kinds_and_its_accuracy_the_share_it_gets_right(toy):
+def test_the_loss_is_the_cross_entropy_of_both_classes_and_the_accuracy_the_share_of_correct_captions(toy):
     rollouts = StepRollouts(None, toy.batch(), seed=0)
     loss, report = BinaryDiscrimination(CorruptedCaptions()).surrogate(Rows(), rollouts)
     people = sum(log(1 + exp(-odds)) for odds in range(1, 9)) / 8
@@ -55,7 +55,7 @@ def test_two_outputs_are_one_log_odds():
     torch.testing.assert_close(blind(images, captions), blind(-images, captions))
 
 
-def test_it_learns_to_separate_captions_that_differ(toy):
+def test_a_discriminator_learns_to_separate_different_captions(toy):
     """Human captions of the toy world begin with their image's word; broken ones often do not."""
     rewards = replace(reward_models(), discriminator=CaptionClassifier(10, (32, 16)))
     odds = HumanLogOdds(rewards.retriever, rewards.discriminator)
@@ -89,7 +89,7 @@ def one_step(method: Method, toy) -> dict[str, float]:
     return logged[-1]
 
 
-def test_the_speaker_is_rewarded_by_what_the_discriminator_has_learned_in_the_same_step(toy):
+def test_the_speakers_reward_uses_the_discriminator_updated_in_the_same_step(toy):
     rewards = replace(reward_models(), rate=0.3)
     logged = one_step(rl(toy.agents(), Objective(), rewards, alpha=0.5), toy)
     rollouts = StepRollouts(toy.agents().speaker, toy.batch(), seed=1)
@@ -101,7 +101,7 @@ def test_the_speaker_is_rewarded_by_what_the_discriminator_has_learned_in_the_sa
     assert {"discriminator/accuracy", "discriminator/people", "discriminator/gradient_norm"} <= logged.keys()
 
 
-def test_it_has_a_learning_rate_of_its_own(toy):
+def test_a_discriminator_has_its_own_learning_rate(toy):
     moved = []
     for rate in (0.0, 0.02):
         rewards = replace(reward_models(), rate=rate)
@@ -114,7 +114,7 @@ def test_it_has_a_learning_rate_of_its_own(toy):
     assert moved[1] == pytest.approx(0.02, rel=0.01)  # Adam's first step
 
 
-def test_where_it_does_not_learn_it_stays_to_the_bit_and_so_do_the_retriever_and_the_other_head(toy):
+def test_frozen_heads_and_the_retriever_stay_bit_identical(toy):
     rewards, fresh = reward_models(), reward_models()
     method = wtf_rl(toy.agents(), Objective(), rewards)
     one_step(replace(method, schedule=SPEAKER_ONLY), toy)
@@ -125,14 +125,14 @@ def test_where_it_does_not_learn_it_stays_to_the_bit_and_so_do_the_retriever_and
     assert all(torch.equal(kept[name], value) for name, value in fresh.retriever.encoder.state_dict().items())
 
 
-def test_saying_who_is_human_teaches_nobody_but_the_speaker(toy):
+def test_the_discriminators_reward_updates_only_the_speaker(toy):
     rewards = reward_models()
     human = HumanProbability(rewards.retriever, rewards.discriminator)
     found = human(StepRollouts(None, toy.batch(), 0).of(Forced(requires_grad=False)), toy.batch())
     assert not found.requires_grad
 
 
-def test_it_is_saved_with_the_method_s_agents(toy, tmp_path):
+def test_a_discriminator_is_saved_with_the_methods_agents(toy, tmp_path):
     method = with_discriminator(rl(toy.agents(), Objective(), rewards := reward_models()), rewards, rewards.search)
     save_agents(tmp_path / "weights.safetensors", method.agents)
     again = load_agent(tmp_path / "weights.safetensors", "discriminator")

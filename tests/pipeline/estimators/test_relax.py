@@ -39,7 +39,7 @@ def control(speaker) -> ControlVariate:
 
 
 def by_hand(score, rollouts: StepRollouts, samples: int, control: ControlVariate, baseline) -> tuple:
-    """The speaker's loss, the control's loss, and the mean of the control over words."""
+    """Return the speaker's loss, the control's loss, and the mean of the control over words."""
     message = rollouts.of(Multinomial(samples))
     value = score(message, rollouts.batch)
     groups = value.view(-1, samples)
@@ -73,7 +73,7 @@ def by_hand(score, rollouts: StepRollouts, samples: int, control: ControlVariate
 
 
 @pytest.mark.parametrize(("samples", "baseline"), [(1, "none"), (3, "others")])
-def test_the_speaker_s_and_the_control_s_gradient_word_by_word(toy, batch, speaker, control, samples, baseline):
+def test_the_speakers_and_the_controls_gradient_word_by_word(toy, batch, speaker, control, samples, baseline):
     expected = NoBaseline() if baseline == "none" else LeaveOneOut()
     relax = RelaxEstimator(ScoreFunction(Multinomial(samples), expected), control)
     score, rollouts = CiderScore(toy.cider), StepRollouts(speaker, batch, seed=5)

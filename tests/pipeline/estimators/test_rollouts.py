@@ -28,7 +28,7 @@ def untouched(agent) -> bool:
 
 
 @pytest.mark.parametrize("channel", [StraightThrough(), PartialSampling(rho=0.5), PartialSampling(rho=1.0)], ids=str)
-def test_a_detached_score_of_relaxed_captions_teaches_the_listener_alone(toy, channel):
+def test_a_detached_score_of_relaxed_captions_updates_the_listener_alone(toy, channel):
     agents = toy.agents()
     rollouts = StepRollouts(agents.speaker, toy.batch(), 1)
     Detached(channel).surrogate(Hinge(agents.listener), rollouts)[0].backward()
@@ -36,7 +36,7 @@ def test_a_detached_score_of_relaxed_captions_teaches_the_listener_alone(toy, ch
     assert not untouched(agents.listener)
 
 
-def test_a_discriminator_of_relaxed_captions_teaches_no_speaker(toy):
+def test_a_discriminator_of_relaxed_captions_gives_the_speaker_no_gradient(toy):
     agents = toy.agents()
 
     class Odds:
@@ -61,7 +61,7 @@ def test_no_gradient_goes_through_an_advantage():
     assert message.log_probs.grad.any()
 
 
-def test_every_parameter_of_the_speaker_learns_also_where_a_baseline_looked_first(toy, decoder):
+def test_every_parameter_of_the_speaker_has_a_gradient_after_a_baseline_used_the_captions(toy, decoder):
     for first in (False, True):
         speaker = toy.agents(decoder=decoder).speaker
         rollouts = StepRollouts(speaker, toy.batch(), 1)
@@ -73,7 +73,7 @@ def test_every_parameter_of_the_speaker_learns_also_where_a_baseline_looked_firs
         assert [name for name, p in speaker.named_parameters() if p.grad is None] == []
 
 
-def test_a_speaker_that_does_not_learn_has_no_dropout_and_stays_as_it_was(toy):
+def test_a_frozen_speaker_has_no_dropout_and_stays_unchanged(toy):
     found = []
     for dropout in (0.0, 0.9):
         speaker = toy.agents(dropout=dropout).speaker.eval()
@@ -83,7 +83,7 @@ def test_a_speaker_that_does_not_learn_has_no_dropout_and_stays_as_it_was(toy):
     assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
 
 
-def test_continuations_have_a_stream_of_their_own_for_every_channel(toy):
+def test_continuations_have_their_own_stream_for_every_channel(toy):
     """The same captions, continued for two channels, go on otherwise, and as the stated name says."""
     batch, speaker = toy.batch(), toy.agents().speaker
     rollouts = StepRollouts(speaker, batch, 1)
@@ -118,7 +118,7 @@ def test_a_part_of_a_batch_has_the_captions_and_continuations_that_it_has_in_the
     assert torch.equal(found, expected[8:])
 
 
-def test_every_score_has_a_credit_of_its_own(toy):
+def test_every_score_has_its_own_credit(toy):
     """Two scores of the same captions are continued once, and credited apart."""
     rollouts, credit, channel = StepRollouts(toy.agents().speaker, toy.batch(), 1), MonteCarloCredit(2), Multinomial()
 
@@ -145,7 +145,7 @@ def test_advantages_and_credits_have_no_graph(toy):
     assert not MonteCarloCredit(2)(value, hinge, Multinomial(), rollouts).requires_grad
 
 
-def test_even_odds_are_taken_for_no_human_caption(toy):
+def test_a_caption_with_even_odds_does_not_count_as_human(toy):
     class Even:
         differentiable = False
 
@@ -159,7 +159,7 @@ def test_even_odds_are_taken_for_no_human_caption(toy):
 
 
 @pytest.mark.parametrize("channel", [Greedy(), Beam(3)], ids=repr)
-def test_captions_without_gradient_are_those_of_the_speaker_itself(toy, channel):
+def test_captions_without_gradient_equal_the_speakers_own(toy, channel):
     agents, batch = toy.agents(dropout=0.3), toy.batch()
     agents.speaker.train()
     rollouts = StepRollouts(agents.speaker, batch, 3)

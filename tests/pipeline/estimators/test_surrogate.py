@@ -49,13 +49,13 @@ def test_words_after_the_end_have_no_weight():
     torch.testing.assert_close(log_probs.grad[1], torch.full((3,), -0.2))
 
 
-def test_equal_channels_speak_once(toy):
+def test_equal_channels_share_one_rollout(toy):
     rollouts = StepRollouts(toy.agents().speaker, toy.batch(), seed=1)
     assert rollouts.of(Multinomial()) is rollouts.of(Multinomial(samples=1))
     assert rollouts.of(Multinomial()) is not rollouts.of(Multinomial(samples=2))
 
 
-def test_what_is_said_depends_on_seed_step_and_channel_only(toy):
+def test_captions_depend_on_seed_step_and_channel_alone(toy):
     speaker = toy.agents().speaker
 
     def said(seed=1, step=0, first=None):
@@ -70,7 +70,7 @@ def test_what_is_said_depends_on_seed_step_and_channel_only(toy):
     assert not torch.equal(said(), said(step=1))
 
 
-def test_a_caption_first_asked_for_by_a_baseline_still_carries_a_gradient(toy):
+def test_a_caption_first_requested_by_a_baseline_has_a_gradient(toy):
     agents = toy.agents()
     rollouts = StepRollouts(agents.speaker, toy.batch(), seed=1)
     with torch.no_grad():
@@ -79,7 +79,7 @@ def test_a_caption_first_asked_for_by_a_baseline_still_carries_a_gradient(toy):
     assert not rollouts.of(Forced(requires_grad=False)).log_probs
 
 
-def test_greedy_speaks_without_dropout_and_the_speaker_goes_on_training(toy):
+def test_greedy_decodes_without_dropout_and_leaves_the_training_mode(toy):
     from pipeline.channels.hard import Greedy
 
     agents = toy.agents(dropout=0.9)
@@ -129,7 +129,7 @@ def test_detached_leaves_the_speaker_alone(toy):
     assert agents.listener.image.weight.grad.any()
 
 
-def test_what_is_logged_holds_no_graph():
+def test_reports_hold_no_graph():
     tokens = torch.tensor([[1, 0], [2, 3]])
     log_probs = torch.tensor([[-1.0, -2.0], [-0.5, -0.25]], requires_grad=True)
     message = Message(tokens, caption_mask(tokens), torch.arange(2), 1, log_probs)

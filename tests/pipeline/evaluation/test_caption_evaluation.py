@@ -1,4 +1,4 @@
-"""The protocol on a small prepared data set: which captions are generated, of which images, and who judges them."""
+"""The protocol on a small prepared data set: generated captions, their images and their judges."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -87,7 +87,7 @@ def test_a_split_of_one_image_is_reported_before_captions_are_generated():
 
 
 @pytest.mark.parametrize("split", ["val", "test"])
-def test_captions_are_those_of_the_beam_asked_for_and_of_the_split_asked_for(prepared, store, speaker, split):
+def test_captions_are_those_of_the_requested_beam_and_split(prepared, store, speaker, split):
     found = {}
     for beam, no_repeat in ((1, None), (3, None), (3, 1)):
         made = evaluation(prepared, store, beam=beam, no_repeat=no_repeat)
@@ -134,7 +134,7 @@ def test_every_judge_ranks_the_captions_and_the_human_ones_among_the_split(prepa
     )
 
 
-def test_baselines_are_judged_beside_and_the_listener_can_choose(prepared, store, speaker, judge):
+def test_baselines_are_judged_and_the_listener_can_rerank(prepared, store, speaker, judge):
     made = evaluation(prepared, store, {"own": judge}, baselines={"random": random_captions(prepared)})
     results, columns = made.split(speaker, "val")
     rows = prepared.rows("val")

@@ -9,7 +9,7 @@ CPU = torch.device("cpu")
 
 
 class Shifted(torch.nn.Module):
-    """A listener that hears the first word as the number of the image, plus something."""
+    """A listener that takes the first token, plus `by`, as the number of the image."""
 
     def __init__(self, by: int) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class Shifted(torch.nn.Module):
         return torch.eye(30)[(message.tokens[:, 0] + self.by) % 30]
 
 
-def test_every_listener_reads_every_speaker():
+def test_every_listener_ranks_every_speakers_captions():
     numbers = torch.arange(30)
     captions = {"plain": numbers[:, None], "shifted": ((numbers - 4) % 30)[:, None]}
     said = {name: JudgedCaptions(tokens, ()) for name, tokens in captions.items()}

@@ -14,7 +14,7 @@ CHANNELS = [Greedy(), Beam(3), Beam(3, 3), Multinomial(3, requires_grad=False)]
 
 
 @pytest.mark.parametrize("channel", CHANNELS, ids=repr)
-def test_a_speaker_left_in_training_mode_speaks_without_dropout(toy, decoder, channel):
+def test_a_speaker_in_training_mode_generates_without_dropout(toy, decoder, channel):
     speaker = toy.agents(dropout=0.5, decoder=decoder).speaker
     with_dropout = generate(speaker.train(), toy.batch(), channel, torch.Generator().manual_seed(0)).tokens
     expected = generate_captions(speaker.eval(), [toy.batch()], channel, CPU, UNK).tokens
@@ -26,7 +26,7 @@ def test_a_speaker_left_in_training_mode_speaks_without_dropout(toy, decoder, ch
 
 @pytest.mark.parametrize("guided", [False, True])
 @pytest.mark.parametrize("channel", CHANNELS, ids=repr)
-def test_unk_is_never_said_however_likely_it_is(toy, decoder, channel, guided):
+def test_unk_is_never_generated(toy, decoder, channel, guided):
     """Guidance adds logits of both signs, among which −inf would make NaN."""
     speaker = toy.agents(decoder=decoder).speaker.eval()
     speaker.add_null_image()
@@ -41,7 +41,7 @@ def test_unk_is_never_said_however_likely_it_is(toy, decoder, channel, guided):
     assert tokens.any()
 
 
-def test_without_unk_the_other_words_are_chosen_as_if_there_were_none(toy):
+def test_masking_an_improbable_unk_changes_no_token(toy):
     """A speaker whose UNK has no chance says the same words, forbidden or not."""
     speaker = toy.agents().speaker.eval()
     with torch.no_grad():
@@ -51,7 +51,7 @@ def test_without_unk_the_other_words_are_chosen_as_if_there_were_none(toy):
         assert torch.equal(plain, without)
 
 
-def test_what_is_drawn_follows_the_number_of_the_batch_and_every_image_keeps_its_place(toy):
+def test_samples_depend_on_the_batch_number_and_images_keep_their_order(toy):
     speaker, channel = toy.agents().speaker, Multinomial(3, requires_grad=False)
     found = generate_captions(speaker, [toy.batch(5), toy.batch(6)], channel, CPU, -1)
     alone = [generate_captions(speaker, [toy.batch(step)], channel, CPU, -1).tokens for step in (5, 6)]
@@ -64,7 +64,7 @@ def test_what_is_drawn_follows_the_number_of_the_batch_and_every_image_keeps_its
     assert not alone[0].flatten(0, 1)[:, said.shape[1] :].any()
 
 
-def test_products_of_another_precision_are_used_where_they_are_asked_for(toy):
+def test_matrix_products_use_the_requested_precision(toy):
     speaker, channel = toy.agents().speaker.eval(), Multinomial(300, requires_grad=False)
     exact, nearly = (
         generate_captions(speaker, [toy.batch()], channel, CPU, -1, dtype) for dtype in (None, torch.bfloat16)

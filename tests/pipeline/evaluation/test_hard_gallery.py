@@ -1,4 +1,4 @@
-"""Images are near each other by equal keys or by a retriever's vectors."""
+"""Hard galleries by equal keys and by a retriever's vectors."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import torch
 from pipeline.evaluation.hard_gallery import galleries_by_key, galleries_by_vectors
 
 
-def test_images_of_one_key_are_near_each_other_and_to_nobody_else():
+def test_images_of_one_key_form_a_gallery():
     assert galleries_by_key([7, "a", 7, 7, "b", "a"]).tolist() == [[2, 3], [5, -1], [0, 3], [0, 2], [-1, -1], [1, -1]]
     assert galleries_by_key(["a", "b"]).shape == (2, 0)
 
 
-def test_a_retriever_has_the_images_that_its_vectors_put_nearest():
+def test_a_retrievers_galleries_hold_the_nearest_images():
     vectors = torch.tensor([[9.0, 9.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.1], [0.1, 1.0]])
     rows = np.array([1, 2, 3, 4])
     assert galleries_by_vectors(lambda images: vectors[images], 2)(rows).tolist() == [[2], [3], [0], [1]]

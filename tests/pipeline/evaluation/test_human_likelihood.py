@@ -13,7 +13,7 @@ CPU = torch.device("cpu")
 
 
 def prepared(toy):
-    """Image 2 has one caption only."""
+    """Return prepared data in which image 2 has one caption only."""
     toy.references[2] = toy.references[2][:1]
 
     def references(images):
@@ -42,7 +42,7 @@ def test_the_mean_is_over_words_of_all_captions_and_their_ends(toy):
     assert found == pytest.approx(sum(log_probs) / len(log_probs), rel=1e-5)
 
 
-def test_a_speaker_that_knows_nothing_gives_every_word_the_same_chance(toy):
+def test_an_untrained_speaker_gives_every_token_the_same_probability(toy):
     speaker = toy.agents().speaker
     with torch.no_grad():
         speaker.logit.weight.zero_()

@@ -23,7 +23,7 @@ def prepared(tmp_path):
     return Prepared.load(tmp_path / "out")
 
 
-def test_a_speaker_beside_people(prepared):
+def test_statistics_of_a_speaker_beside_human_captions(prepared):
     assert sorted(prepared.vocabulary.words[:-1]) == ["a", "ball", "dog", "red"]
     texts = ["a red ball", "a red dog ball"]
     tokens = torch.tensor([[*prepared.vocabulary.encode(text.split()), 0][:4] for text in texts])
@@ -35,7 +35,7 @@ def test_a_speaker_beside_people(prepared):
     }  # fmt: skip
 
 
-def test_people_by_their_other_captions_as_they_were_before_words_were_cut_and_lost(prepared):
+def test_human_captions_are_compared_unclipped_with_the_images_other_captions(prepared):
     found = human_reference(["a", "a"], torch.ones(2, 4, dtype=torch.int64), prepared, prepared.rows("train"))
     # red dog ball* | dog | red cat*; the other image has nobody to compare with
     assert found["human_reader"] == {"repeated": 0, "content_words": 4 / 6, "colour_words": 1}
@@ -44,7 +44,7 @@ def test_people_by_their_other_captions_as_they_were_before_words_were_cut_and_l
     assert (first["words_per_caption"], first["words_used"], first["unfinished"]) == (7 / 2, 4, 1 / 2)
 
 
-def test_annotated_objects_count_for_speakers_and_people(prepared):
+def test_annotated_objects_count_for_generated_and_human_captions(prepared):
     write_objects({"0": ["cat", "sports ball"]}, ["0", "1"], prepared.folder)
     tokens = torch.ones(2, 4, dtype=torch.int64)
     found = human_reference(["a cat", "a cat"], tokens, prepared, prepared.rows("train"))
@@ -52,12 +52,12 @@ def test_annotated_objects_count_for_speakers_and_people(prepared):
     assert found["human_chair"] == {"CHAIR_i": 0, "CHAIR_s": 0, "objects": 4 / 3}  # dog ball | dog | cat
 
 
-def test_words_that_speakers_do_not_have_are_counted_of_people(prepared):
+def test_unknown_words_of_human_captions_are_counted(prepared):
     prepared.tokens[0, 1] = prepared.vocabulary.unk
     found = human_reference(["a", "a"], torch.ones(2, 4, dtype=torch.int64), prepared, prepared.rows("train"))
     assert found["human_diversity"]["unknown"] == 1 / 2
 
 
-def test_people_with_one_caption_an_image_have_nobody_beside_them(prepared):
+def test_images_with_one_caption_have_no_human_reference(prepared):
     found = human_reference(["a"], torch.ones(1, 4, dtype=torch.int64), prepared, prepared.rows("train")[1:])
     assert not {"human_reader", "human_chair"} & set(found)

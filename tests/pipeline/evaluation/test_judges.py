@@ -18,7 +18,7 @@ def found_by(listener, tokens, owners, distractors=None):
 
 
 class Reader(torch.nn.Module):
-    """A listener that hears the first word as the number of the image."""
+    """A listener that takes the first token as the number of the image."""
 
     def encode_image(self, pooled):
         return torch.eye(len(pooled))
@@ -42,7 +42,7 @@ def test_recalls_both_ways_by_hand():
     assert found.image_to_text["mean_rank"] == pytest.approx((8 + 2 + 9 + 2 + 1 + 1 + 1 + 2) / 8)
 
 
-def test_smaller_galleries_and_what_comes_first():
+def test_smaller_galleries_and_the_first_images():
     tokens = torch.tensor([[0], [1], [2], [3], [4], [6], [5], [7]])
     distractors = {"easy": torch.tensor([[1], [0], [0], [0], [0], [0], [0], [0]])}
     found = found_by(Reader(), tokens, torch.arange(8), distractors)
@@ -54,7 +54,7 @@ def test_smaller_galleries_and_what_comes_first():
     assert found.retrieved[:, 0].tolist() == [0, 1, 2, 3, 4, 6, 5, 7]
 
 
-def test_galleries_are_there_where_there_are_images_enough():
+def test_galleries_exist_where_there_are_enough_images():
     few, some, many = (sample_galleries(torch.randn(count, 3)) for count in (100, 101, 1001))
     assert few == {}
     assert {name: tuple(rows.shape) for name, rows in some.items()} == {
@@ -64,7 +64,7 @@ def test_galleries_are_there_where_there_are_images_enough():
     assert many["1000"].shape == (1001, 999)
 
 
-def test_a_listener_to_whom_everything_is_alike_ranks_last(toy):
+def test_a_constant_listener_ranks_the_target_last(toy):
     class Deaf(Reader):
         def encode_image(self, pooled):
             return torch.ones(len(pooled), 4)
@@ -94,7 +94,7 @@ def test_captions_come_in_the_order_of_the_images_whatever_the_batches(toy):
             assert torch.equal(getattr(together, name), getattr(apart, name))
 
 
-def test_what_is_looked_at_depends_on_who_learns(toy):
+def test_validation_metrics_depend_on_the_trained_agents(toy):
     agents = toy.agents()
     with torch.no_grad():
         agents.speaker.logit.bias[12] += 5  # UNK, which is not said
@@ -109,13 +109,13 @@ def test_what_is_looked_at_depends_on_who_learns(toy):
 
 
 class Restless(torch.nn.Module):
-    """A listener to whom a caption sounds a little different at each place of a batch, as rounding has it."""
+    """A listener whose embedding of a caption differs slightly by its place in the batch, as by rounding."""
 
     def encode_text(self, message):
         return torch.eye(8)[message.tokens[:, 0]] + 1e-6 * torch.arange(len(message)).unsqueeze(1)
 
 
-def test_equal_captions_are_heard_once_and_come_back_in_their_places():
+def test_equal_captions_are_encoded_once_and_returned_in_order():
     tokens = torch.tensor([[5, 0], [2, 0], [5, 0], [7, 0], [2, 0]])
     heard = ListenerJudge(Restless(), None, CPU).encode_text(JudgedCaptions(tokens, ()))
     assert torch.equal(heard[0], heard[2])
@@ -123,7 +123,7 @@ def test_equal_captions_are_heard_once_and_come_back_in_their_places():
     assert heard.argmax(1).tolist() == tokens[:, 0].tolist()
 
 
-def test_a_judge_that_reads_text_hears_what_was_said_and_not_its_ids():
+def test_a_text_judge_encodes_texts_not_ids():
     class Encoder(torch.nn.Module):
         def encode_text(self, texts):
             return torch.eye(8)[[int(text.split()[-1]) for text in texts]]
@@ -141,7 +141,7 @@ def test_a_judge_that_reads_text_hears_what_was_said_and_not_its_ids():
     assert found.retrieved[:, 0].tolist() == [1, 0, 1]
 
 
-def test_an_image_lies_between_itself_and_its_mirror_image():
+def test_an_image_embedding_is_the_mean_with_the_mirror_image():
     class Looking(torch.nn.Module):
         def encode_image(self, pooled):
             return torch.nn.functional.normalize(pooled, dim=-1)

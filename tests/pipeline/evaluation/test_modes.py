@@ -42,7 +42,7 @@ class TextEncoder(torch.nn.Module):
 
 @contextmanager
 def watched():
-    """The modes in which modules run: whether in training, and whether with a graph."""
+    """Record whether modules run in training mode, and whether with a graph."""
     modes: list[tuple[bool, bool]] = []
     hook = register_module_forward_pre_hook(lambda module, _: modes.append((module.training, torch.is_grad_enabled())))
     yield modes
@@ -84,7 +84,7 @@ def test_networks_run_without_dropout_and_without_a_graph(toy, name):
     assert set(modes) == {(False, False)}
 
 
-def test_vectors_of_captions_have_no_graph_and_are_of_a_listener_that_does_not_train(toy):
+def test_caption_embeddings_have_no_graph_and_no_dropout(toy):
     judge = _listener(toy)
     assert not judge.encode_text(JudgedCaptions(toy.batch().captions, ())).requires_grad
     assert not judge.listener.training

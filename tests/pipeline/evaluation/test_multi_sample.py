@@ -69,7 +69,7 @@ def test_sets_are_measured_on_penn_treebank_tokens_and_cider_is_their_mean():
     assert found["Div-1"] == pytest.approx((3 / 6 + 6 / 6) / 2)  # without the comma and the full stop, in lower case
 
 
-def test_without_a_tokeniser_the_reason_is_recorded(monkeypatch):
+def test_the_reason_is_recorded_where_the_tokeniser_fails(monkeypatch):
     def broken(texts, timeout):
         raise java.NotComputedError("tokeniser: no Java")
 

@@ -24,7 +24,7 @@ def test_a_tie_and_a_better_other_count_against_the_rank():
     assert chosen.best.tolist() == [1]
 
 
-def test_parts_give_what_the_whole_gives(monkeypatch):
+def test_parts_equal_the_whole(monkeypatch):
     torch.manual_seed(0)
     heard, images = torch.randn(7, 4, 5), torch.randn(7, 5)
     same = torch.eye(7, dtype=torch.bool)
@@ -36,7 +36,7 @@ def test_parts_give_what_the_whole_gives(monkeypatch):
     assert parts.margins.equal(whole.margins)
 
 
-def test_without_others_any_caption_finds_the_image():
+def test_every_caption_retrieves_a_single_image():
     chosen = rank_candidates(
         torch.randn(2, 3, 5), torch.randn(2, 5), torch.zeros(0, 5), torch.zeros(2, 0, dtype=torch.bool)
     )
@@ -45,7 +45,7 @@ def test_without_others_any_caption_finds_the_image():
 
 
 class Counting:
-    """A judge to whom a caption means the image whose number is the caption's first word."""
+    """A judge that takes the caption's first token as the number of the image."""
 
     def embed(self, said, rows):
         first = [text.split()[:1] for text in said.texts]
@@ -53,7 +53,7 @@ class Counting:
         return torch.eye(20)[said.tokens[:, 0] - 1], torch.eye(20)[rows]
 
 
-def test_each_image_gets_the_caption_by_which_it_is_found(toy):
+def test_each_image_gets_the_caption_that_retrieves_it(toy):
     """The speaker says words at random: with many samples one of them begins with the image's own."""
     speaker = toy.agents().speaker
     words = Vocabulary((*map(str, range(1, 12)), "UNK"))

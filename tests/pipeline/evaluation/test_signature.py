@@ -8,7 +8,7 @@ PREPARED = SimpleNamespace(manifest={"dataset": "toy", "images": {"test": 8}}, m
 OBJECTIVE = SimpleNamespace(eos_in_reward=True, document_frequencies="train")
 
 
-def test_the_library_of_products_is_no_part_of_the_protocol():
+def test_the_signature_does_not_name_the_matrix_product_library():
     names = []
     for library in ("highest", "medium"):
         torch.set_float32_matmul_precision(library)
@@ -17,7 +17,7 @@ def test_the_library_of_products_is_no_part_of_the_protocol():
     assert names[0] == names[1]
 
 
-def test_guidance_is_said_where_there_is_some():
+def test_the_signature_names_guidance_and_the_hard_gallery_if_used():
     plain = protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"])
     assert "guidance" not in plain
     assert protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], gamma=1.0) == plain

@@ -1,4 +1,4 @@
-"""Validation says aloud what its few numbers hide: a speaker that has collapsed, a listener that is dead."""
+"""Warnings of validation: a collapsed speaker, and a constant listener."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def validate(toy, agents, alone: bool = False) -> None:
     Validation(speaker, agents.listener, cider, lambda: [toy.batch()], CPU, unk=-1)()
 
 
-def test_agents_that_differ_by_image_are_not_warned_of(toy, capsys):
+def test_working_agents_give_no_warning(toy, capsys):
     agents = toy.agents()
     torch.nn.init.normal_(agents.speaker.logit.weight, std=3.0)
     validate(toy, agents, alone=True)
@@ -23,7 +23,7 @@ def test_agents_that_differ_by_image_are_not_warned_of(toy, capsys):
 
 
 @pytest.mark.parametrize(("word", "said"), [(0, "says the same of all 8 images"), (3, "do not end before 6 words")])
-def test_a_speaker_that_says_the_same_or_does_not_end_is_said(toy, capsys, word, said):
+def test_a_constant_or_endless_speaker_gives_a_warning(toy, capsys, word, said):
     agents = toy.agents()
     with torch.no_grad():
         agents.speaker.logit.bias[word] = 100.0
@@ -32,7 +32,7 @@ def test_a_speaker_that_says_the_same_or_does_not_end_is_said(toy, capsys, word,
 
 
 @pytest.mark.parametrize(("part", "said"), [("gru", "hears the same in all captions"), ("image", "sees the same")])
-def test_a_dead_listener_is_said(toy, capsys, part, said):
+def test_a_constant_listener_gives_a_warning(toy, capsys, part, said):
     agents = toy.agents()
     with torch.no_grad():
         for name, weight in agents.listener.named_parameters():
@@ -52,7 +52,7 @@ def test_captions_without_eos_are_counted_and_more_than_half_give_a_warning(caps
     )  # fmt: skip
 
 
-def test_two_captions_are_no_collapse_and_too_few_images_say_nothing(capsys):
+def test_two_captions_or_few_images_give_no_warning(capsys):
     _tell_collapse(torch.tensor([[3, 0]] * 7 + [[4, 0]]))
     _tell_collapse(torch.tensor([[3, 0]] * (FEW - 1)))
     assert capsys.readouterr().err == ""

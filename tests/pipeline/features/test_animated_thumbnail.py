@@ -20,7 +20,7 @@ def write_gif(path, frames, size=(200, 100)):
     pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=60)
 
 
-def test_a_copy_has_few_frames_is_small_and_lasts_as_long(tmp_path):
+def test_a_thumbnail_has_few_small_frames_and_the_films_duration(tmp_path):
     write_gif(tmp_path / "a.gif", 24)
     copy = opened(animated_thumbnail(tmp_path / "a.gif", 50))
     assert (copy.format, copy.size, copy.n_frames) == ("WEBP", (50, 25), FRAMES)

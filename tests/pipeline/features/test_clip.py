@@ -82,13 +82,13 @@ def test_captions_have_embeddings_beside_those_of_images(clip):
         ("open_clip/ViT-B-32.closed", "x.safetensors", "ViT-B-32 has no weights 'closed'"),
     ],
 )
-def test_an_unknown_network_or_weights_is_one_line(name, weights, message):
+def test_an_unknown_network_or_weights_is_reported_in_one_line(name, weights, message):
     with pytest.raises(UserError, match=message) as told:
         ClipNetwork(NetworkSettings(name, 224, weights))
     assert "\n" not in str(told.value)
 
 
-def test_weights_of_openai_bring_their_activation_and_the_hub_is_asked_for_safetensors(monkeypatch, tmp_path):
+def test_weights_of_openai_use_quickgelu_and_safetensors_of_the_hub(monkeypatch, tmp_path):
     """ViT-B-32.openai was trained with QuickGELU, which the network's own name does not say."""
     import open_clip
 

@@ -28,7 +28,7 @@ def weights(tmp_path_factory):
     return str(path)
 
 
-def test_nms_of_all_classes_at_once_is_that_of_each():
+def test_nms_of_all_classes_equals_nms_per_class():
     declare_operators()
     torch.manual_seed(0)
     corners = torch.rand(80, 2, 2) * 20
@@ -39,7 +39,7 @@ def test_nms_of_all_classes_at_once_is_that_of_each():
         assert standing[:, c].nonzero()[:, 0].tolist() == sorted(plain_nms(boxes, scores[:, c], 0.3).tolist())
 
 
-def test_regions_are_chosen_by_their_best_class_that_nms_leaves_them():
+def test_regions_are_chosen_by_their_best_class_after_nms():
     declare_operators()
     boxes = torch.tensor([[0, 0, 10, 10], [1, 0, 11, 10], [20, 0, 30, 10], [40, 0, 50, 10.0]])
     #                       the second overlaps the first and loses the class 0 to it, so that only its .15 counts

@@ -74,7 +74,7 @@ def test_the_detector_is_trained_and_every_image_gets_its_features(drawn, tmp_pa
     verify(one)
 
 
-def test_an_image_that_went_away_is_named_and_leaves_nothing(drawn, tmp_path):
+def test_a_removed_image_is_named_and_leaves_no_output(drawn, tmp_path):
     photos, images = drawn
     (images / "7.png").unlink()
     work = tmp_path / "work"
@@ -122,7 +122,7 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_shards_in_any_number_and_order_give_the_same_bytes(drawn, tiny, tmp_path):
+def test_any_number_and_order_of_shards_gives_the_same_bytes(drawn, tiny, tmp_path):
     settings = {"settings": tiny, "batch": 2, "pca_dim": 4}
     extract(*drawn, tmp_path / "whole", tmp_path / "work", **settings)
     assert not (tmp_path / "work").exists()
@@ -182,7 +182,7 @@ def test_mean_and_maximum_of_the_map_are_standardised_over_the_training_split(dr
     assert store.manifest["scale"]["sha256"] == sha256(tmp_path / "both" / "scale.safetensors")
 
 
-def test_the_size_of_batches_shows_in_no_float(drawn, tiny):
+def test_the_batch_size_changes_no_float(drawn, tiny):
     photos, images = drawn
     network = open_network(tiny)
     tensors = [network.prepare(open_image(images / name)) for name in photos.files]
@@ -219,7 +219,7 @@ def test_a_trained_detector_is_not_trained_again_unless_damaged_and_has_no_shard
     assert f"{path}: its bytes are not those that were written" in capsys.readouterr().err
 
 
-def test_a_detector_s_own_seed_is_added_to_the_seed_of_all(drawn, tmp_path):
+def test_a_detectors_own_seed_is_added_to_the_seed_of_all(drawn, tmp_path):
     weights = {}
     for name, seed, own in (("three", 3, 0), ("two and one", 2, 1), ("two", 2, 0)):
         settings = {"settings": WORDS, "batch": 5, "detector": DETECTOR | {"seed": own}, "seed": seed}
@@ -228,7 +228,7 @@ def test_a_detector_s_own_seed_is_added_to_the_seed_of_all(drawn, tmp_path):
     assert weights["two and one"] == weights["three"] != weights["two"]
 
 
-def test_an_image_that_is_no_number_is_named(drawn, tiny, tmp_path):
+def test_an_image_with_nan_features_is_named(drawn, tiny, tmp_path):
     state = load_file(tiny.weights)
     first = next(key for key in state if key.endswith("weight"))
     state[first] = np.full_like(state[first], 1e30)

@@ -16,7 +16,7 @@ def seen(rows, boxes=True):
 
 
 def written(folder, boxes=True):
-    """Ten rows in batches of 4, 4 and 2."""
+    """Write ten rows in batches of 4, 4 and 2."""
     rows = FeatureParts(folder, 4)
     for first in (8, 0, 4):
         assert rows.write(first, seen(range(first, min(first + 4, 10)), boxes)).all()
@@ -24,7 +24,7 @@ def written(folder, boxes=True):
 
 
 @pytest.mark.parametrize("boxes", [True, False])
-def test_rows_come_back_whichever_file_holds_them(tmp_path, boxes):
+def test_rows_are_read_from_any_file(tmp_path, boxes):
     rows = written(tmp_path, boxes)
     found = rows.read(np.array([0, 3, 6, 9]))
     assert found["pooled"].dtype == found["regions"].dtype == np.float16
@@ -38,7 +38,7 @@ def test_rows_come_back_whichever_file_holds_them(tmp_path, boxes):
 @pytest.mark.parametrize(
     "damage", [lambda content: content[:-10], lambda content: content[:200] + b"\7" + content[201:], lambda _: b""]
 )
-def test_a_batch_that_is_missing_damaged_or_cut_off_is_not_there(tmp_path, damage):
+def test_a_missing_damaged_or_truncated_batch_does_not_count(tmp_path, damage):
     rows = written(tmp_path)
     assert [rows.holds(first) for first in (0, 4, 8, 12)] == [True, True, True, False]
     path = tmp_path / "000000004.npz"
@@ -51,7 +51,7 @@ def test_a_batch_that_is_missing_damaged_or_cut_off_is_not_there(tmp_path, damag
     assert rows.read(np.arange(10))["pooled"][:, 0].tolist() == list(range(10))
 
 
-def test_what_is_not_finite_is_reported_and_not_written(tmp_path):
+def test_infinite_features_are_reported_and_not_written(tmp_path):
     some = seen([0, 1])
     some = some._replace(regions=some.regions.clone())
     some.regions[1, 0, 0] = 70_000  # beyond half precision

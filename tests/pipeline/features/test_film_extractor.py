@@ -1,4 +1,4 @@
-"""Films as a network for images sees them: frames by time, times × places as regions, vectors of all frames."""
+"""Films through a network for images: regions of all frames with their time, and vectors of all frames."""
 
 from dataclasses import replace
 
@@ -80,7 +80,7 @@ def grey(value):
     return Image.new("RGB", (2, 2), (value,) * 3)
 
 
-def test_regions_of_all_frames_follow_each_other_with_when_they_are_seen():
+def test_regions_of_all_frames_are_in_order_with_their_time():
     network = Known()
     films = FilmExtractor(network, replace(WORDS, frames=3))
     assert (films.pooled_size, films.regions_shape, films.has_boxes) == (2, (9, 2 + COLUMNS), True)
@@ -98,7 +98,7 @@ def test_regions_of_all_frames_follow_each_other_with_when_they_are_seen():
     assert seen.pooled.tolist() == [[3, 1], [2, 1]], "the mean over time"
 
 
-def test_vectors_side_by_side_know_the_order_that_the_mean_forgets():
+def test_concatenated_vectors_keep_the_order_of_frames():
     there, back = [grey(1), grey(3), grey(5)], [grey(5), grey(3), grey(1)]
     mean, times = (FilmExtractor(Known(), replace(WORDS, frames=3, vector=vector)) for vector in (None, "times"))
     assert times.pooled_size == 6
@@ -107,7 +107,7 @@ def test_vectors_side_by_side_know_the_order_that_the_mean_forgets():
     assert torch.equal(mean([mean.prepare(there)]).pooled, mean([mean.prepare(back)]).pooled)
 
 
-def test_a_linear_map_of_when_tells_eight_frames_apart():
+def test_a_linear_map_of_time_features_distinguishes_eight_frames():
     assert torch.linalg.matrix_rank(torch.cat([time_features(8), torch.ones(8, 1)], 1)) == 8
 
 
@@ -121,7 +121,7 @@ def test_a_still_image_is_a_film_of_equal_frames_that_is_prepared_once(tmp_path)
         assert network.prepared == 1
 
 
-def test_features_of_films_are_those_of_their_frames_and_the_manifest_says_how_they_were_taken(drawn, tmp_path):
+def test_features_of_films_are_those_of_their_frames_and_the_manifest_states_the_sampling(drawn, tmp_path):
     photos, folder = drawn
     settings = {"batch": 12, "detector": DETECTOR, "seed": 1}
     one = replace(FILMS, vector=None)
@@ -158,7 +158,7 @@ def test_features_of_films_are_those_of_their_frames_and_the_manifest_says_how_t
     )
 
 
-def test_vectors_of_times_are_standardised_and_when_is_not_projected(drawn, tmp_path):
+def test_vectors_of_times_are_standardised_and_time_features_are_not_projected(drawn, tmp_path):
     settings = {"batch": 8, "detector": DETECTOR, "seed": 1}
     extract(*drawn, tmp_path / "whole", tmp_path / "work", FILMS, **settings)
     extract(*drawn, tmp_path / "projected", tmp_path / "work", FILMS, **settings, pca_dim=3)

@@ -43,7 +43,7 @@ def test_an_image_is_turned_as_its_exif_says(tmp_path, orientation):
     np.testing.assert_array_equal(pixels(tmp_path / "a.png"), upright)
 
 
-def test_a_damaged_exif_block_does_not_cost_the_picture(tmp_path):
+def test_an_image_with_damaged_exif_is_decoded(tmp_path):
     Image.new("RGB", (8, 8), RED).save(tmp_path / "a.jpg", exif=b"Exif\0\0nonsense")
     assert pixels(tmp_path / "a.jpg").shape == (8, 8, 3)
 
@@ -55,7 +55,7 @@ def test_cmyk_has_its_colours(tmp_path):
     assert np.abs(pixels(tmp_path / "a.tif").astype(int) - BLUE).max() < 5
 
 
-def test_transparency_lies_on_white(tmp_path):
+def test_transparent_pixels_are_drawn_on_white(tmp_path):
     palette = Image.new("P", (2, 1))
     palette.putpalette([*RED, *GREEN])
     palette.putpixel((1, 0), 1)
@@ -87,7 +87,7 @@ def test_grey_of_one_eight_and_sixteen_bits(tmp_path):
     assert pixels(tmp_path / "1.png")[0].tolist() == [[255] * 3] * 2
 
 
-def test_of_an_animation_the_first_frame_is_seen(tmp_path):
+def test_the_first_frame_of_an_animation_is_decoded(tmp_path):
     frames = [Image.new("RGB", (4, 4), colour) for colour in (RED, BLUE)]
     for name in ("a.gif", "a.png", "a.webp"):
         options = {"lossless": True} if name.endswith("webp") else {}
@@ -103,7 +103,7 @@ def cut_off(kind):
 
 
 def bomb():
-    """A PNG of a few bytes that claims to have 60,000 × 60,000 pixels."""
+    """Return a PNG of a few bytes that claims to have 60,000 × 60,000 pixels."""
     chunks = ((b"IHDR", struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)), (b"IDAT", zlib.compress(b"")))
     written = (struct.pack(">I", len(c)) + k + c + struct.pack(">I", zlib.crc32(k + c)) for k, c in chunks)
     return b"\x89PNG\r\n\x1a\n" + b"".join(written)
@@ -129,7 +129,7 @@ def floats():
         ("floats.tif", floats(), r"cannot be decoded \(floating-point"),
     ],
 )
-def test_what_cannot_be_seen_is_named_in_one_line(tmp_path, name, content, reason):
+def test_an_undecodable_image_is_reported_in_one_line(tmp_path, name, content, reason):
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(UserError, match=reason) as told:
@@ -138,7 +138,7 @@ def test_what_cannot_be_seen_is_named_in_one_line(tmp_path, name, content, reaso
     assert "\n" not in str(told.value)
 
 
-def test_a_missing_file_is_no_damaged_one(tmp_path):
+def test_a_missing_file_raises_filenotfounderror(tmp_path):
     with pytest.raises(FileNotFoundError):
         open_image(tmp_path / "none.jpg")
 
@@ -172,7 +172,7 @@ def test_a_large_image_is_reduced_upright(tmp_path, monkeypatch, form):
     assert np.abs(reduced.astype(int) - whole[::4, ::4]).max() <= 1
 
 
-def test_an_image_that_needs_more_memory_than_is_given_is_one_line(tmp_path, monkeypatch):
+def test_an_image_above_the_memory_limit_is_reported_in_one_line(tmp_path, monkeypatch):
     Image.new("RGB", (40, 50)).save(tmp_path / "a.webp")
     monkeypatch.setattr(images, "MEMORY", 30_000)
     with pytest.raises(UserError, match=r"a.webp: an image of 0 megapixels \(WEBP\) needs .* GB to be decoded where"):

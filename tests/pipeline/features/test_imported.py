@@ -20,12 +20,12 @@ SIZE = 8  # 2048 in the published files
 
 
 def regions(row: int, count: int | None = None) -> np.ndarray:
-    """(n, D) float32 of an image; a different number of them an image, from 3 to 7."""
+    """Return regions (n, D) float32 of an image; n, 3 to 7, differs between images."""
     return np.random.default_rng(row).random((3 + row if count is None else count, SIZE), np.float32)
 
 
 def boxes(row: int, count: int | None = None) -> np.ndarray:
-    """(n, 4) float32 of an image of 640×480 pixels: x1, y1, x2, y2."""
+    """Return boxes (n, 4) float32 of an image of 640×480 pixels: x1, y1, x2, y2."""
     corners = np.random.default_rng(row).random((3 + row if count is None else count, 2, 2), np.float32)
     return (np.sort(corners, axis=1) * np.array([639, 479], np.float32)).reshape(-1, 4)
 
@@ -35,7 +35,7 @@ def half(values: np.ndarray) -> np.ndarray:
 
 
 def npy_folders(folder: Path) -> dict[str, str]:
-    """prepro_feats.py and make_bu_data.py of self-critical.pytorch: ID.npy, and ID.npz with the key feat."""
+    """Write prepro_feats.py's and make_bu_data.py's form: ID.npy, and ID.npz with the key feat."""
     for name in ("fc", "att"):
         (folder / name).mkdir()
     for row, id_ in enumerate(IDS):
@@ -45,14 +45,14 @@ def npy_folders(folder: Path) -> dict[str, str]:
 
 
 def line(id_: str, features: np.ndarray, where: np.ndarray, size: tuple[int, int] = (640, 480)) -> bytes:
-    """generate_tsv.py of bottom-up-attention: csv.DictWriter with tabs, which ends a line in CR LF."""
+    """Return a line of bottom-up-attention's generate_tsv.py: csv.DictWriter with tabs, which ends a line in CR LF."""
     numbers = (str(number).encode() for number in (*size, len(features)))
     coded = (base64.b64encode(array.tobytes()) for array in (where, features))
     return b"\t".join([id_.encode(), *numbers, *coded]) + b"\r\n"
 
 
 def coded(box: list[float]) -> bytes:
-    """Six times this box, as a line holds them."""
+    """Return this box six times, as a line holds it."""
     return base64.b64encode(np.array([box] * 6, np.float32).tobytes())
 
 
@@ -64,7 +64,7 @@ def tsv(folder: Path) -> dict[str, object]:
 
 
 def detections(folder: Path, probabilities: Callable[[int], np.ndarray] | None = None) -> dict[str, str]:
-    """coco_detections.hdf5: ID_features (n, 2048), ID_boxes (n, 4), ID_cls_prob (n, 1601), the first the background."""
+    """Write coco_detections.hdf5: ID_features (n, 2048), ID_boxes (n, 4), ID_cls_prob (n, 1601), background first."""
     with h5py.File(folder / "coco_detections.hdf5", "w") as file:
         for row, id_ in enumerate(IDS):
             file[f"{id_}_features"] = regions(row)
@@ -218,7 +218,7 @@ def test_an_image_that_is_missing_is_named_with_the_file(tmp_path):
         assert "nowhere" in refused(tmp_path / "out", {"format": form, "regions": str(tmp_path / "nowhere")})
 
 
-def test_a_damaged_line_is_skipped_where_a_whole_one_has_the_image(tmp_path):
+def test_a_damaged_line_is_skipped_if_the_image_has_an_undamaged_one(tmp_path):
     settings = tsv(tmp_path)
     first, second = map(Path, settings["regions"])
     whole = [line(id_, regions(row), boxes(row)) for row, id_ in enumerate(IDS)]
@@ -268,7 +268,7 @@ class Run:
         return open, (str(self.file), "w")
 
 
-def test_damaged_and_foreign_files_are_one_line_and_nothing_is_executed(tmp_path):
+def test_damaged_and_foreign_files_are_reported_in_one_line_and_nothing_is_executed(tmp_path):
     settings = npy_folders(tmp_path)
     for name, content in (
         ("pickle", lambda f: np.save(f, np.array([Run(tmp_path / "done")], object), allow_pickle=True)),
@@ -301,7 +301,7 @@ def test_detections_of_another_form_are_reported(tmp_path):
     assert "the HDF5 file of detections cannot be read" in refused(tmp_path / "out", settings)
 
 
-def test_the_projects_own_features_come_back_as_they_were(tmp_path):
+def test_exported_features_are_imported_unchanged(tmp_path):
     """A store is written in the other forms, read back, and holds the same."""
     rng = np.random.default_rng(0)
     own, count = rng.standard_normal((5, 6, SIZE)).astype(np.float16), np.array([6, 4, 1, 5, 6])

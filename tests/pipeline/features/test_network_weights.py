@@ -24,7 +24,7 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "hub"
 
 
-def test_weights_of_the_hub_are_checked_against_its_digest(cache, tmp_path):
+def test_weights_of_the_hub_are_checked_against_the_hubs_digest(cache, tmp_path):
     """The cache as the hub's client keeps it, with drawn weights in it; then one bit of them is another."""
     declare_operators()
     import timm
@@ -107,7 +107,7 @@ def test_weights_of_torchvision_are_tensors_with_the_digest_of_their_name(checkp
     assert "must not run" not in capfd.readouterr().out
 
 
-def test_torchvisions_file_out_of_reach_is_named_with_its_digest_and_its_place(checkpoints, tmp_path):
+def test_an_unreachable_file_of_torchvision_is_named_with_its_digest_and_path(checkpoints, tmp_path):
     entry = SimpleNamespace(url="http://127.0.0.1:9/models/line-12345678.pth")
     with pytest.raises(UserError, match=r"fetch line-12345678.pth, its SHA-256 begins with 12345678, where") as told:
         load_torchvision(torch.nn.Linear(2, 2), "hub", entry, "line")

@@ -132,7 +132,7 @@ def test_torchvisions_resnets_average_their_last_map_too(tmp_path):
         ),
     ],
 )
-def test_an_unknown_network_of_torchvision_is_one_line(name, options, message):
+def test_an_unknown_network_of_torchvision_is_reported_in_one_line(name, options, message):
     with pytest.raises(UserError, match=message) as told:
         TorchvisionNetwork(NetworkSettings(name, 64, "hub", options))
     assert "\n" not in str(told.value)

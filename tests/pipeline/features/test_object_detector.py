@@ -15,12 +15,12 @@ TRAINED, SEEN = np.arange(100), np.arange(100, 128)
 
 
 def cells(*objects, height=2, width=4):
-    """Label → its cells, as rows of 0 and 1."""
+    """Return each label's cells, as rows of 0 and 1."""
     lesson = ObjectDetection([AnnotatedImage((), objects)])
     return dict(zip(lesson.labels, lesson.cells(lesson.images[0], height, width).tolist(), strict=True))
 
 
-def test_a_cell_has_the_labels_of_the_object_that_covers_enough_of_it():
+def test_a_cell_has_the_labels_of_the_object_that_covers_it():
     whole = cells(((0.25, 0.5, 0.75, 1.0), ("dog", "brown")))
     assert whole == {name: [[0, 0, 0, 0], [0, 1, 1, 0]] for name in ("brown", "dog")}
     # of the second column .32 and .28 of a cell, and .32 × .9 of it
@@ -62,7 +62,7 @@ class Saying(nn.Module):
         return self.objects.expand(len(shown), -1, -1, -1), self.scene.expand(len(shown), -1)
 
 
-def test_the_loss_is_summed_and_targets_turn_with_their_images():
+def test_the_loss_is_summed_and_targets_are_mirrored_with_their_images():
     lesson = ObjectDetection([AnnotatedImage(("day",), (((0, 0, 0.5, 1), ("dog",)),)), AnnotatedImage(("night",), ())])
     detector = Saying([[[2.0, -1.0]]], [3.0, -3.0])  # a dog on the left; day
     miss = [math.log1p(math.exp(x)) for x in (2.0, -1.0, 3.0)]  # of a logit x whose target is 0; −x where it is 1
@@ -105,7 +105,7 @@ def train(world: World, **changed) -> ObjectDetector:
 
 
 @pytest.mark.parametrize("mirrored", [False, True])
-def test_it_learns_where_objects_are_and_what_the_scene_is_on_images_it_has_not_seen(mirrored):
+def test_a_detector_learns_objects_and_scenes_of_held_out_images(mirrored):
     world, losses = World(), []
     detector = train(
         world, epochs=10, horizontal_flip=mirrored, on_epoch=lambda epoch, report: losses.append(report["loss"])

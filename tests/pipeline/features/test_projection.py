@@ -19,7 +19,7 @@ def test_components_are_those_of_the_whole_in_float64():
     torch.testing.assert_close(got.double().var(0), values[:2].square() / 499, atol=0, rtol=1e-3)
 
 
-def test_vectors_on_a_line_lose_nothing_and_the_sign_is_settled():
+def test_vectors_on_a_line_are_kept_and_the_sign_is_fixed():
     vectors = torch.tensor([[0.0, 0.0], [-3.0, -4.0], [3.0, 4.0]])
     projection = Projection.fit([vectors], 1)
     torch.testing.assert_close(projection.components, torch.tensor([[0.6, 0.8]]))
@@ -27,12 +27,12 @@ def test_vectors_on_a_line_lose_nothing_and_the_sign_is_settled():
     assert projection.explained == pytest.approx(1)
 
 
-def test_more_dimensions_than_there_are_is_reported():
+def test_too_many_dimensions_are_reported():
     with pytest.raises(UserError, match=r"features.pca_dim: 9 dimensions, but regions have only 2"):
         Projection.fit([torch.randn(5, 2)], 9)
 
 
-def test_a_scale_takes_the_mean_away_and_divides_by_the_deviation_but_by_no_zero():
+def test_a_scale_subtracts_the_mean_and_divides_by_nonzero_deviations():
     vectors = torch.tensor([[1.0, 7.0, 100.0], [3.0, 7.0, 100.5], [5.0, 7.0, 101.0]])
     scale = Standardisation.fit(vectors.split(2))
     torch.testing.assert_close(scale.mean, torch.tensor([3.0, 7.0, 100.5]))

@@ -30,7 +30,7 @@ def test_a_plain_image_has_no_differences_and_noise_has_large_ones():
     assert (texture_statistics(noise) > texture_statistics(plain)).all()
 
 
-def test_distances_are_mahalanobis_and_false_alarms_as_rare_as_said():
+def test_distances_are_mahalanobis_and_false_alarms_have_the_stated_rate():
     mix = torch.randn(SIZE, SIZE, generator=torch.Generator().manual_seed(0))
 
     def drawn(number: int, seed: int) -> torch.Tensor:

@@ -43,7 +43,7 @@ def test_word_shares_count_captions_not_words():
     torch.testing.assert_close(word_shares(references, 3), torch.tensor(expected))
 
 
-def test_the_detector_learns_words_it_can_see_on_images_it_has_not_seen():
+def test_the_detector_learns_visible_words_on_held_out_images():
     losses = {}
     detector = train(on_epoch=lambda epoch, report: losses.__setitem__(epoch, report["loss"]))
     assert sorted(losses) == list(range(6))
@@ -70,7 +70,7 @@ class Sided:
 
 
 @pytest.mark.parametrize("mirrored", [False, True])
-def test_mirrored_images_teach_what_is_the_same_left_and_right(mirrored):
+def test_training_on_mirrored_images_confuses_left_and_right(mirrored):
     world = Sided()
     settings = {**SETTINGS, "seed": 1, "horizontal_flip": mirrored}
     detector = train_detector(world.pixels, WordPrediction(world, 2), np.arange(100), **settings)

@@ -64,7 +64,7 @@ def test_one_word_of_a_linear_score_goes_straight_through_without_bias_or_noise(
 @pytest.mark.parametrize(
     ("mix", "feed"), [("caption", "distribution"), ("caption", "sample"), ("token", "distribution")]
 )
-def test_what_can_happen_has_probability_one(alone, mix, feed):
+def test_probabilities_of_all_outcomes_sum_to_one(alone, mix, feed):
     estimator = psst(0.3, mix, feed)
     alone.moments(estimator)
     outcomes = alone._found[psst(0.5, mix, feed)]
@@ -74,7 +74,7 @@ def test_what_can_happen_has_probability_one(alone, mix, feed):
     assert len(outcomes.likely) == {"caption": 14, "token": 2 + 2 * 4 + 4 * 4}[mix]
 
 
-def test_a_caption_passes_whole_in_each_way_that_makes_a_difference():
+def test_all_distinct_mixture_patterns_of_a_caption():
     captions = torch.tensor([[1, 0, 0]])
     assert [full.tolist() for _, full, _ in mixture_patterns(captions, "token")] == [
         [False, False, False], [False, True, False], [True, False, False], [True, True, False],
@@ -136,7 +136,7 @@ def test_full_distributions_have_no_variance_where_no_caption_ends_early():
     assert accuracy(*enumeration.moments(psst(0.0)), truth).variance > 1e-3
 
 
-def test_reinforce_is_exact_for_a_caption_alone_and_misses_what_it_does_to_the_others(taught):
+def test_reinforce_is_exact_for_a_single_caption_and_misses_its_effect_on_other_scores(taught):
     reinforce = ScoreFunction(Multinomial(), SelfCritical())
     own = ImageHinge(taught.listener, 1.0)
     assert accuracy(*Enumeration(taught, own).moments(reinforce), taught.exact(own)).bias < 1e-9
@@ -144,7 +144,7 @@ def test_reinforce_is_exact_for_a_caption_alone_and_misses_what_it_does_to_the_o
     assert accuracy(*Enumeration(taught, both).moments(reinforce), taught.exact(both)).bias > 0.05
 
 
-def test_what_is_sampled_is_not_taken_for_enumerated():
+def test_sampled_estimators_are_not_enumerable():
     assert not enumerable(Pathwise(Gumbel()))
     assert not enumerable(Pathwise(PartialSampling(Gumbel(), 0.5)))
     assert not enumerable(ScoreFunction(Multinomial(), CenteredBaseline()))

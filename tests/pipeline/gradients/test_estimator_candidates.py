@@ -15,7 +15,7 @@ from pipeline.scores.discriminability import Hinge
 MIDDLE = [c for c in ESTIMATORS if dict(c.settings) in ({}, {"rho": 0.5}, {"temperature": 1.0})]
 
 
-def test_no_two_are_called_alike():
+def test_names_of_candidates_are_unique():
     called = [(candidate.name, *candidate.settings.items()) for candidate in ESTIMATORS]
     assert len(set(called)) == len(called)
     assert {candidate.name for candidate in MIDDLE} == {candidate.name for candidate in ESTIMATORS}
@@ -23,7 +23,7 @@ def test_no_two_are_called_alike():
 
 
 @pytest.mark.parametrize("candidate", ESTIMATORS, ids=lambda c: " ".join([c.name, *map(str, c.settings.values())]))
-def test_it_estimates_a_gradient(candidate):
+def test_a_candidate_estimates_a_gradient(candidate):
     world = drawn_world(images=2, vocabulary=2, max_words=2, seed=1)
     estimator = candidate.of(candidate.min_samples, world.speaker)
     assert estimator.channel.samples == candidate.min_samples
@@ -41,7 +41,7 @@ def taught():
 
 
 @pytest.mark.parametrize("candidate", MIDDLE, ids=lambda c: c.name)
-def test_its_mean_points_where_the_exact_gradient_does(taught, candidate):
+def test_a_candidates_mean_has_the_direction_of_the_exact_gradient(taught, candidate):
     world, score, truth = taught
     found = estimate_gradients(world, candidate.of(32, world.speaker), score, rounds=16).mean(0)
     assert float(torch.cosine_similarity(found, truth, dim=0)) > 0.5

@@ -11,7 +11,7 @@ from pipeline.scores.discriminability import Hinge, InfoNCE
 from pipeline.types import Message, caption_mask
 
 
-def test_every_caption_is_there_once_and_probabilities_sum_to_one():
+def test_every_caption_occurs_once_and_probabilities_sum_to_one():
     world = drawn_world(images=2, vocabulary=3, max_words=3, seed=0)
     captions = [tuple(caption) for caption in world.captions().tolist()]
     assert len(set(captions)) == len(captions) == 1 + 3 + 9 + 27
@@ -70,7 +70,7 @@ def test_the_exact_gradient_is_the_slope_of_the_expected_score(score):
     assert abs(slope) > 1e-6
 
 
-def test_a_taste_is_the_tables_value_of_words_and_linear_in_distributions():
+def test_the_linear_score_is_the_tables_value_of_tokens_and_linear_in_distributions():
     world, taste = drawn_world(images=2, vocabulary=3, max_words=2, seed=0), Taste(2, 3, 2, level=5)
     said = torch.tensor([[2, 3], [1, 0]])
     message = Message(said, caption_mask(said), torch.arange(2), 1)

@@ -25,7 +25,7 @@ def test_exact_accuracies_by_hand():
     assert (found.length, found.variance) == pytest.approx((0.6, 2.0))
 
 
-def test_what_sampling_adds_to_a_bias_is_taken_away():
+def test_the_bias_from_sampling_is_subtracted():
     """Bias (1.5, 2) / 5 = .5 and variance 2 · 4² / 25 = 1.28, in every one of 40 repetitions of 100 rounds."""
     found = [sampled_accuracy(made_up(100, (1.5, 2.0), 4.0, seed), TRUTH) for seed in range(40)]
     biases = torch.tensor([one.bias for one in found])

@@ -28,7 +28,7 @@ def row(found, name, samples, score="hinge"):
     return one
 
 
-def test_there_is_a_row_an_estimator_a_number_of_samples_and_a_score(found):
+def test_each_estimator_number_of_samples_and_score_has_a_row(found):
     keys = {(r["name"], r["samples"], r["score"]) for r in found["rows"]}
     assert keys == {
         ("REINFORCE, greedy", 1, "hinge"), ("REINFORCE, greedy", 4, "hinge"),
@@ -40,7 +40,7 @@ def test_there_is_a_row_an_estimator_a_number_of_samples_and_a_score(found):
     assert all(("seconds" in one) == (one["score"] == "hinge") for one in found["rows"])
 
 
-def test_what_is_enumerated_has_no_error_and_what_is_sampled_has(found):
+def test_enumerated_estimators_have_no_error_and_sampled_ones_have_one(found):
     exact, sampled = row(found, "REINFORCE, greedy", 4), row(found, "ST-Gumbel", 4)
     assert exact["exact"] and all(world["bias_error"] == 0 for world in exact["worlds"])  # noqa: PT018
     assert not sampled["exact"] and all(world["bias_error"] > 0 for world in sampled["worlds"])  # noqa: PT018

@@ -9,7 +9,7 @@ from pipeline.scores.discriminability import similarities
 from pipeline.types import Message, caption_mask
 
 
-def test_images_are_called_by_their_names_and_found_by_them():
+def test_pretrained_captions_name_and_retrieve_the_images():
     world = pretrained_world(images=2, epochs=60, seed=1)
     assert world.batch.captions.tolist() == [[2, 0], [3, 0]]
     captions, p = world.captions(), world.log_probs().exp().detach()
@@ -25,7 +25,7 @@ def test_images_are_called_by_their_names_and_found_by_them():
     assert all(weight.requires_grad for weight in world.weights)
 
 
-def test_a_seed_gives_the_same_world_whatever_torchs_stream_is_at():
+def test_a_world_depends_on_its_seed_not_on_torchs_stream():
     first = pretrained_world(images=2, epochs=2, seed=3)
     before = torch.random.get_rng_state()
     torch.rand(3)

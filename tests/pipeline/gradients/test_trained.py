@@ -40,7 +40,7 @@ def test_biases_are_the_exact_ones_within_their_errors():
             assert row["variance"] == pytest.approx(exact.variance, rel=0.6)  # of twenty parts
 
 
-def test_what_sampling_adds_on_either_side_is_subtracted():
+def test_the_sampling_errors_of_both_gradients_are_subtracted():
     torch.manual_seed(0)
     true, shift = torch.zeros(400), torch.zeros(400)
     true[0], shift[1] = 2.0, 1.0  # a bias of one half

@@ -22,7 +22,7 @@ LAM = 0.25
 
 
 def words(message, begin: int, end: int) -> list[tuple[int, int]]:
-    """Places (n, t) of the words of captions from word `begin` to before word `end`."""
+    """Return the positions (n, t) of the captions' tokens from `begin` to before `end`."""
     return [(n, t) for n, t in message.mask.nonzero().tolist() if begin <= t < end]
 
 
@@ -65,7 +65,7 @@ def test_all_words_are_forced_at_first_unless_a_number_is_given(toy):
         assert {term.estimator.channel for term in method.terms} == {channel}  # λ = 0: no hinge
 
 
-def test_critics_learn_alone_at_first_as_long_as_is_asked(toy):
+def test_critics_are_trained_alone_for_the_configured_steps(toy):
     for make, steps in ((mixer, 0), (pg_spider, 50)):
         for options in ({}, {"critic_first": 3}):
             turns = make(toy.agents(), Objective(), reward="cider", **options).schedule
@@ -77,7 +77,7 @@ def test_critics_learn_alone_at_first_as_long_as_is_asked(toy):
                 assert turns.learners(alone - 1) == {"critic"}
 
 
-def test_critics_have_the_hidden_layer_that_is_asked_for(toy):
+def test_critics_have_the_configured_hidden_layer(toy):
     for make in (mixer, pg_spider):
         assert make(toy.agents(), Objective(), reward="cider").agents["critic"].inner.out_features == 512
         made = make(toy.agents(), Objective(), reward="cider", critic_hidden=7)
@@ -85,7 +85,7 @@ def test_critics_have_the_hidden_layer_that_is_asked_for(toy):
 
 
 @pytest.mark.parametrize("make", [mle, guidance])
-def test_more_likelihood_is_cross_entropy_and_guidance_masks_images(toy, make):
+def test_mle_is_cross_entropy_and_guidance_masks_images(toy, make):
     method = make(toy.agents(), Objective())
     assert [term.name for term in method.terms] == ["likelihood"]
     assert method.schedule.all_roles == {"speaker"}

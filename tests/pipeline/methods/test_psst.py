@@ -47,7 +47,7 @@ NAMES = [f"{method.__name__}-{len(options)}" for method, options, _ in THROUGH]
 
 
 def with_ending(channel, ending: str):
-    """The same channel with another `ending`."""
+    """Return the same channel with another `ending`."""
     inner = isinstance(channel, PartialSampling)
     return (
         replace(channel, inner=with_ending(channel.inner, ending)) if inner else replace(channel, eos_gradient=ending)
@@ -56,7 +56,7 @@ def with_ending(channel, ending: str):
 
 @pytest.mark.parametrize(("reduction", "ending"), [("sum", "soft"), ("mean", "constant")])
 @pytest.mark.parametrize(("make", "options", "channel"), THROUGH, ids=NAMES)
-def test_the_hinge_crosses_the_channel_and_cider_goes_by_likelihood(toy, make, options, channel, reduction, ending):
+def test_the_hinge_is_pathwise_and_cider_a_score_function(toy, make, options, channel, reduction, ending):
     """λ · hinge through the relaxed captions + (1 − λ) · CIDEr-D of ordinary samples minus the greedy caption's."""
     agents, batch = toy.agents(), toy.batch()
     method = make(agents, Objective(reduction=reduction, margin=0.4, eos_gradient=ending), LAM, **options)
@@ -84,7 +84,7 @@ def test_the_hinge_crosses_the_channel_and_cider_goes_by_likelihood(toy, make, o
     ],
     ids=str,
 )
-def test_reinforce_subtracts_the_hinge_of_the_human_caption_unless_asked_otherwise(toy, options, channel):
+def test_reinforce_subtracts_the_hinge_of_the_human_caption_by_default(toy, options, channel):
     """Speaker and listener take turns; CIDEr-D keeps its greedy baseline."""
     agents, batch = toy.agents(), toy.batch()
     method = reinforce(agents, Objective(), LAM, **options)
@@ -101,7 +101,7 @@ def test_reinforce_subtracts_the_hinge_of_the_human_caption_unless_asked_otherwi
     assert_same_gradients(losses["naturalness"], (1 - LAM) * likelihood_loss(advantage, message), agents.speaker)
 
 
-def test_reinforce_s_listener_learns_the_mean_hinge_of_the_same_samples_in_its_turn(toy):
+def test_reinforces_listener_minimises_the_mean_hinge_of_the_same_samples(toy):
     agents, batch = toy.agents(), toy.batch(step=1)
     losses = losses_of(reinforce(agents, Objective(), LAM), batch)
     assert set(losses) == {"listening"}
@@ -111,7 +111,7 @@ def test_reinforce_s_listener_learns_the_mean_hinge_of_the_same_samples_in_its_t
 
 
 @pytest.mark.parametrize("samples", [1, 3])
-def test_luo_s_speaker_learns_both_scores_of_the_same_samples_and_the_listener_stays(toy, samples):
+def test_luos_speaker_is_rewarded_by_both_scores_and_the_listener_stays_unchanged(toy, samples):
     agents, batch = toy.agents(), toy.batch()
     method = luo(agents, Objective(samples=samples), LAM)
     losses = losses_of(method, batch)
@@ -153,7 +153,7 @@ def test_the_greedy_baseline_keeps_its_dropout_only_where_asked(toy, make):
         assert estimator.baseline.channel == Greedy(dropout)
 
 
-def test_the_hinge_through_words_teaches_both_and_likelihood_the_speaker(toy):
+def test_the_pathwise_hinge_updates_both_agents_and_likelihood_the_speaker(toy):
     for method, learners in ((psst_multinomial, {"speaker", "listener"}), (reinforce, {"speaker"})):
         terms = {term.name: term.updates for term in method(toy.agents(), Objective(), 0.3).terms}
         assert terms["discriminability"] == learners

@@ -16,7 +16,7 @@ from pipeline.scores.exploration import SetDistance
 
 
 def peaked(toy):
-    """Agents whose speaker has two favourite words, so that its captions resemble each other."""
+    """Return agents whose speaker prefers two words, so that its captions resemble each other."""
     agents = toy.agents()
     with torch.no_grad():
         agents.speaker.logit.bias[1:3] += 4
@@ -24,7 +24,7 @@ def peaked(toy):
 
 
 def step(method, batch, seed: int = 3):
-    """Losses by name and the gradients of their sum."""
+    """Return losses by name and the gradients of their sum."""
     method.freeze(batch.step)
     losses, _ = method.step(batch, seed)
     gradients = torch.autograd.grad(sum(losses.values()), list(method.agents["speaker"].parameters()))
@@ -43,7 +43,7 @@ def test_all_weight_on_precision_is_sequence_level_learning(toy):
     )
 
 
-def test_entropy_that_weighs_nothing_is_sequence_level_learning(toy):
+def test_an_entropy_weight_of_0_is_sequence_level_learning(toy):
     plain, none, some = (
         step(method, toy.batch())
         for method in (
@@ -85,7 +85,7 @@ def test_equation_16_by_hand(toy):
 
 
 def pair_distance(message, j: int, k: int, batch) -> float:
-    """d(j, k) alone: twice the mean distance in a set of two, of which one is j itself."""
+    """Return d(j, k) alone: twice the mean distance in a set of two, of which one is j itself."""
     two = replace(message, tokens=message.tokens[[j, k]], samples=2)
     return 2 * float(SetDistance()(two, batch)[0])
 
@@ -98,7 +98,7 @@ def test_the_maximum_entropy_loss_by_hand(toy):
     assert 1 < message.entropies[message.mask].mean() < torch.tensor(13.0).log()
 
 
-def test_the_scale_weighs_precision_alone(toy):
+def test_the_scale_multiplies_precision_alone(toy):
     ten, one = (step(sll_sle(toy.agents(), Objective(), scale=scale), toy.batch())[0] for scale in (10.0, 1.0))
     torch.testing.assert_close(ten["naturalness"], 10 * one["naturalness"])
     assert torch.equal(ten["exploration"], one["exploration"])
@@ -119,7 +119,7 @@ def test_exploration_makes_captions_differ(toy):
     assert sum(found[-5:]) > sum(found[:5]) + 0.5
 
 
-def test_two_samples_tell_nothing(toy):
+def test_two_samples_are_too_few(toy):
     with pytest.raises(UserError, match="sll_sle: expected samples of 3 or more, got 2"):
         sll_sle(toy.agents(), Objective(), samples=2)
 
@@ -146,5 +146,5 @@ def test_another_reward_takes_the_place_of_cider_by_hand(toy):
 
 
 def with_end(words: list[int]) -> list[int]:
-    """The words up to the EOS, with it."""
+    """Return the words up to the EOS, with it."""
     return words[: words.index(0) + 1] if 0 in words else words

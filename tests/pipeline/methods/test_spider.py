@@ -12,7 +12,7 @@ CHANNEL, CONTINUATIONS = Multinomial(2), 3
 
 
 def credit(toy, message: Message, continued: Message) -> torch.Tensor:
-    """(N, T): of each word the mean CIDEr-D of the captions that go on from it, of the last word the caption's own."""
+    """Return (N, T): the mean CIDEr-D of a token's continuations; for the last token, the caption's own CIDEr-D."""
     others = continued.tokens.view(len(message), -1, CONTINUATIONS, toy.batch().captions.shape[1])
     found = torch.zeros(message.tokens.shape)
     for n, image in enumerate(message.images):
@@ -24,7 +24,7 @@ def credit(toy, message: Message, continued: Message) -> torch.Tensor:
     return found
 
 
-def test_a_word_of_pg_spider_has_the_credit_of_the_captions_that_go_on_from_it(toy):
+def test_a_token_of_pg_spider_has_the_credit_of_its_continuations(toy):
     """Both losses of Liu et al. 2017 written out word by word: the speaker's, and its critic's."""
     torch.manual_seed(0)
     objective = Objective(samples=CHANNEL.samples)

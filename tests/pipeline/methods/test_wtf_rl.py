@@ -40,7 +40,7 @@ def cosine(rewards, message, n: int, image: int) -> float:
 
 
 def contrastive(rewards, spoken, message, directions: str = "both", combine: str = "sum", clamp=None) -> torch.Tensor:
-    """Eq. 2: every caption of the batch, searched, greedy or human, and every image of it or mined, but the pair."""
+    """Return Eq. 2 over all other captions of the batch, searched, greedy or human, and all other or mined images."""
     captions = [spoken.of(rewards.search), spoken.of(Greedy()), spoken.of(Forced(requires_grad=False))]
     found = []
     for n, image in enumerate(message.images.tolist()):
@@ -64,7 +64,7 @@ def contrastive(rewards, spoken, message, directions: str = "both", combine: str
 
 
 def human(rewards, message, head: str = "discriminator") -> torch.Tensor:
-    """The softmax of the second output of a head, on the image's vector beside the caption's, or on that alone."""
+    """Return the softmax of a head's second output, on the caption's vector alone or beside the image's."""
     network, heard = getattr(rewards, head), rewards.retriever.encode_text(message)
     seen = rewards.retriever.vectors[message.images]
     return network.layers(torch.cat([seen, heard], 1) if network.looks else heard).softmax(1)[:, 1].detach()
@@ -86,7 +86,7 @@ WTF_RL = [
 
 
 @pytest.mark.parametrize(("make", "options", "along"), WTF_RL, ids=lambda x: getattr(x, "__name__", None))
-def test_the_speaker_learns_its_trajectories_by_their_rewards(rollouts, rewards, make, options, along):
+def test_the_loss_weighs_the_likelihood_of_trajectories_by_their_rewards(rollouts, rewards, make, options, along):
     """α · r_bicont and (1 − α) · P_D, without a baseline, each by the likelihood of the captions themselves."""
     agents, batch, spoken = rollouts
     method = make(agents, Objective(), rewards, alpha=ALPHA, **options)
@@ -113,7 +113,7 @@ def test_alpha_weighs_the_retriever_against_the_discriminator(toy, rewards, make
 
 
 def equation_3(rewards, spoken, batch) -> torch.Tensor:
-    """−[r(x_bs) log p(x_bs) + r(x_gt) log p(x_gt)], a mean over images."""
+    """Return −[r(x_bs) log p(x_bs) + r(x_gt) log p(x_gt)], a mean over images."""
     total = torch.zeros(())
     for channel, said in (
         (rewards.searched, spoken.of(rewards.search)),
@@ -162,7 +162,7 @@ def test_scst_with_discriminator_has_a_baseline_for_the_cosine_alone(rollouts, r
 
 
 @pytest.mark.parametrize("options", [{}, {"similarity": 0.5, "grammar": 3.0}], ids=str)
-def test_scst_with_grammar_has_a_baseline_for_both_and_teaches_the_speaker_alone(rollouts, rewards, options):
+def test_scst_with_grammar_has_a_baseline_for_both_and_updates_the_speaker_alone(rollouts, rewards, options):
     agents, batch, spoken = rollouts
     method = scst_grammar(agents, Objective(), rewards, **options)
     losses = losses_of(method, batch)
@@ -207,7 +207,7 @@ def test_psst_with_the_contrastive_reward_passes_both_scores_through_the_words(r
     assert method.schedule.rounds(0) == (frozenset({"discriminator"}), frozenset({"speaker", "listener"}))
 
 
-def test_psst_refuses_a_retriever_that_reads_text(toy, rewards):
+def test_psst_refuses_a_retriever_of_texts(toy, rewards):
     reading = Retriever(torch.nn.Identity(), rewards.retriever.vectors, TAU, str)
     assert not reading.differentiable
     with pytest.raises(UserError, match="psst_wtf: expected a retriever that encodes distributions"):

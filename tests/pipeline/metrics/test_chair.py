@@ -45,7 +45,7 @@ def test_captions_without_objects():
         chair(words("a"), [])
 
 
-def test_every_word_of_the_list_means_its_object():
+def test_every_listed_word_has_its_object():
     for phrase, name in OBJECTS.items():
         assert len(phrase.split()) <= LONGEST
         assert mentioned_objects(phrase.split()) == [name]

@@ -15,13 +15,13 @@ from pipeline.metrics.cider import CiderD, document_frequencies
 
 
 def spoken(caption, max_words, eos):
-    """A caption as pycocoevalcap is given it: ids as words, the EOS as the word 0."""
+    """Return a caption as pycocoevalcap takes it: ids as words, the EOS as the word 0."""
     clipped = list(caption)[:max_words]
     return " ".join(map(str, [*clipped, 0] if eos and len(clipped) < max_words else clipped))
 
 
 def pycocoevalcap(captions, images, references, documents, max_words, eos):
-    """Its scores of `captions`, with document frequencies over `documents`."""
+    """Return pycocoevalcap's scores of `captions`, with document frequencies over `documents`."""
     scorer, counter = CiderScorer(), CiderScorer()
     for caption, image in zip(captions, images, strict=True):
         human = [spoken(text, max_words, eos) for text in references[image]]
@@ -64,7 +64,7 @@ def has_words(references):
 
 @st.composite
 def worlds(draw):
-    """Few words, so that captions repeat themselves and each other; references longer than what is kept."""
+    """Draw captions of few words, which repeat themselves and each other, and references longer than the limit."""
     width, words = draw(st.integers(1, 7)), draw(st.integers(1, 5))
     reference = st.lists(st.integers(1, words), max_size=width + 2)
     references = draw(st.lists(st.lists(reference, min_size=1, max_size=7), min_size=1, max_size=5).filter(has_words))
@@ -153,7 +153,7 @@ def test_length_is_the_number_of_bigrams():
 
 
 @pytest.mark.parametrize("amount", [0, 1, 2, 3, 30, 5000])
-def test_every_key_is_found_at_one_of_its_two_places_and_no_other_is(amount):
+def test_every_key_is_in_one_of_its_two_slots_and_other_keys_are_absent(amount):
     rng = np.random.default_rng(amount)
     ngrams = np.unique(rng.integers(0, 40, (2 * amount, 4)), axis=0)
     keys = rng.permutation(cider.pack_ngrams(ngrams))
@@ -164,7 +164,7 @@ def test_every_key_is_found_at_one_of_its_two_places_and_no_other_is(amount):
     assert set(cider._look_up(torch.from_numpy(others), slots, values, -1.0).tolist()) <= {-1.0}
 
 
-def test_a_hash_table_that_does_not_come_out_grows(monkeypatch):
+def test_a_hash_table_grows_where_keys_do_not_fit(monkeypatch):
     monkeypatch.setattr(cider, "_places", lambda keys, slots: (keys & (slots - 1), (keys >> 1) & (slots - 1)))
     keys = np.array([1, 33, 65])  # all at 1 or 0 of 16 slots; of 32, one may lie at 16
     slots, values = cider._hash_table(keys, np.array([1.0, 2.0, 3.0]))
@@ -172,7 +172,7 @@ def test_a_hash_table_that_does_not_come_out_grows(monkeypatch):
     assert cider._look_up(torch.from_numpy(keys), slots, values, 0.0).tolist() == [1, 2, 3]
 
 
-def test_images_in_parts_give_the_same(monkeypatch):
+def test_parts_of_images_give_the_same_scores(monkeypatch):
     rng = np.random.default_rng(0)
     references = [[rng.integers(1, 9, rng.integers(1, 9)).tolist() for _ in range(3)] for _ in range(10)]
     tokens, images = torch.from_numpy(rng.integers(0, 9, (20, 8))), torch.from_numpy(rng.integers(0, 10, 20))
@@ -181,7 +181,7 @@ def test_images_in_parts_give_the_same(monkeypatch):
     assert torch.equal(CiderD.build(references, *document_frequencies(references), 10)(tokens, images), whole)
 
 
-def test_what_stands_behind_the_eos_is_not_heard():
+def test_tokens_after_eos_are_ignored():
     references = [[[1, 2, 3]], [[4]]]
     scorer = CiderD.build(references, *document_frequencies(references, max_words=6), 2, max_words=6)
     clean, dirty = torch.tensor([[1, 2, 0, 0, 0, 0]]), torch.tensor([[1, 2, 0, 3, 1, 2]])
@@ -189,7 +189,7 @@ def test_what_stands_behind_the_eos_is_not_heard():
 
 
 @pytest.mark.parametrize("frequencies", ["train", "batch"])
-def test_nothing_is_read_back_from_the_device(frequencies):
+def test_nothing_is_copied_from_the_device(frequencies):
     references = [[[1, 2, 3], [2]], [[4]]]
     keys, counts = document_frequencies(references)
     scorer = CiderD.build(references, keys, counts, 2, frequencies=frequencies).to("meta")
@@ -198,13 +198,13 @@ def test_nothing_is_read_back_from_the_device(frequencies):
     assert score.shape == (5,)
 
 
-def test_no_captions_no_scores():
+def test_no_captions_give_no_scores():
     references = [[[1]]]
     scorer = CiderD.build(references, *document_frequencies(references), 1)
     assert scorer(torch.zeros(0, 16, dtype=torch.long), torch.zeros(0, dtype=torch.long)).shape == (0,)
 
 
-def test_mistakes_are_one_line():
+def test_invalid_inputs_are_reported_in_one_line():
     keys, counts = document_frequencies([[[1]], [[1]]])
     for references, images, message in (
         ([[[1]], []], 2, "row 1 has none"),

@@ -49,7 +49,7 @@ def test_repetition(caption, expected):
     assert has_repetition(caption.split()) is expected
 
 
-def test_mistakes_are_one_line():
+def test_invalid_inputs_are_reported_in_one_line():
     with pytest.raises(UserError, match="2 captions as text and 1 as ids"):
         caption_diversity(["a", "b"], [[1, 0]])
     with pytest.raises(UserError, match="0 captions"):
@@ -74,7 +74,7 @@ def test_sets_of_captions_by_hand():
     assert figures["mBLEU-4 per caption"] == pytest.approx((alike + 1 + alike + 1 + other + 1) / 6, abs=1e-6)
 
 
-def test_sets_that_share_nothing_and_sets_without_words():
+def test_sets_without_common_n_grams_and_sets_without_words():
     apart = set_diversity([["a b c d e", "f g h i j"]])
     assert apart["Div-1"] == 1
     assert max(apart["mBLEU-4 corpus"], apart["mBLEU-4 per caption"]) < 1e-6
@@ -85,7 +85,7 @@ def test_sets_that_share_nothing_and_sets_without_words():
 
 
 def plain_bleu(caption: list[str], others: list[list[str]]) -> tuple[list[int], int, int]:
-    """Matches and n-grams of orders 1 to 4, the caption's length, and that of the nearest other (the shorter first)."""
+    """Return matches and n-grams of orders 1 to 4, the caption's length, and that of the nearest other caption."""
     counts = []
     for n in range(1, 5):
         said = Counter(tuple(caption[i : i + n]) for i in range(len(caption) - n + 1))
@@ -96,7 +96,7 @@ def plain_bleu(caption: list[str], others: list[list[str]]) -> tuple[list[int], 
 
 
 def plain_mean(counts: list[int], length: int, closest: int) -> float:
-    """BLEU-4, pycocoevalcap's smoothing."""
+    """Return BLEU-4 with pycocoevalcap's smoothing."""
     score = 1.0
     for matched, there in zip(counts[::2], counts[1::2], strict=True):
         score *= ((matched + 1e-15) / (there + 1e-9)) ** (1 / 4)
@@ -123,13 +123,13 @@ def test_the_two_mbleus_are_of_the_corpus_and_of_each_caption():
 
 
 @pytest.mark.parametrize("sets", [[], [["a"]], [["a", "b"], ["a"]]])
-def test_sets_that_cannot_be_compared_are_one_line(sets):
+def test_sets_that_cannot_be_compared_are_reported_in_one_line(sets):
     with pytest.raises(UserError, match="the same number of captions, two or more"):
         set_diversity(sets)
 
 
 def plain_self_bleu(captions: list[str]) -> float:
-    """Each caption against all others, one after the other."""
+    """Return self-BLEU, one caption after the other against all others."""
     total = 0.0
     for place, caption in enumerate(captions):
         words, others = caption.split(), [text.split() for n, text in enumerate(captions) if n != place]

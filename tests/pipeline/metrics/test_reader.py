@@ -21,14 +21,14 @@ def test_a_share_of_nothing_is_left_out():
     assert reader_statistics(words("the"), [words("a dog")]) == {"repeated": 0}
 
 
-def test_a_caption_by_the_others_of_its_image():
+def test_leave_one_out_compares_a_caption_with_the_others_of_its_image():
     first, second, third, alone = words("a b", "c", "d", "e")
     captions, others = leave_one_out([[first, second, third], [alone], [second, first]])
     assert captions == [first, second, third, second, first]
     assert others == [[second, third], [first, third], [first, second], [first], [second]]
 
 
-def test_mistakes_are_one_line():
+def test_invalid_inputs_are_reported_in_one_line():
     for captions, references in (([], []), (words("a"), [])):
         with pytest.raises(UserError, match=rf"reader: .* \(got {len(captions)} and 0\)"):
             reader_statistics(captions, references)

@@ -15,7 +15,7 @@ from pipeline.metrics.registry import BY_NAME, COMPUTED, COUNTED, MEANS, METRICS
 HUMAN = [["a dog runs through the grass", "a brown dog is running"], ["two people ride bicycles", "people on bikes"]]
 
 
-def test_what_other_parts_read_is_in_their_order():
+def test_derived_lists_of_metrics_have_a_fixed_order():
     assert tuple(SHOWN) == ("CIDEr", "BLEU-4", "METEOR", "ROUGE-L", "SPICE", "SPIDEr")
     assert MEANS == ("CIDEr", "METEOR", "ROUGE-L", "SPICE", "SPIDEr")
     assert COMPUTED == ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE")

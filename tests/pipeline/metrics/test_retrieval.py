@@ -29,7 +29,7 @@ def at_once(request, monkeypatch):
 
 
 def plain(captions, images, owners):
-    """Ranks of captions and of images, a pair at a time."""
+    """Return ranks of captions and of images, one pair at a time."""
     scores, of = (captions.double() @ images.double().T).float(), owners.tolist()
     by_caption = [sum(bool(score >= row[own]) for score in row) for row, own in zip(scores, of, strict=True)]
     by_image = []
@@ -140,7 +140,7 @@ def test_ranks_among_distractors_count_those_only():
 
 
 @pytest.mark.usefixtures("at_once")
-def test_what_is_shown_is_what_scores_highest():
+def test_shown_images_have_the_highest_scores():
     captions = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.7, 0.1]])
     assert rank_gallery(captions, IMAGES, torch.arange(3), shown=2).first.tolist() == [[0, 2], [1, 2], [0, 2]]
     assert rank_gallery(captions, IMAGES, torch.arange(3), shown=9).first.tolist() == [
@@ -191,7 +191,7 @@ def test_a_gallery_may_have_fewer_distractors_for_some_images():
     assert found.among["some"].tolist() == [2, 1, 2, 1]  # image 3 ties with image 0, and image 1 is before image 2
 
 
-def test_recall_among_few_leaves_out_where_it_cannot_be_missed():
+def test_recall_in_small_galleries_leaves_out_galleries_without_a_possible_miss():
     ranks, sizes = torch.tensor([1, 2, 1, 6, 1, 3]), torch.tensor([2, 2, 1, 8, 8, 8])
     found = recall_among(ranks, sizes)
     assert found["R@1"] == pytest.approx(40)  # 2 of 5: the image that is alone does not count

@@ -1,4 +1,4 @@
-"""One METEOR for many: what clients get, and what is left when a process is killed or ends.
+"""A shared METEOR: the answers of clients, and the remaining processes when one is killed or ends.
 
 The numbers are the real METEOR's. Where only processes matter, a stand-in answers as it does, and starts at once.
 """
@@ -125,7 +125,7 @@ def test_clients_at_once_get_their_own_numbers_of_one_process(monkeypatch):
     shared.end()
 
 
-def test_a_client_that_goes_away_or_is_late_harms_nobody(shared):
+def test_a_disconnected_or_late_client_does_not_affect_others(shared):
     gone = shared_meteor.connect_meteor(100)
     gone._server.send((100, SAID, HUMAN))
     gone.close()
@@ -146,7 +146,7 @@ def test_a_client_that_goes_away_or_is_late_harms_nobody(shared):
     other.close()
 
 
-def test_where_the_server_was_killed_everybody_has_a_meteor(shared):
+def test_clients_start_their_own_meteor_after_the_server_was_killed(shared):
     before = shared_meteor.connect_meteor(100)
     meteor = shared.meteor()
     shared.server.kill()
@@ -158,7 +158,7 @@ def test_where_the_server_was_killed_everybody_has_a_meteor(shared):
     assert ended(meteor), "METEOR outlives the server that it answered"
 
 
-def test_a_meteor_of_another_installation_is_not_asked(shared, monkeypatch):
+def test_a_server_with_another_meteor_jar_is_not_used(shared, monkeypatch):
     monkeypatch.setattr(shared_meteor, "sha256", lambda _: "another")
     client = shared_meteor.connect_meteor(100)
     assert isinstance(client, shared_meteor.SharedMeteor)
@@ -189,7 +189,7 @@ def test_nothing_outlives_the_process_that_shares(stand_in, by):
     assert not Path(address).parent.exists()
 
 
-def test_a_server_is_of_a_session_of_its_own_and_what_ended_is_closed():
+def test_a_server_has_its_own_session_and_ended_processes_are_closed():
     """Ctrl-C in a terminal reaches the cells first, which go on needing METEOR until they have ended."""
     shared = Shared()
     try:
@@ -201,7 +201,7 @@ def test_a_server_is_of_a_session_of_its_own_and_what_ended_is_closed():
     assert [pipe.closed for pipe in (meteor._stdin, meteor._stdout, meteor._errors)] == [True, True, True]
 
 
-def test_a_server_that_ends_ends_its_meteor():
+def test_the_end_of_a_server_ends_its_meteor():
     ended = []
     server = shared_meteor._Server()
     server.close()  # none was started

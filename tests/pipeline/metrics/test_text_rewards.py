@@ -48,7 +48,7 @@ def test_each_different_caption_is_scored_once(asked):
     assert len(asked) == 1
 
 
-def test_what_is_remembered_is_bounded(asked, monkeypatch):
+def test_the_cache_of_scores_is_bounded(asked, monkeypatch):
     monkeypatch.setattr(text_rewards, "KEPT", 2)
     scorer = TextScorer(decode, HUMAN.__getitem__)
     for _ in range(2):
@@ -73,7 +73,7 @@ def test_meteor_is_that_of_the_evaluation():
     assert found[0] > found[1] > found[3]
 
 
-def test_what_cannot_run_is_one_line(asked, monkeypatch):
+def test_a_metric_that_cannot_run_is_reported_in_one_line(asked, monkeypatch):
     monkeypatch.setattr(java, "PARSER", ("absent.jar",))
     with pytest.raises(UserError, match=r"reward SPICE: SPICE needs absent\.jar in pycocoevalcap; fetch with: python"):
         check_text_metric(BY_NAME["SPICE"])

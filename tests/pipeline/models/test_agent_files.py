@@ -22,7 +22,7 @@ def test_agents_come_back_as_they_were_built(toy, tmp_path, decoder):
         assert all(torch.equal(t, after.state_dict()[n]) for n, t in before.state_dict().items())
 
 
-def test_a_guided_speaker_comes_back_guided_and_one_without_a_null_image_is_written_as_ever(toy, tmp_path):
+def test_a_guided_speaker_is_loaded_guided_and_one_without_a_null_image_is_written_unchanged(toy, tmp_path):
     speaker, path = toy.agents().speaker, tmp_path / "weights.safetensors"
     assert "null_image" not in speaker.arguments
     assert "null" not in speaker.state_dict()
@@ -41,7 +41,7 @@ def test_equal_agents_give_equal_bytes(toy, tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_what_cannot_be_read_is_one_line_with_the_file(toy, tmp_path):
+def test_unreadable_weights_are_reported_in_one_line_with_the_file(toy, tmp_path):
     path = tmp_path / "weights.safetensors"
     with pytest.raises(UserError, match=r"weights\.safetensors: no such weights"):
         load_agent(path, "speaker")
@@ -72,7 +72,7 @@ def test_any_flipped_bit_is_named(toy, tmp_path):
             load_agent(path, "listener")
 
 
-def test_weights_that_are_no_numbers_are_not_used(toy, tmp_path):
+def test_weights_with_nan_are_refused(toy, tmp_path):
     listener = toy.agents().listener
     with torch.no_grad():
         listener.word.weight[1, 1] = float("nan")
@@ -81,7 +81,7 @@ def test_weights_that_are_no_numbers_are_not_used(toy, tmp_path):
         load_agent(tmp_path / "weights.safetensors", "listener")
 
 
-def test_whole_weights_of_another_training_are_named(toy, tmp_path):
+def test_complete_weights_of_another_training_are_named(toy, tmp_path):
     for seed, name in enumerate(("a", "b", "moved")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "history.jsonl").write_text(f'{{"loss": {seed}}}\n')

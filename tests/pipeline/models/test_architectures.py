@@ -20,7 +20,7 @@ def layer(name: str, out: int, into: int) -> dict[str, tuple[int, ...]]:
     return {f"{name}.weight": (out, into), f"{name}.bias": (out,)}
 
 
-def test_att2in_has_five_gates_two_of_which_see_regions_and_an_attention_without_a_bias():
+def test_att2in_has_five_gates_of_which_two_use_regions_and_an_attention_without_a_bias():
     speaker = Att2in(V, R, words=E, hidden=H, attention=A, dropout=0.5, max_words=T)
     assert shapes(speaker) == {
         "word.weight": (V + 2, E),
@@ -46,7 +46,7 @@ def test_a_listener_has_word_vectors_and_image_vectors_for_each_of_its_encoders(
     assert shapes(Listener(V, 4, words=E, hidden=H, encoder=encoder)) == expected
 
 
-def test_a_listener_begins_as_vse_does():
+def test_a_listener_is_initialised_as_vse():
     torch.manual_seed(0)
     listener = Listener(V, 40, words=E, hidden=H)
     word, image = listener.word.weight, listener.image.weight
@@ -57,7 +57,7 @@ def test_a_listener_begins_as_vse_does():
     assert not listener.image.bias.any()
 
 
-def test_a_transformer_begins_with_vectors_of_length_1():
+def test_a_transformer_is_initialised_with_vectors_of_length_1():
     torch.manual_seed(0)
     speaker = Transformer(V, R, hidden=16, heads=2, max_words=300)
     for table in (speaker.word, speaker.position):

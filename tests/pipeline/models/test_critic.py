@@ -19,7 +19,7 @@ def test_a_critic_is_an_mlp_with_one_hidden_layer():
     assert found.tolist() == [[2 * 1 + 3 * 3 + 0.5, 3 * 2 + 5 * 2 + 0.5]]
 
 
-def test_a_control_begins_as_0_and_hears_the_softmax_of_each_row_at_its_temperature():
+def test_a_control_is_initially_0_and_takes_the_softmax_at_its_temperature():
     control = ControlVariate(2, 3, 4)
     states, perturbed = torch.randn(5, 2), torch.randn(5, 3)
     assert control(states, perturbed).tolist() == [0.0] * 5

@@ -1,4 +1,4 @@
-"""A judge that was trained elsewhere: taken in by the real stage, and heard through text."""
+"""A judge that was trained elsewhere: imported by the real stage, with a text encoder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
-    """A section of params.yaml with a small CLIP of drawn weights, and what its images tower saw of three images."""
+    """A section of params.yaml with a small CLIP of drawn weights, and its image tower's features of three images."""
     declare_operators()
     import open_clip
 
@@ -53,7 +53,7 @@ def clip(tmp_path_factory):
     return PretrainedJudgeSettings(**section), FeatureStore(folder), network, seen.pooled
 
 
-def test_texts_and_images_are_clips_own_also_once_they_were_written(clip, tmp_path):
+def test_embeddings_are_clips_own_also_after_saving(clip, tmp_path):
     section, store, network, pooled = clip
     encoder = load_pretrained_encoder(section, store, CPU)
     texts, path = ["a red ball", "two dogs"], tmp_path / "weights"
@@ -80,7 +80,7 @@ def test_features_of_another_network_are_reported(clip):
         load_pretrained_encoder(section, other, CPU)
 
 
-def test_equal_texts_are_heard_alike_to_the_bit(clip):
+def test_equal_texts_have_bit_equal_embeddings(clip):
     encoder = load_pretrained_encoder(*clip[:2], CPU)
     assert not encoder.training
     texts = ["a red ball", "two dogs", "a red ball", "a cat"]
@@ -90,7 +90,7 @@ def test_equal_texts_are_heard_alike_to_the_bit(clip):
         torch.testing.assert_close(heard, encoder.encode_text(texts))
 
 
-def test_as_a_retriever_it_hears_what_the_speaker_s_words_spell_once_a_step(clip, monkeypatch):
+def test_a_clip_retriever_encodes_the_text_of_captions_once_per_step(clip, monkeypatch):
     encoder, words = load_pretrained_encoder(*clip[:2], CPU), ("", "a", "red", "ball")
     retriever = Retriever(
         encoder, encoder.encode_image(clip[3]), 0.01, lambda row: " ".join(words[w] for w in row if w)
@@ -109,7 +109,7 @@ def test_as_a_retriever_it_hears_what_the_speaker_s_words_spell_once_a_step(clip
     assert not retriever.differentiable
 
 
-def test_a_caption_that_the_text_encoder_would_cut_off_is_one_line(clip):
+def test_a_caption_that_the_text_encoder_would_cut_off_is_reported_in_one_line(clip):
     encoder = load_pretrained_encoder(*clip[:2], CPU)
     assert encoder.lengths(["a red ball", "", " ".join(["ball"] * 20)]).tolist() == [5, 2, 22]
     words = ("", "a", "ball")
@@ -126,7 +126,7 @@ def test_a_caption_that_the_text_encoder_would_cut_off_is_one_line(clip):
         _check_lengths(encoder, prepared(15))
 
 
-def test_the_longest_in_letters_are_looked_at_among_many_captions(clip):
+def test_the_longest_captions_by_characters_are_checked_among_many(clip):
     encoder = load_pretrained_encoder(*clip[:2], CPU)
     assert encoder.lengths([" ".join(["ball"] * 100)]).tolist() == [32]  # twice what is read whole: no more is needed
     texts = [f"w{n}" for n in range(1500)] + [" ".join(["ball"] * 20)]

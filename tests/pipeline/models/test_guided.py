@@ -19,7 +19,7 @@ def rng() -> torch.Generator:
 
 @pytest.fixture
 def speaker(toy):
-    """One that has learned, as it were, what to say of no image, and is sure enough of itself to be pushed."""
+    """A speaker with a random null image and large logits, so that guidance changes captions."""
     made = toy.agents(dropout=0.3).speaker.eval()
     made.add_null_image()
     with torch.no_grad():
@@ -50,7 +50,7 @@ def test_gamma_1_is_the_speaker_itself_to_the_bit(speaker, batch, channel):
 
 
 @pytest.mark.parametrize("channel", CHANNELS, ids=repr)
-def test_gamma_0_speaks_of_the_null_image(speaker, batch, channel):
+def test_gamma_0_is_the_speaker_of_the_null_image(speaker, batch, channel):
     unseen = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
     wanted, found = (
         generate(speaker, unseen, channel, rng()),
@@ -62,7 +62,7 @@ def test_gamma_0_speaks_of_the_null_image(speaker, batch, channel):
         assert len(generate(speaker, batch, channel, rng()).tokens.unique(dim=0)) > 1
 
 
-def test_no_regions_are_one_region_that_is_the_null_image(speaker, batch):
+def test_an_image_without_regions_has_the_null_image_as_its_region(speaker, batch):
     """Whatever else the regions hold; an image with a region is not concerned."""
     batch.region_mask[2] = False
     before = teacher_force(speaker, batch).log_probs
@@ -80,7 +80,7 @@ def toy_seen(batch):
     return replace(batch, region_mask=torch.ones_like(batch.region_mask))
 
 
-def test_guidance_makes_the_words_likelier_that_the_image_calls_for(speaker, batch):
+def test_guidance_raises_the_probability_of_image_specific_tokens(speaker, batch):
     """Log-probabilities of a guided first word are γ times the image's, minus γ − 1 times those of no image."""
     unseen = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
     logits = {}
@@ -103,7 +103,7 @@ def _saying(batch, word):
 
 
 @pytest.mark.parametrize("channel", [Multinomial(), StraightThrough()], ids=repr)
-def test_what_is_said_under_guidance_has_no_gradient(speaker, batch, channel):
+def test_guided_captions_have_no_gradient(speaker, batch, channel):
     message = generate(GuidedDecoder(speaker, 2.0), batch, channel, rng())
     said = message.log_probs if message.relaxed is None else message.relaxed.words.probabilities
     assert not said.requires_grad

@@ -1,4 +1,4 @@
-"""Captioners of transformers speak as their own code does, through the one unroll, and learn only what should."""
+"""Captioners of transformers generate through the unroll as their own code does, and train the right weights."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LORA = {"rank": 2, "alpha": 4, "targets": None}
 
 
 class Told:
-    """A captioner in a folder, its tokens, and a batch of what its tower sees."""
+    """A captioner in a folder, its tokens, and a batch of its tower's features."""
 
     def __init__(self, kind, folder):
         self.kind, self.folder = kind, str(folder)
@@ -85,7 +85,7 @@ def hidden_of(speaker, batch):
     return hidden, places
 
 
-def test_logits_of_reading_are_those_of_the_models_own_forward(told):
+def test_teacher_forced_logits_equal_the_models_own_forward_pass(told):
     speaker, tokens = told.speaker(), told.batch.captions
     before = torch.cat([torch.full((4, 1), speaker.vocabulary + 1), tokens[:, :-1]], 1)
     heard = told.numbers[before]
@@ -99,7 +99,7 @@ def test_logits_of_reading_are_those_of_the_models_own_forward(told):
     assert found.std(0).mean() > 0.01  # it depends on images and words
 
 
-def test_word_by_word_it_thinks_as_in_one_piece(told):
+def test_step_by_step_logits_equal_those_of_teacher_forcing(told):
     speaker, batch = told.speaker(), told.batch
     hidden, places = hidden_of(speaker, batch)
     state, steps = (
@@ -171,13 +171,13 @@ def test_beams_are_those_of_the_plain_unroll(told, channel):
     assert torch.equal(ours.tokens, theirs.tokens)
 
 
-def test_reading_is_the_plain_one(told):
+def test_teacher_forcing_equals_the_plain_form(told):
     speaker = told.speaker()
     found, wanted = teacher_force(speaker, told.batch), plain.read(speaker, told.batch)
     torch.testing.assert_close(found.log_probs, wanted.log_probs, atol=1e-5, rtol=1e-4)
 
 
-def test_with_lora_only_its_weights_learn(told, lora):
+def test_only_lora_weights_have_a_gradient(told, lora):
     before = told.speaker()
     lora.train().requires_grad_(True)  # as when it is the speaker's turn
     message = generate(lora, told.batch, StraightThrough(2), rng())
@@ -193,7 +193,7 @@ def test_with_lora_only_its_weights_learn(told, lora):
     assert (hidden_of(lora.eval(), told.batch)[0] - hidden_of(before, told.batch)[0]).abs().max() > 1e-3
 
 
-def test_targets_of_lora_may_be_named_and_unknown_ones_are_one_line(told):
+def test_targets_of_lora_may_be_named_and_unknown_ones_are_reported_in_one_line(told):
     name = {"gpt2": "c_attn"}.get(told.kind, "query")
     speaker = told.speaker(lora={**LORA, "targets": (name,)})
     layers = {path.rpartition(".lora_A")[0] for path, _ in speaker.named_parameters() if ".lora_A" in path}
@@ -205,7 +205,7 @@ def test_targets_of_lora_may_be_named_and_unknown_ones_are_one_line(told):
 
 
 @pytest.mark.parametrize("given", [None, LORA], ids=["full", "lora"])
-def test_saved_and_loaded_it_says_the_same(told, lora, given, tmp_path):
+def test_a_saved_captioner_generates_the_same_captions(told, lora, given, tmp_path):
     speaker = told.speaker() if given is None else lora
     speaker.add_null_image()
     with torch.no_grad():
@@ -223,7 +223,7 @@ def test_saved_and_loaded_it_says_the_same(told, lora, given, tmp_path):
     assert torch.equal(ours.log_probs, theirs.log_probs)
 
 
-def test_of_no_image_it_sees_one_learned_vector(told, lora):
+def test_the_null_image_is_one_learned_vector(told, lora):
     speaker, batch = lora, told.batch
     speaker.add_null_image()
     speaker.requires_grad_(True)
@@ -236,7 +236,7 @@ def test_of_no_image_it_sees_one_learned_vector(told, lora):
     assert speaker.null.grad.abs().max() > 0
 
 
-def test_dropout_is_ours_alone(told):
+def test_the_models_own_dropout_is_off(told):
     speaker = told.speaker(dropout=0.5).train()
     torch.manual_seed(0)
     first, _ = hidden_of(speaker, told.batch)
@@ -245,13 +245,13 @@ def test_dropout_is_ours_alone(told):
     assert 'dropout_prob": 0.1' not in json.dumps(speaker.arguments)
 
 
-def test_words_of_another_tokenizer_are_one_line(told):
+def test_words_of_another_tokenizer_are_reported_in_one_line(told):
     for numbers in ((5, END), (5, 10**6)):
         with pytest.raises(UserError, match=r"not of its tokens; set prepare.tokenizer"):
             HubDecoder.pretrained(told.folder, numbers, STEPS, 0.0, None)
 
 
-def test_what_is_nowhere_is_one_line_that_says_where_to_put_it(monkeypatch, tmp_path):
+def test_an_unavailable_captioner_is_reported_in_one_line_with_the_remedy(monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))

@@ -19,7 +19,7 @@ def message(rows: list[list[int]], said: torch.Tensor | None = None) -> Message:
 
 
 @pytest.mark.parametrize("encoder", ["gru", "bag", "pair"])
-def test_words_and_their_one_hot_rows_are_heard_alike(encoder):
+def test_tokens_and_one_hot_distributions_are_encoded_equally(encoder):
     torch.manual_seed(0)
     listener = Listener(5, 4, words=3, hidden=6, encoder=encoder)
     rows = [[1, 2, 0, 0], [5, 0, 0, 0], [3, 3, 4, 1]]
@@ -29,7 +29,7 @@ def test_words_and_their_one_hot_rows_are_heard_alike(encoder):
 
 
 @pytest.mark.parametrize("encoder", ["gru", "bag", "pair"])
-def test_padding_is_not_heard_and_eos_is(encoder):
+def test_padding_is_not_encoded_and_eos_is(encoder):
     torch.manual_seed(0)
     listener = Listener(5, 4, words=3, hidden=6, encoder=encoder)
     short, padded = listener.encode_text(message([[1, 2, 0]])), listener.encode_text(message([[1, 2, 0, 0, 0, 0]]))
@@ -37,7 +37,7 @@ def test_padding_is_not_heard_and_eos_is(encoder):
     assert not torch.allclose(short, listener.encode_text(message([[1, 2]])), atol=1e-3)
 
 
-def test_the_gru_hears_bos_first():
+def test_the_grus_first_input_is_bos():
     """The last state of torch's own GRU cell, stepped over BOS and the words up to the EOS."""
     torch.manual_seed(0)
     listener = Listener(5, 4, words=3, hidden=6)
@@ -68,7 +68,7 @@ def test_the_cosine_of_a_pair_is_the_mean_of_its_parts():
     assert not torch.allclose(*cosines)
 
 
-def test_images_and_captions_lie_on_one_sphere():
+def test_embeddings_have_length_1():
     listener = Listener(5, 4, words=3, hidden=6)
     torch.testing.assert_close(listener.encode_image(torch.randn(7, 4)).norm(dim=-1), torch.ones(7))
     torch.testing.assert_close(listener.encode_text(message([[4, 2, 0, 0]])).norm(dim=-1), torch.ones(1))

@@ -1,4 +1,4 @@
-"""The speaker without attention: its equations, and what of an image it uses."""
+"""The speaker without attention: its equations, and the part of an image that it uses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def sigmoid(x):
 
 
 def by_equations(speaker, batch, drop_words, drop_states):
-    """Log-probabilities (B, T) in float64 by the LSTM's equations, one image, one word and one gate at a time."""
+    """Return log-probabilities (B, T) in float64 by the LSTM's equations, one image, token and gate at a time."""
     w = {name: value.detach().double().numpy() for name, value in speaker.state_dict().items()}
     found = np.zeros(batch.captions.shape)
     for image, caption in enumerate(batch.captions.tolist()):
@@ -43,7 +43,7 @@ def by_equations(speaker, batch, drop_words, drop_states):
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_teacher_forcing_is_the_lstm_s_equations(toy, dropout):
+def test_teacher_forcing_is_the_lstms_equations(toy, dropout):
     speaker, batch = toy.agents(dropout=dropout, decoder="lstm").speaker.double().train(), toy.batch()
     batch = replace(batch, regions=batch.regions.double())
     drop = RolloutDropout(dropout, BatchRandom(batch, torch.Generator().manual_seed(5)))

@@ -56,7 +56,7 @@ def test_the_distribution_is_bayes_rule_by_hand():
 
 
 @pytest.mark.parametrize("channel", [Greedy(), Beam(3), Beam(4, samples=2)], ids=repr)
-def test_without_weight_or_distractors_captions_are_the_speakers(toy, speaker, channel):
+def test_captions_are_the_speakers_without_weight_or_distractors(toy, speaker, channel):
     batch = toy.batch()
     wanted = generate(speaker, batch, channel, rng()).tokens
     nobody = DistractorBatches([], torch.zeros(len(batch), 0, dtype=torch.bool))
@@ -67,7 +67,7 @@ def test_without_weight_or_distractors_captions_are_the_speakers(toy, speaker, c
 
 
 def prefix_log_probs(speaker, batch, tokens, position):
-    """log p of the tokens before `position` (B,) by each image."""
+    """Return log p of the tokens before `position` (B,) by each image."""
     log_probs = teacher_force(speaker, replace(batch, captions=tokens)).log_probs
     return log_probs[:, :position].sum(1)
 
@@ -97,7 +97,7 @@ def test_each_token_is_the_best_by_bayes_rule_over_whole_prefixes(toy, speaker):
     assert differ
 
 
-def test_beam_search_of_one_is_greedy_and_moves_the_listeners_state(toy, speaker):
+def test_beam_search_of_width_1_is_greedy_and_moves_the_listeners_state(toy, speaker):
     batch = toy.batch()
     bound = PragmaticDecoder(speaker, ALPHA, two_distractors)
     greedy = generate(bound, batch, Greedy(), rng()).tokens
@@ -113,7 +113,7 @@ def test_distractors_are_the_nearest_other_images():
     assert nearest_images(vectors, 5)[0].tolist() == [1, 3, 2, -1, -1]
 
 
-def test_a_split_s_speaker_reads_the_features_of_each_images_neighbours(toy, speaker):
+def test_a_splits_speaker_takes_the_features_of_each_images_neighbours(toy, speaker):
     """Distractors of a batch are found by its images' rows, whatever the batch."""
     batch, read = toy.batch(), []
 

@@ -55,7 +55,7 @@ def test_the_posterior_by_hand():
     torch.testing.assert_close(retrieval_posterior(texts, images, 0.5)[0], wanted)
 
 
-def test_tokens_that_the_listener_did_not_read_are_impossible():
+def test_tokens_outside_the_considered_ones_are_impossible():
     spoken, best = torch.tensor([[0.5, 0.3, 0.2]]).log(), torch.tensor([[2, 0]])
     posterior = torch.tensor([[0.9, 0.5]]).log()
     found = retrieval_logits(spoken, best, posterior, 2.0).exp()

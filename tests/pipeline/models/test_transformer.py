@@ -1,4 +1,4 @@
-"""The transformer is torch's own, layer by layer, and remembers instead of computing again."""
+"""The transformer against torch's own layers, and its cache of keys and values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def copy_attention(ours: list[nn.Linear], out: nn.Linear, theirs: nn.MultiheadAt
 
 
 def torchs(layer: TransformerLayer, regions: bool) -> nn.Module:
-    """torch's layer with the weights of `layer`."""
+    """Return torch's layer with the weights of `layer`."""
     kind = nn.TransformerDecoderLayer if regions else nn.TransformerEncoderLayer
     made = kind(HIDDEN, HEADS, 2 * HIDDEN, dropout=0.0, batch_first=True, norm_first=True).eval()
     copy_attention([layer.own], layer.own_out, made.self_attn)
@@ -38,7 +38,7 @@ def torchs(layer: TransformerLayer, regions: bool) -> nn.Module:
     return made
 
 
-def test_encoder_and_decoder_are_torchs(toy):
+def test_encoder_and_decoder_equal_torchs(toy):
     speaker, batch = toy.agents(decoder="transformer").speaker.eval(), toy.batch()
     assert isinstance(speaker, Transformer)
     encoder = [torchs(layer, regions=False) for layer in speaker.encoder]
@@ -78,7 +78,7 @@ def test_regions_are_kept_once_per_image_as_long_as_captions_stay_together(toy):
     assert speaker.select(state, moved, same_images=True).region_memory is state.region_memory
 
 
-def test_a_dropped_image_is_one_region(toy):
+def test_a_null_image_is_one_region(toy):
     speaker, batch = toy.agents(decoder="transformer").speaker.eval(), toy.batch()
     speaker.add_null_image()
     nothing = replace(batch, region_mask=torch.zeros_like(batch.region_mask))

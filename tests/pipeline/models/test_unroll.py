@@ -55,7 +55,7 @@ def test_one_step_by_hand():
     torch.testing.assert_close(new_h[0], o * torch.tanh(expected_c))
 
 
-def test_log_probs_of_a_message_are_those_of_its_words(toy, decoder):
+def test_log_probs_of_a_message_are_those_of_its_tokens(toy, decoder):
     speaker, batch = toy.agents(decoder=decoder).speaker, toy.batch()
     message = generate(speaker, batch, Multinomial(samples=3), rng())
     assert len(message) == 24
@@ -70,7 +70,7 @@ def test_log_probs_of_a_message_are_those_of_its_words(toy, decoder):
         torch.testing.assert_close(forced.log_probs[image, :width], message.log_probs[row])
 
 
-def test_nothing_is_said_after_the_end(toy, decoder):
+def test_tokens_after_eos_are_eos(toy, decoder):
     speaker, batch = toy.agents(decoder=decoder).speaker, toy.batch()
     message = generate(speaker, batch, Multinomial(samples=20), rng())
     ended = 0
@@ -83,7 +83,7 @@ def test_nothing_is_said_after_the_end(toy, decoder):
     assert 0 < ended < len(message), "captions of both kinds are wanted here"
 
 
-def test_an_unseen_region_changes_nothing(toy, decoder):
+def test_a_masked_region_changes_nothing(toy, decoder):
     speaker, batch = toy.agents(decoder=decoder).speaker, toy.batch()
     before = teacher_force(speaker, batch).log_probs
     batch.regions[0, 2] = 100.0  # masked
@@ -91,7 +91,7 @@ def test_an_unseen_region_changes_nothing(toy, decoder):
 
 
 def _best_by_enumeration(speaker, batch, image):
-    """The caption of the highest probability among all of at most `max_words` words."""
+    """Return the most probable caption among all of at most `max_words` words."""
     best, best_words = -float("inf"), ()
     for words in itertools.product(range(speaker.vocabulary + 1), repeat=speaker.max_words):
         end = words.index(0) if 0 in words else len(words)
@@ -106,7 +106,7 @@ def _best_by_enumeration(speaker, batch, image):
 
 
 def _totals(speaker, batch, message, sample=0):
-    """(B,) log-probabilities of a message's captions."""
+    """Return the log-probabilities (B,) of a message's captions."""
     tokens = message.tokens[sample :: message.samples]
     told = batch.to("cpu")
     told.captions[:] = F.pad(tokens, (0, told.captions.shape[1] - tokens.shape[1]))
@@ -121,7 +121,7 @@ def _totals(speaker, batch, message, sample=0):
         partial(PooledLstm, words=4, hidden=4),
     ],
 )
-def test_a_beam_that_holds_everything_finds_the_best(make):
+def test_an_exhaustive_beam_finds_the_most_probable_caption(make):
     torch.manual_seed(1)
     speaker = make(vocabulary=3, region_size=2, max_words=3).eval()
     with torch.no_grad():
@@ -148,7 +148,7 @@ def test_a_beam_that_holds_everything_finds_the_best(make):
         assert (_totals(speaker, batch, message) >= _totals(speaker, batch, greedy) - 1e-6).all()
 
 
-def test_dropout_keeps_its_share_and_the_mean_and_a_row_s_does_not_depend_on_the_others(toy):
+def test_dropout_keeps_its_share_and_the_mean_and_a_rows_does_not_depend_on_the_others(toy):
     batch = toy.batch()
     x = torch.ones(400, 100)
     every = RolloutDropout(0.25, BatchRandom(batch, rng()))(x, None, 50)
@@ -169,7 +169,7 @@ def test_a_part_of_a_batch_draws_its_part_of_the_numbers(toy):
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["word by word", "in one piece"])
-def test_states_are_what_words_were_chosen_from(toy, together, decoder):
+def test_states_are_those_from_which_tokens_were_chosen(toy, together, decoder):
     speaker, batch = toy.agents(decoder=decoder).speaker, toy.batch()
     message = teacher_force(speaker, batch) if together else generate(speaker, batch, Multinomial(3), rng())
     states = message.states()

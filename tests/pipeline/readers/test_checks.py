@@ -9,7 +9,7 @@ from pipeline.readers.checks import check_corpus
 AS_ANNOTATED = {"train": 4, "val": 2, "test": 2}
 
 
-def test_counts_that_are_known_are_asserted(karpathy):
+def test_expected_counts_are_checked(karpathy):
     annotations, images = karpathy()
     assert check_corpus(read_karpathy(annotations), images, AS_ANNOTATED).counts() == AS_ANNOTATED
     assert check_corpus(read_karpathy(annotations), images, {"val": 2}).counts() == AS_ANNOTATED

@@ -44,7 +44,7 @@ def test_coco_form_is_read_a_file_a_split(karpathy, tmp_path):
     assert by_stage.name == "balls"
 
 
-def test_coco_form_takes_its_splits_from_a_file_and_leaves_out_what_that_does_not_name(karpathy, tmp_path):
+def test_coco_form_takes_splits_from_a_file_and_omits_images_that_it_does_not_name(karpathy, tmp_path):
     annotations, images = karpathy()
     rows = [(i, f"part/{i}.jpg" if i % 2 else f"{i}.jpg", ["a ball"]) for i in range(8)]
     (tmp_path / "captions.json").write_text(json.dumps(coco_form(*rows)))
@@ -129,7 +129,7 @@ def test_two_coco_files_are_merged_by_one_file_of_splits(merged, tmp_path):
     assert read_corpus("coco", "coco", tmp_path, names, images, "cocotalk.json").images == corpus.images
 
 
-def test_an_image_lies_in_the_folder_that_its_own_name_says(merged, tmp_path):
+def test_an_image_is_in_the_folder_that_its_name_states(merged, tmp_path):
     """A file of merged references, called captions_val2014.json, has images of train2014, too."""
     files, images = merged
     data = [json.loads(file.read_text()) for file in files]

@@ -18,7 +18,7 @@ CAPTIONS = [[[3, 4, 1]], [[3, 1], [1, 5, 2, 3]], [[4, 1, 1, 1]], [[2]]]
 
 
 def write(folder: Path, change: Callable[[dict, dict], None] = lambda data, arrays: None) -> tuple[Path, Path]:
-    """Both files of four images, cut after four words, and `change`d before they are written."""
+    """Write both files of four images, with captions of at most four words, after `change`."""
     labels = [caption for image in CAPTIONS for caption in image]
     counts = np.array([len(image) for image in CAPTIONS])
     arrays = {
@@ -54,7 +54,7 @@ def test_images_splits_and_captions_are_those_of_the_files(tmp_path):
     assert (corpus.sources, corpus.cut) == (files, 4)
 
 
-def test_ids_and_words_stay_what_they_are(tmp_path):
+def test_ids_and_words_are_unchanged(tmp_path):
     corpus = read_cocotalk(*write(tmp_path))
     manifest = write_prepared(corpus, tmp_path / "out", None, 4)
     prepared = Prepared.load(tmp_path / "out")
@@ -64,7 +64,7 @@ def test_ids_and_words_stay_what_they_are(tmp_path):
     assert manifest["inputs"] == {file.name: sha256(file) for file in corpus.sources}
 
 
-def test_captions_that_were_cut_are_not_taken_for_longer_ones(tmp_path):
+def test_truncated_captions_are_refused_for_a_larger_max_words(tmp_path):
     corpus = read_cocotalk(*write(tmp_path))
     with pytest.raises(UserError, match="were cut after 4 words, fewer than max_words 5"):
         write_prepared(corpus, tmp_path / "out", None, 5)
@@ -72,7 +72,7 @@ def test_captions_that_were_cut_are_not_taken_for_longer_ones(tmp_path):
     assert Prepared.load(tmp_path / "out").captions(2) == [[4, 1, 1]]
 
 
-def test_prepared_data_in_this_form_come_back_as_they_were(karpathy, tmp_path):
+def test_prepared_data_in_this_form_are_read_unchanged(karpathy, tmp_path):
     """The output of prepro_labels.py on the project's own data is read to the same tables."""
     own = read_karpathy(karpathy()[0])
     write_prepared(own, tmp_path / "own", 1, 4)
@@ -103,7 +103,7 @@ def test_prepared_data_in_this_form_come_back_as_they_were(karpathy, tmp_path):
     assert imported.files.equals(prepared.files)
 
 
-def test_captions_may_be_read_whole_from_the_annotations_that_were_cut(tmp_path):
+def test_whole_captions_may_be_read_from_the_original_annotations(tmp_path):
     write(tmp_path)
     said = [["A red BALL."], ["a ball", "ball zebra grass, a red ball"], ["red ball ball ball ball"], ["grass"]]
     splits = ["test", "train", "val", "train"]  # those of cocotalk.json count
@@ -139,7 +139,7 @@ def test_captions_may_be_read_whole_from_the_annotations_that_were_cut(tmp_path)
         read_corpus("coco", "cocotalk", tmp_path, files, None)
 
 
-def test_images_are_looked_for_only_where_there_are_some(tmp_path):
+def test_images_are_opened_only_if_their_folder_is_given(tmp_path):
     write(tmp_path)
     files = {"json": "cocotalk.json", "labels": "cocotalk_label.h5"}
     assert read_corpus("coco", "cocotalk", tmp_path, files, None).name == "coco"
@@ -191,14 +191,14 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("change", "said"), MISTAKES, ids=[said for _, said in MISTAKES])
-def test_a_mistake_is_one_line_with_file_and_place(tmp_path, change, said):
+def test_a_mistake_is_reported_in_one_line_with_file_and_place(tmp_path, change, said):
     with pytest.raises(UserError, match=said) as caught:
         read_cocotalk(*write(tmp_path, change))
     assert str(caught.value).startswith(str(tmp_path / "cocotalk"))
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_of_labels_that_is_missing_or_none_is_reported(tmp_path):
+def test_a_missing_or_invalid_file_of_labels_is_reported(tmp_path):
     annotations, labels = write(tmp_path)
     labels.write_bytes(b"not HDF5")
     with pytest.raises(UserError, match=r"cocotalk_label.h5: not an HDF5 file"):

@@ -37,7 +37,7 @@ def read(folder):
     )
 
 
-def test_flickr8ks_text_form_is_read_and_what_no_list_names_is_left_out(files):
+def test_flickr8ks_text_form_is_read_without_images_in_no_list(files):
     corpus = read(files)
     assert [(image.id, image.file, image.split) for image in corpus.images] == [
         ("3_c.jpg", "3_c.jpg", "train"), ("1_a.jpg", "1_a.jpg", "val"), ("2_b.jpg", "2_b.jpg", "test"),

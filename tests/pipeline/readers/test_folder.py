@@ -52,7 +52,7 @@ def write_parquet(path):
 @pytest.mark.parametrize(
     ("name", "write"), [("c.csv", write_csv), ("c.jsonl", write_json_lines), ("c.parquet", write_parquet)]
 )
-def test_a_table_of_captions_is_read_whatever_its_kind(folder, name, write):
+def test_tables_of_every_kind_are_read(folder, name, write):
     write(folder / name)
     corpus = check_corpus(read_folder(folder / name, folder), folder)
     assert [(image.id, image.file, image.split) for image in corpus.images[:3]] == [
@@ -66,7 +66,7 @@ def test_a_table_of_captions_is_read_whatever_its_kind(folder, name, write):
     assert read_corpus("mine", "folder", folder, name, folder, shares=SHARES).images == corpus.images  # a column wins
 
 
-def test_without_a_column_the_lot_decides_whatever_the_order_and_the_others(tmp_path):
+def test_splits_are_random_without_a_column_and_independent_of_order_and_other_images(tmp_path):
     names = [f"{i}.png" for i in range(40)]
     for name in names:
         Image.new("L", (3, 3)).save(tmp_path / name)
@@ -84,7 +84,7 @@ def test_without_a_column_the_lot_decides_whatever_the_order_and_the_others(tmp_
     assert splits(names[:30]) == {name: whole[name] for name in names[:30]}
 
 
-def test_a_lot_that_leaves_a_split_too_small_names_a_seed_that_does_not(tmp_path):
+def test_random_splits_that_are_too_small_name_a_seed_that_suffices(tmp_path):
     names = [f"{i}.png" for i in range(9)]
     for name in names:
         Image.new("L", (3, 3)).save(tmp_path / name)
@@ -205,7 +205,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_in_a_table_is_one_line_with_file_and_row(folder, name):
+def test_a_mistake_in_a_table_is_reported_in_one_line_with_file_and_row(folder, name):
     file, text, message = MISTAKES[name]
     (folder / file).write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(UserError, match=message) as told:
@@ -214,7 +214,7 @@ def test_a_mistake_in_a_table_is_one_line_with_file_and_row(folder, name):
     assert "\n" not in str(told.value)
 
 
-def test_a_missing_table_and_values_that_are_no_texts_are_reported(folder):
+def test_a_missing_table_and_values_other_than_texts_are_reported(folder):
     with pytest.raises(UserError, match=r"none.csv: the table of captions is missing"):
         check_corpus(read_folder(folder / "none.csv", folder), folder)
     pq.write_table(pa.table({"file": ["001.png"], "caption": [["a", "cat"]]}), folder / "c.parquet")
@@ -254,13 +254,13 @@ def test_photos_without_a_row_are_reported(folder, capsys):
     assert f"2 of the photos in {folder} have no row, a.jpeg the first" in told
 
 
-def test_a_photo_of_a_phone_is_reported_as_one_whatever_its_name(folder):
+def test_a_heic_photo_is_reported_with_any_extension(folder):
     (folder / "c.csv").write_text(csv_of(WHOLE))
     (folder / "b.png").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
     with pytest.raises(UserError, match=r"b.png: a HEIC photo, which cannot be read here; convert it to JPEG"):
         check_corpus(read_folder(folder / "c.csv", folder), folder)
 
 
-def test_words_of_scripts_with_combining_marks_stay_whole():
+def test_words_with_combining_marks_are_not_split():
     assert tokenise("बिल्ली, कुर्सी पर।") == ("बिल्ली", "कुर्सी", "पर")
     assert tokenise("Cafe\u0301 l’eau") == ("café", "l’eau")

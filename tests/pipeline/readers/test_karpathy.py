@@ -18,7 +18,7 @@ def test_karpathy_form_is_read(karpathy):
     assert corpus.images[1].captions[1].text == "the red ball."
 
 
-def test_without_a_folder_of_images_none_is_looked_for(karpathy):
+def test_no_image_is_opened_without_a_folder_of_images(karpathy):
     annotations, images = karpathy()
     assert check_corpus(read_karpathy(annotations), None) == check_corpus(read_karpathy(annotations), images)
 
@@ -92,7 +92,7 @@ def test_the_reported_line_is_the_image_s(karpathy):
     assert '"filename": "3.jpg"' in lines[line]
 
 
-def test_text_that_is_no_json_is_reported_with_line_and_column(tmp_path):
+def test_invalid_json_is_reported_with_line_and_column(tmp_path):
     path = tmp_path / "broken.json"
     path.write_text('{"images": [\n{"filename": }]}')
     with pytest.raises(UserError, match=r"broken.json, line 2, column 14: not JSON"):

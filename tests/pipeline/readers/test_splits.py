@@ -26,7 +26,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_three_forms_say_the_same(form, tmp_path):
+def test_three_forms_give_the_same_splits(form, tmp_path):
     (tmp_path / "splits.json").write_text(json.dumps(FORMS[form]))
     splits = read_splits(tmp_path / "splits.json")
     assert splits.named == {"9": "train", "b.jpg": "train", "42": "train", "c.jpg": "val"}
@@ -55,7 +55,7 @@ def test_a_mistake_in_a_file_of_splits_is_reported_with_its_place(data, message,
     assert str(tmp_path / "splits.json") in str(told.value)
 
 
-def test_the_lot_is_blake2b_of_seed_and_name():
+def test_random_splits_are_blake2b_of_seed_and_name():
     import hashlib
 
     lots = {}
@@ -67,7 +67,7 @@ def test_the_lot_is_blake2b_of_seed_and_name():
         assert drawn_split(name, 0.4, 0.3, 7) == expected
 
 
-def test_shares_are_met_as_exactly_as_said():
+def test_shares_are_met_within_the_documented_deviation():
     names = [f"{i}.jpg" for i in range(10_000)]
     for seed in (0, 1):
         drawn = [drawn_split(name, 0.1, 0.2, seed) for name in names]

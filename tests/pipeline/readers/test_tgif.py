@@ -1,4 +1,4 @@
-"""TGIF's published form: a table of URLs and sentences, lists of URLs, and GIFs that are gone by now."""
+"""TGIF's published form: a table of URLs and sentences, lists of URLs, and missing GIFs."""
 
 import pytest
 from PIL import Image
@@ -36,7 +36,7 @@ def read(folder, **options):
     return read_corpus("tgif", "tgif", folder, ANNOTATIONS, folder / "images", **options)
 
 
-def test_the_published_form_is_read_and_what_no_list_names_is_left_out(folder):
+def test_the_published_form_is_read_without_gifs_in_no_list(folder):
     corpus = read(folder, expected={"train": 6, "val": 2, "test": 2})
     assert [(image.file, image.split) for image in corpus.images] == [
         (f"tumblr_{name}", split) for split, names in SPLITS.items() for name in names
@@ -58,7 +58,7 @@ def test_the_published_form_is_read_and_what_no_list_names_is_left_out(folder):
     assert [path.name for path in corpus.sources] == ["tgif-v1.0.tsv", "train.txt", "val.txt", "test.txt"]
 
 
-def test_gifs_that_are_gone_or_broken_are_counted_and_named_and_left_out_within_a_share(folder, capsys):
+def test_missing_or_damaged_gifs_up_to_a_share_are_reported_and_left_out(folder, capsys):
     (folder / "images/tumblr_a_500.gif").unlink()
     broken = folder / "images/tumblr_g_500.gif"
     broken.write_bytes(broken.read_bytes()[:100])  # its first frame is whole
@@ -77,7 +77,7 @@ def test_gifs_that_are_gone_or_broken_are_counted_and_named_and_left_out_within_
         read(folder)
 
 
-def test_a_split_of_which_nothing_is_left_is_an_error(folder):
+def test_a_split_without_remaining_images_is_an_error(folder):
     for name in SPLITS["val"]:
         (folder / f"images/tumblr_{name}").unlink()
     with pytest.raises(UserError, match="no image is in the split val"):
@@ -97,7 +97,7 @@ def test_a_split_of_which_nothing_is_left_is_an_error(folder):
         ("splits/val.txt", "https://a.b/", "line 3: a GIF's URL is to stand here"),
     ],
 )
-def test_a_mistake_is_one_line_with_its_place(folder, file, line, words):
+def test_a_mistake_is_reported_in_one_line_with_its_place(folder, file, line, words):
     with open(folder / file, "a") as out:
         out.write(line + "\n")
     lists = {split: folder / ANNOTATIONS[split] for split in SPLITS}

@@ -36,7 +36,7 @@ def full_report(build_world, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def one_scene() -> Callable[[Any], None]:
-    """Makes every image of a world a drawn scene of two brown dogs, and all captions the same."""
+    """A function that makes every image of a world a drawn scene of two brown dogs, and all captions the same."""
     return _one_scene
 
 

@@ -1,4 +1,4 @@
-"""Captions without training are rows below the methods, and a note says who is not above the template."""
+"""Captions without training are rows below the methods, and a note names methods not above the template."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def test_the_main_table_has_neighbours_beside_the_whole_gallery_and_baselines_la
     assert (row["Hard gallery R@1 judge"], row["Hard gallery MRR judge"]) == ("50.0", "75.0")
 
 
-def test_notes_say_what_is_random_and_who_is_not_above_the_template(shown):
+def test_notes_state_random_recall_and_methods_not_above_the_template(shown):
     notes = " ".join(results_table(*shown, samples=resample(shown[0])).notes)
     assert "12.5 at random" in notes
     assert "Not clearly above the template by R@1 (hard)" in notes
     assert "own: mle; adapted: mle; pretrained: mle; judge: mle." in notes
 
 
-def test_a_table_for_the_terminal_and_faithfulness_have_them_too(shown):
+def test_terminal_and_truth_tables_have_baseline_rows(shown):
     first, second, last = compact_tables(*shown, resample(shown[0]))
     row = cells_of(first, "template")
     assert {name: cell for name, cell in row.items() if "(hard)" in name} == {
@@ -79,7 +79,7 @@ def test_a_table_for_the_terminal_and_faithfulness_have_them_too(shown):
     assert [row[0] for row in tables["diversity"].rows] == ["mle"]  # where nothing was measured there is no row
 
 
-def test_tables_at_equal_cider_have_people_and_template_at_their_own(shown):
+def test_tables_at_equal_cider_have_human_and_template_captions_at_their_own_cider(shown):
     results, _ = shown
     comparison = compare_methods(results, ReportSettings(cider_levels=(0.9,)))
     table = at_cider_table(comparison, comparison.at_cider[0], compact=True)

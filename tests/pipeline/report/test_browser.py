@@ -22,7 +22,7 @@ def report(full_report):
 
 @pytest.fixture
 def open_page(browser, report):
-    """Opens the report; in the end fails for anything on the console and for any request beside the file."""
+    """A function that opens the report; the fixture fails for console messages and for other requests."""
     with watched_pages(browser) as make_page:
 
         def opened(file=report, **options):
@@ -174,7 +174,7 @@ def test_a_view_shows_some_settings_and_stays_for_the_next_image(page):
 
 
 @pytest.mark.slow
-def test_the_images_that_a_listener_finds_are_shown_the_right_one_framed(page):
+def test_retrieved_images_are_shown_with_the_right_one_framed(page):
     rows = page.locator("article:visible tbody tr:visible")
     ranks = [int(cells[1]) for cells in (row.locator("td").all_inner_texts() for row in rows.all())]
     assert any(rank > 5 for rank in ranks)
@@ -320,7 +320,7 @@ def test_dark_mode_is_dark(open_page):
 
 
 @pytest.mark.slow
-def test_without_scripts_the_curve_and_all_pictures_are_there(open_page):
+def test_the_page_without_scripts_shows_the_curve_and_all_pictures(open_page):
     page = open_page(java_script_enabled=False)
     assert page.locator("#curve .panel").locator("visible=true").count() == 4
     assert page.locator("article").locator("visible=true").count() == SETTINGS.images
@@ -365,7 +365,7 @@ PAYLOADS = (
 )
 
 
-def test_markup_in_captions_runs_nothing(browser, full_world, tmp_path):
+def test_markup_in_captions_is_not_executed(browser, full_world, tmp_path):
     for path in (full_world.sweep / "captions.parquet", *full_world.root.glob("evaluation/*/captions.parquet")):
         said = pq.read_table(path).to_pylist()
         said = [row | {"caption": PAYLOADS[(n + n // 7) % len(PAYLOADS)]} for n, row in enumerate(said)]
@@ -383,7 +383,7 @@ def test_markup_in_captions_runs_nothing(browser, full_world, tmp_path):
         context.close()
 
 
-def test_unescaped_markup_runs_in_this_browser(browser, tmp_path):
+def test_unescaped_markup_is_executed_in_this_browser(browser, tmp_path):
     """Without this, the test above could not fail."""
     (tmp_path / "raw.html").write_text(f"<body>{PAYLOADS[1]}{PAYLOADS[8]}</body>")
     context = browser.new_context()

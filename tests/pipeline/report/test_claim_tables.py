@@ -1,4 +1,4 @@
-"""The file of claims, and its table beside what was recorded."""
+"""The file of claims, and its table beside the recorded results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_claim_with_an_unknown_key_is_reported(tmp_path):
         read_claims(tmp_path)
 
 
-def test_what_was_recorded_stands_beside_what_is_here():
+def test_recorded_results_are_shown_beside_this_runs():
     recorded = dict(tables_in(markdown([table(3.0)])))["Claims"]
     assert recorded.rows[0][1:] == [
         "R@1 (hard) own", "CIDEr 0.800", "2 × 1", "≥+3.0 [+2.0, +4.0]", "+2.5, +3.5", "holds",

@@ -55,7 +55,7 @@ def test_a_curve_that_does_not_reach_the_value_has_dashes_and_its_range_is_noted
     assert "psst" not in note
 
 
-def test_the_rule_and_the_resamples_are_said_under_the_tables(full_world):
+def test_notes_state_the_rule_and_the_resamples(full_world):
     comparison = compared(full_world)
     notes = " ".join(at_cider_table(comparison, comparison.at_cider[0]).notes)
     assert "mle has 0.960 on the test split" in notes
@@ -89,7 +89,7 @@ def bounded(full_world, make_full_cell, **ends):
     return comparison, comparison.at_cider[0]
 
 
-def test_bounds_are_counted_and_what_they_leave_open_is_a_dash_with_its_reason(full_world, make_full_cell):
+def test_bounds_are_counted_and_undecided_differences_are_dashes_with_a_reason(full_world, make_full_cell):
     above, below = ((0.95, 0.9), (1.05, 0.8)), ((0.95, 0.3), (1.05, 0.2))
     psst = ((0.85, 0.65), (0.95, 0.55))
     comparison, slice_ = bounded(full_world, make_full_cell, psst_multinomial=psst, luo=above, st=below)
@@ -102,7 +102,7 @@ def test_bounds_are_counted_and_what_they_leave_open_is_a_dash_with_its_reason(f
     assert any(note.startswith("≥, ≤: one of the two numbers is a lower bound") for note in table.notes)
 
 
-def test_where_all_are_bounds_no_difference_is_printed(full_world, make_full_cell):
+def test_no_difference_of_two_bounds_is_printed(full_world, make_full_cell):
     above = ((0.95, 0.9), (1.05, 0.8))
     comparison, slice_ = bounded(full_world, make_full_cell, psst_multinomial=above, luo=above, st=above)
     table = significance_table(comparison, slice_)
@@ -110,7 +110,7 @@ def test_where_all_are_bounds_no_difference_is_printed(full_world, make_full_cel
     assert any(note.startswith("– (2 of 2 rows throughout)") for note in table.notes)
 
 
-def test_where_the_reference_does_not_come_so_far_the_page_says_so(full_world, make_full_cell):
+def test_a_reference_below_the_level_is_noted(full_world, make_full_cell):
     short, there = ((0.7, 0.9), (0.8, 0.8)), ((0.85, 0.65), (0.95, 0.55))
     comparison, slice_ = bounded(full_world, make_full_cell, psst_multinomial=short, luo=there)
     table = at_cider_table(comparison, slice_)
@@ -129,7 +129,7 @@ def test_language_at_equal_recall(full_world):
     assert "R@10 80%" in table.caption
 
 
-def test_a_line_a_rho(full_world):
+def test_the_table_has_a_row_per_rho(full_world):
     comparison = compared(full_world)
     table = rho_table(comparison, comparison.along_rho[0])
     assert [row[0].rstrip("‡") for row in table.rows] == ["0", "0.25", "0.5", "0.75", "1"]

@@ -1,4 +1,4 @@
-"""Blocks of documents are what their result files hold, and nothing else of a document is touched."""
+"""Blocks of documents equal their result files, and the rest of a document is unchanged."""
 
 import json
 import re
@@ -71,7 +71,7 @@ def put(root, text):
 
 
 def said(capsys, *arguments):
-    """The exit status and the lines on standard error."""
+    """Return the exit status and the lines on standard error."""
     status = documents.update_documents([*arguments])
     return status, capsys.readouterr().err.splitlines()
 
@@ -83,7 +83,7 @@ def shown(root, asked):
     return (root / "README.md").read_text().splitlines()[1:-1]
 
 
-def test_tables_and_figures_stand_between_their_markers_and_the_rest_stays_to_the_byte(root, capsys):
+def test_blocks_are_written_between_their_markers_and_the_rest_is_unchanged(root, capsys):
     put(root, DOCUMENT)
     assert said(capsys) == (0, [])
     assert (root / "README.md").read_bytes().decode() == SHOWN
@@ -93,7 +93,7 @@ def test_tables_and_figures_stand_between_their_markers_and_the_rest_stays_to_th
     assert said(capsys, "--check") == (0, [])
 
 
-def test_a_number_changed_in_the_document_is_reported_and_mended(root, capsys):
+def test_a_number_changed_in_a_document_is_reported_and_corrected(root, capsys):
     put(root, SHOWN.replace("7.5", "7.6"))
     assert said(capsys, "--check") == (
         2,
@@ -114,7 +114,7 @@ def test_a_number_changed_in_the_result_file_is_reported_for_every_block_that_sh
     assert [line.split(",")[0] for line in lines] == ["README.md", "RESULTS.md"]
 
 
-def test_another_picture_under_a_figures_name_is_reported_and_not_papered_over(root, capsys):
+def test_a_replaced_figure_is_reported_and_not_accepted(root, capsys):
     put(root, SHOWN)
     (root / "docs" / "curve.png").write_bytes(b"another")
     for arguments in ([], ["--check"]):
@@ -123,7 +123,7 @@ def test_another_picture_under_a_figures_name_is_reported_and_not_papered_over(r
         assert line.startswith("README.md, line 11: results/small.json has another figure than docs/curve.png")
 
 
-def test_columns_and_rows_come_in_the_order_in_which_they_are_asked_for(root):
+def test_columns_and_rows_are_in_the_requested_order(root):
     assert shown(root, "small | Recall | columns: note; Method | rows: luo") == [
         "| note | Method     |",
         "| ---- | ---------- |",
@@ -132,7 +132,7 @@ def test_columns_and_rows_come_in_the_order_in_which_they_are_asked_for(root):
     assert [line[2:5] for line in shown(root, "small | Recall | columns: R@10; Method")[2:]] == ["7.5", "−10"]
 
 
-def test_a_method_is_asked_for_by_its_name_in_params_or_in_its_paper(root):
+def test_a_row_is_named_by_its_key_or_its_title(root):
     path = path_of(root, "small")
     for recorded in ("frozen_luo, all images", "Luo et al. (frozen), all images"):
         found = json.loads(path.read_text())
@@ -148,7 +148,7 @@ def test_a_method_is_asked_for_by_its_name_in_params_or_in_its_paper(root):
             ], "cells beside the first are not names"  # fmt: skip
 
 
-def test_a_document_below_docs_is_one_too_and_its_pictures_lie_beside_it(root, capsys):
+def test_documents_below_docs_are_updated_with_relative_links(root, capsys):
     text = "<!-- results: small | figure: curve -->\n<!-- end -->\n<!-- results: small | Words -->\n<!-- end -->\n"
     page = root / "docs" / "results" / "small.md"
     page.parent.mkdir()
@@ -162,7 +162,7 @@ def test_a_document_below_docs_is_one_too_and_its_pictures_lie_beside_it(root, c
     assert documents.figures_of(root, "small") == ["curve"]
 
 
-def test_a_long_cell_ends_the_setting_in_line(root):
+def test_a_table_with_a_long_cell_is_not_padded(root):
     path = path_of(root, "small")
     path.write_text(path.read_text().replace("none", "n" * 61))
     assert shown(root, "small | Recall")[1:3] == ["| --- | --: | --- |", "| a\\|b | 7.5 | 1 seed |"]
@@ -193,7 +193,7 @@ def test_all_tables_are_csv_files_that_a_line_links(root, capsys):
     assert said(capsys, "--check") == (0, [])
 
 
-def test_two_tables_of_one_title_are_one_line(root, capsys):
+def test_two_tables_of_one_title_are_reported_in_one_line(root, capsys):
     path = path_of(root, "small")
     path.write_text(path.read_text().replace("Words, all", "Words: all"))
     put(root, "<!-- results: small | tables -->\n<!-- end -->\n")
@@ -222,14 +222,14 @@ def test_provenance_is_one_line(root):
         ("small", "results/small.json has 4 tables “”; there are: Recall at 10; Words; Words, all; Work"),
     ],
 )
-def test_what_is_not_there_is_one_line_and_nothing_is_written(root, capsys, asked, told):
+def test_a_missing_table_or_figure_is_reported_in_one_line_and_nothing_is_written(root, capsys, asked, told):
     text = f"{DOCUMENT}\n<!-- results: {asked} -->\n<!-- end -->\n"
     put(root, text)
     assert said(capsys) == (2, [f"README.md, line 12: {told}"])
     assert (root / "README.md").read_bytes().decode() == text
 
 
-def test_the_name_itself_goes_before_longer_ones(root):
+def test_an_exact_table_name_goes_before_longer_names(root):
     assert shown(root, "small | Words")[2] == "| Luo et al. |   3 |"
 
 
@@ -244,7 +244,7 @@ def test_the_name_itself_goes_before_longer_ones(root):
         ("<!-- result: small | Words -->\n<!-- end -->\n", "README.md, line 2: <!-- end --> ends no block"),
     ],
 )
-def test_markers_that_are_no_pairs_are_one_line(root, capsys, text, told):
+def test_unpaired_markers_are_reported_in_one_line(root, capsys, text, told):
     put(root, text)
     for arguments in ([], ["--check"]):
         assert said(capsys, *arguments) == (2, [told])
@@ -262,7 +262,7 @@ def test_markers_that_are_no_pairs_are_one_line(root, capsys, text, told):
         (lambda found: found["tables"]["Words"].update(columns=["n", "n"]), "two columns have one name"),
     ],
 )
-def test_a_broken_result_file_is_one_line(root, capsys, change, told):
+def test_a_broken_result_file_is_reported_in_one_line(root, capsys, change, told):
     path = path_of(root, "small")
     found = json.loads(path.read_text())
     change(found)
@@ -288,7 +288,7 @@ PAGES = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs" / "
 
 
 @pytest.mark.parametrize("name", ["RESULTS.md", "BENCHMARKS.md", *PAGES])
-def test_no_table_of_measured_numbers_and_no_figure_stands_there_by_hand(name):
+def test_documents_have_no_table_or_figure_without_a_marker(name):
     text, blocks = documents.BLOCK.subn("", dict(documents.documents(ROOT))[ROOT / name])
     assert blocks or name == "RESULTS.md"  # which has no table
     assert not re.search(r"^\||^!\[", text, re.MULTILINE)

@@ -38,13 +38,13 @@ def parsed(panels, name="chart"):
 
 
 def points(svg, line):
-    """Places of the markers of a line, and their labels."""
+    """Return the positions of a line's markers, and their labels."""
     groups = [group for each in svg.iter("g") if each.get("data-line") == str(line) for group in each
               if group.get("class") == "point"]  # fmt: skip
     return [(float(g.find("use").get("x")), float(g.find("use").get("y")), g.get("aria-label")) for g in groups]
 
 
-def test_places_are_linear_in_the_values_and_shared_by_the_panels():
+def test_positions_are_linear_in_the_values_and_shared_by_the_panels():
     one, other = parsed([ONE, OTHER])
     found = points(one, 0)
     assert found == points(other, 0)
@@ -63,14 +63,14 @@ def test_places_are_linear_in_the_values_and_shared_by_the_panels():
             assert group.find("title").text == group.get("aria-label")
 
 
-def test_panels_that_measure_something_else_have_a_scale_of_their_own():
+def test_panels_with_other_axes_have_their_own_scale():
     far = replace(RISING, spots=(PlotPoint(0.0, 400.0, "far"), PlotPoint(4.0, 0.0, "near")))
     alone = points(parsed([ONE])[0], 0)
     assert points(parsed([ONE, replace(OTHER, series=(far,))])[0], 0) != alone
     assert points(parsed([ONE, replace(OTHER, up="more →", series=(far,))])[0], 0) == alone
 
 
-def test_beyond_one_axes_may_be_logarithmic_and_they_show_what_they_must():
+def test_axes_may_be_logarithmic_beyond_1_and_include_given_values():
     line = replace(RISING, spots=tuple(PlotPoint(x, 1.0, f"{x}") for x in (1.0, 10.0, 100.0)))
     one, ten, hundred = points(parsed([PlotPanel("a", "A", "x", "y", (line,), logarithmic=True)])[0], 0)
     assert hundred[0] - ten[0] == pytest.approx(ten[0] - one[0], rel=0.01)
@@ -97,7 +97,7 @@ def test_bars_seeds_ring_and_band_are_drawn_with_their_line():
     assert len(list(without.iter("path"))) == len(list(svg.iter("path"))) - 1
 
 
-def test_ticks_are_round_numbers_and_hidden_from_those_who_listen():
+def test_ticks_are_round_numbers_and_hidden_from_screen_readers():
     (svg,) = parsed([ONE])
     across, up = [group for group in svg.iter("g") if group.get("aria-hidden") == "true"]
     for axis in (across, up):
@@ -108,7 +108,7 @@ def test_ticks_are_round_numbers_and_hidden_from_those_who_listen():
         assert steps <= {0.5, 1.0, 5.0, 10.0}
 
 
-def test_what_stands_in_the_page_has_no_style_of_its_own_no_other_address_and_ids_of_its_own():
+def test_an_svg_in_the_page_has_no_style_no_address_and_unique_ids():
     one, other = parsed([ONE, OTHER])
     for svg in (one, other):
         for element in svg.iter():
@@ -122,14 +122,14 @@ def test_what_stands_in_the_page_has_no_style_of_its_own_no_other_address_and_id
     assert {use.get("fill") for use in one.iter("use")} >= {"var(--c1)", "var(--c2)"}
 
 
-def test_one_point_and_nothing_at_all_can_be_drawn():
+def test_a_single_point_and_an_empty_panel_can_be_drawn():
     (svg,) = parsed([replace(ONE, series=(replace(RISING, spots=RISING.spots[:1]),))])
     assert len(points(svg, 0)) == 1
     (svg,) = parsed([EMPTY])
     assert any(text.text == "not measured" for text in svg.iter("text"))
 
 
-def test_a_swatch_is_a_line_and_its_marker_and_colours_and_markers_start_again():
+def test_a_swatch_has_line_and_marker_and_styles_repeat():
     drawn = ElementTree.fromstring(f"<svg>{swatch(LineStyle(2, 3, dashed=True))}</svg>")
     assert len(list(drawn.iter("use"))) == 1
     (line,) = [path for path in drawn.iter("path") if not path.get("id")]
@@ -145,7 +145,7 @@ def size(png):
         return image.size
 
 
-def test_as_png_panels_stand_side_by_side_and_four_in_two_rows():
+def test_png_panels_are_side_by_side_and_four_in_two_rows():
     first = panels_png([ONE, OTHER, OTHER])
     assert first == panels_png([ONE, OTHER, OTHER])
     wide, high = size(first)
@@ -155,7 +155,7 @@ def test_as_png_panels_stand_side_by_side_and_four_in_two_rows():
     assert size(panels_png([long]))[1] > high  # more lines of the legend
 
 
-def test_what_is_drawn_is_seen_in_the_png():
+def test_the_png_shows_the_drawing():
     assert panels_png([EMPTY]) != panels_png([ONE]) != panels_png([replace(ONE, level=None)])
     untagged = replace(ONE, series=(RISING, replace(NOISY, spots=(replace(NOISY.spots[0], tag=""),))))
     assert panels_png([untagged]) != panels_png([ONE])

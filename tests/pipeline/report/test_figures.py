@@ -16,7 +16,7 @@ def read(world):
     return results, choose_all(results, ReportSettings())
 
 
-def test_a_panel_a_judge_a_line_a_method_a_spot_a_setting(world):
+def test_a_panel_per_judge_a_line_per_method_a_point_per_setting(world):
     panels = curve_panels(*read(world))
     assert [panel.name for panel in panels] == ["own", "pretrained", "judge"]
     own, before, judge = panels
@@ -35,7 +35,7 @@ def test_a_panel_a_judge_a_line_a_method_a_spot_a_setting(world):
     assert judge.series[1].spots[0].y == pytest.approx(54.5)
 
 
-def test_spots_of_guidance_say_gamma(world, guided):
+def test_points_of_guidance_name_gamma(world, guided):
     world.write(guided, [])
     found = {series.label: series.spots for series in curve_panels(*read(world))[0].series}
     assert [spot.tag for spot in found["Guidance"]] == ["γ 1", "γ 1.5", "γ 2"]
@@ -50,14 +50,14 @@ def test_hovering_gives_the_settings_seeds_and_values(world):
     )
 
 
-def test_a_varied_rho_makes_a_line_each(world, make_cell):
+def test_each_rho_has_its_own_line(world, make_cell):
     cells = [make_cell("psst", 0.9, 70.0, **{"lambda": 0.1, "rho": rho, "seed": 1}) for rho in (0.0, 0.5)]
     world.write(cells, [])
     results = read_results(world.sweep, [])
     assert [series.label for series in curve_panels(results, [])[0].series] == ["PSST ρ 0", "PSST ρ 0.5"]
 
 
-def test_what_was_not_measured_is_not_drawn(world, make_cell):
+def test_unmeasured_values_are_not_drawn(world, make_cell):
     entry = make_cell("luo", 0.9, 70.0, **{"lambda": 0.5, "seed": 1})
     del entry["test"]["judges"]["judge"], entry["test"]["judges"]["own"]["human"]
     lost = make_cell("luo", None, 80.0, **{"lambda": 0.9, "seed": 1})
@@ -72,7 +72,7 @@ def test_what_was_not_measured_is_not_drawn(world, make_cell):
     assert all(panel.empty for panel in nothing)
 
 
-def test_a_colour_a_method_a_marker_a_curve_and_a_frozen_speaker_is_its_method_dashed(full_world):
+def test_methods_have_colours_curves_markers_and_frozen_speakers_dashes(full_world):
     results = with_frozen_speakers(read_results(full_world.sweep, full_world.evaluations, first=("mle",)), ["luo"])
     style = styles(results)
     assert len({style[curve.label] for curve in curves(results)}) == len(curves(results)) == 10
@@ -96,7 +96,7 @@ def test_a_frozen_speaker_is_drawn_where_it_differs_from_its_method(full_world):
     assert not spots["judge"]["Luo et al. (frozen)"]
 
 
-def test_drift_sets_human_captions_against_the_speakers(world):
+def test_drift_compares_human_captions_with_the_speakers(world):
     panel = drift_panel(*read(world))
     assert panel.level == (61.0, 61.0)
     luo = panel.series[3]
@@ -112,7 +112,7 @@ def test_drift_needs_human_captions(world, make_cell):
 
 
 def rho_series(world, found):
-    """A comparison whose only content is `found`: for each ρ of PSST the estimates by judge."""
+    """Build the figure of a comparison with only `found`: for each ρ of PSST the estimates by judge."""
     results = read_results(world.sweep, world.evaluations, first=("mle",))
     lines = [curve for curve in curves(results) if curve.method == "psst_multinomial"]
     readings = tuple(
@@ -135,7 +135,7 @@ def test_recall_against_rho_has_its_intervals(full_world):
     assert judge.series[0].spots[1].bars is None
 
 
-def test_a_lower_bound_is_called_one(full_world):
+def test_a_lower_bound_is_labelled_at_least(full_world):
     results, comparison = rho_series(full_world, [{"own": Estimate(70.0)}] * 5)
     slice_ = comparison.along_rho[0]
     first, *rest = slice_.readings
@@ -146,12 +146,12 @@ def test_a_lower_bound_is_called_one(full_world):
     assert not any("at least" in label for label in words[1:])
 
 
-def test_a_judge_who_saw_no_rho_has_no_panel(full_world):
+def test_a_judge_without_values_along_rho_has_no_panel(full_world):
     found = [{"own": Estimate(70.0)}] * 5
     assert [panel.name for panel in rho_panels(*rho_series(full_world, found))] == ["own"]
 
 
-def test_a_methods_colour_does_not_depend_on_which_others_there_are():
+def test_a_methods_colour_does_not_depend_on_the_other_methods():
     alone, among = method_colours(["luo", "own"]), method_colours(["mle", "psst_multinomial", "luo", "another", "own"])
     assert alone["luo"] == among["luo"]
     assert len(set(among.values())) == 5
@@ -160,7 +160,7 @@ def test_a_methods_colour_does_not_depend_on_which_others_there_are():
     assert published_name("my_method") == "my_method"
 
 
-def test_names_stand_in_sentences_and_words_and_paths_stay():
+def test_published_names_replace_keys_but_not_ordinary_words_or_paths():
     assert (
         published_name("CIDEr less that of frozen_luo ρ 0.5, of mle.")
         == "CIDEr less that of Luo et al. (frozen) ρ 0.5, of MLE."

@@ -61,13 +61,13 @@ def test_pictures_are_of_the_test_split_with_every_settings_caption(world):
     assert all(words.retrieved == {"own": (), "judge": ()} for words in first.captions)
 
 
-def test_settings_of_one_curve_stand_together(full_world):
+def test_settings_of_one_curve_are_consecutive(full_world):
     lines = [words.line for words in drawn(full_world, images=1)[0].captions]
     assert len(lines) == 1 + 5 * 4 + 4 + 4 + 3 + 3
     assert sum(a != b for a, b in pairwise(lines)) + 1 == len(set(lines)) == 10
 
 
-def test_what_the_own_listener_and_the_judge_find_is_kept_with_the_right_rank(full_world):
+def test_images_retrieved_by_own_listener_and_judge_match_their_ranks(full_world):
     said = [(picture.row, words) for picture in drawn(full_world) for words in picture.captions]
     for row, words in said:
         assert list(words.retrieved) == ["own", "judge"]
@@ -80,7 +80,7 @@ def test_what_the_own_listener_and_the_judge_find_is_kept_with_the_right_rank(fu
     assert any(words.retrieved["own"] != words.retrieved["judge"] for _, words in said)
 
 
-def test_a_frozen_speaker_says_the_same_to_its_adapted_listener(full_world):
+def test_a_frozen_speaker_has_its_methods_captions(full_world):
     for picture in drawn(full_world):
         luo, frozen = ([words for words in picture.captions if words.line == m] for m in ("luo", "frozen_luo"))
         assert [words.caption for words in luo] == [words.caption for words in frozen]
@@ -89,7 +89,7 @@ def test_a_frozen_speaker_says_the_same_to_its_adapted_listener(full_world):
         assert all(words.ranks["adapted"] is None for words in frozen)
 
 
-def test_thumbnails_are_one_an_image_the_pictures_first(full_world):
+def test_each_image_has_one_thumbnail_pictures_first(full_world):
     pictures = drawn(full_world)
     made = thumbnails(pictures, full_world.prepared, full_world.images)
     rows = [picture.row for picture in pictures]
@@ -102,7 +102,7 @@ def test_thumbnails_are_one_an_image_the_pictures_first(full_world):
     assert made[rows[0]]["text"] == f"a <i>person</i> on image {rows[0]}"
 
 
-def test_thumbnails_keep_to_their_budget_and_the_least_found_go(full_world, monkeypatch):
+def test_thumbnails_keep_to_their_budget_without_the_least_retrieved(full_world, monkeypatch):
     pictures = drawn(full_world)
     everything = thumbnails(pictures, full_world.prepared, full_world.images)
     budget = sum(len(thumbnail["src"]) for thumbnail in list(everything.values())[:9])
@@ -111,7 +111,7 @@ def test_thumbnails_keep_to_their_budget_and_the_least_found_go(full_world, monk
     assert thumbnails([], full_world.prepared, full_world.images) == {}
 
 
-def test_the_seed_draws_and_more_than_there_are_gives_all(world):
+def test_the_seed_decides_the_images_and_a_larger_number_gives_all(world):
     def ids(**changes):
         return [picture.id for picture in drawn(world, **changes)]
 
@@ -243,7 +243,7 @@ def test_words_that_another_caption_does_not_have_are_marked():
     assert changed_words("", "a dog") == []
 
 
-def test_a_film_moves_on_the_page_but_for_who_prefers_less_motion(world):
+def test_a_film_is_animated_on_the_page_unless_reduced_motion_is_preferred(world):
     number = int(drawn(world, images=1)[0].id) - 100
     frames = [Image.new("RGB", (400, 300), (20 * n,) * 3) for n in range(5)]
     file = world.images / f"{number}.jpg"  # what it is the content says

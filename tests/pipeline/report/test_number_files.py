@@ -42,7 +42,7 @@ def test_markdown_fits_a_terminal_and_its_columns_stand_in_line(world, full_worl
     assert "SPICE was not computed" in text
 
 
-def test_the_terminal_sees_results_recall_at_equal_cider_and_significance(full_world):
+def test_the_terminal_shows_results_recall_at_equal_cider_and_significance(full_world):
     text = table_md(full_world)
     assert text.startswith("- λ is chosen on the validation split")
     captions = [part for part in text.split("\n\n") if part.startswith("**")]
@@ -54,19 +54,19 @@ def test_the_terminal_sees_results_recall_at_equal_cider_and_significance(full_w
     assert "mle" not in text
 
 
-def test_every_table_has_its_protocol_and_other_notes_stand_once(full_world):
+def test_every_table_has_its_protocol_and_other_notes_occur_once(full_world):
     text = table_md(full_world, compact=False)
     assert text.count("- Protocol: gallery test 40") == len(tables_in(text)) == 2 + 7
     assert text.count("± is the standard deviation over the seeds.") == 1
     assert "| Own listener R@10 |" in text.replace("  ", "")
 
 
-def test_a_bar_in_a_name_does_not_make_a_column(world, make_cell, control):
+def test_a_vertical_bar_in_a_name_does_not_split_a_cell(world, make_cell, control):
     world.write([make_cell("a|b", 0.95, 70.0, seed=1)], [control])
     assert "| a\\|b " in table_md(world)
 
 
-def test_curve_csv_has_a_line_a_run_and_split_with_numbers_in_full(world, make_cell):
+def test_curve_csv_has_a_line_per_run_and_split_with_numbers_in_full(world, make_cell):
     entry = make_cell("luo", 1 / 3, 70.0, **{"lambda": 0.5, "seed": 1})
     del entry["test"]["judges"]["judge"]
     world.write([entry], [])
@@ -118,7 +118,7 @@ def test_the_comparison_as_csv_has_numbers_in_full(full_world):
     assert {row["judge"] for row in at_recall} == {row["difference"] for row in at_recall} == {""}
 
 
-def test_rho_csv_has_a_line_a_rho_and_judge(full_world):
+def test_rho_csv_has_a_line_per_rho_and_judge(full_world):
     comparison = compare_methods(read_results(full_world.sweep, full_world.evaluations), ReportSettings())
     rows = list(csv.DictReader(io.StringIO(rho_csv(comparison))))
     assert [row["rho"] for row in rows if row["judge"] == "own"] == ["0.0", "0.25", "0.5", "0.75", "1.0"]
@@ -126,7 +126,7 @@ def test_rho_csv_has_a_line_a_rho_and_judge(full_world):
     assert float(rows[0]["value"]) == comparison.along_rho[0].readings[0].estimates[recall_keys("own")].value
 
 
-def test_a_warning_stands_first_below_its_table(world, cells, control):
+def test_a_warning_is_the_first_note_of_its_table(world, cells, control):
     control["signature"] = control["signature"].replace("beam 2", "greedy")
     world.write(cells, [control])
     parts = table_md(world).split("\n\n")

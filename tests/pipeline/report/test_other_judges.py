@@ -1,4 +1,4 @@
-"""The judges are those that the evaluations have: here the own listener and one that nobody here has heard of."""
+"""The judges are those of the evaluations: here the own listener and an unknown one."""
 
 import csv
 import re
@@ -22,7 +22,7 @@ def judges(request):
 
 @pytest.fixture
 def other(full_world, make_full_cell, judges):
-    """Two methods along λ and the control, judged by `judges` alone; clip sees what the independent judge sees."""
+    """Two methods along λ and the control, judged by `judges` alone; clip has the independent judge's ranks."""
     source = {"own": "own", "clip": "judge"}
     steps = ((0.001, 1.00, 0.55), (0.005, 0.97, 0.70), (0.02, 0.88, 0.95))
     cells = [
@@ -43,7 +43,7 @@ def other(full_world, make_full_cell, judges):
     return full_world
 
 
-def test_the_first_judge_chooses_and_is_what_curves_are_read_by(other, judges):
+def test_the_first_judge_selects_and_defines_the_curves(other, judges):
     results = read_results(other.sweep, other.evaluations, first=("mle",))
     assert list(results.judges) == list(judges)
     assert results.first.title == {"own": "Own listener", "clip": "clip"}[judges[0]]
@@ -57,7 +57,7 @@ def test_the_first_judge_chooses_and_is_what_curves_are_read_by(other, judges):
     assert (drift_panel(results, []) is None) == ("own" not in judges)
 
 
-def test_page_tables_figures_and_gallery_show_them_and_no_other(other, judges, tmp_path):
+def test_page_tables_figures_and_gallery_show_exactly_these_judges(other, judges, tmp_path):
     write_report(other.sweep, other.evaluations, other.prepared, other.images, tmp_path, SETTINGS)
     html = (tmp_path / "report.html").read_text()
     assert set(re.findall(r'data-judge="(\w+)"', html)) - {"drift"} == set(judges)

@@ -29,7 +29,7 @@ def size(png):
 
 
 @pytest.mark.parametrize("images", [0, 1, 5])
-def test_the_gallery_is_made_for_any_number_and_deterministic(world, images):
+def test_the_gallery_sheet_is_deterministic_for_any_number_of_images(world, images):
     pictures = read(world, replace(SETTINGS, images=images))[2]
     assert gallery_png(pictures, OWN) == gallery_png(pictures, OWN)
 

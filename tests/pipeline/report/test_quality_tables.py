@@ -27,7 +27,7 @@ def read(world, frozen=("mle",)):
 
 
 def about(name, results, choices):
-    """One of the tables about captions; None where it was not measured."""
+    """Return one of the tables about captions; None where it was not measured."""
     return next((table for table in caption_tables(results, choices) if table.name == name), None)
 
 
@@ -78,13 +78,13 @@ def test_diversity_and_drift(full_world):
     }  # fmt: skip
 
 
-def test_a_loss_is_below_zero_and_a_seed_without_the_number_leaves_a_dash(world):
+def test_a_loss_is_negative_and_a_missing_seed_gives_a_dash(world):
     table = drift_table(*read(world))
     assert cells_of(table, "luo")["drift"] == "−1.0"
     assert cells_of(table, "psst_multinomial")["drift"] == "−1.0±0.0"
 
 
-def test_old_files_have_no_table_of_what_they_lack(world):
+def test_old_files_have_no_table_of_missing_metrics(world):
     results, choices = read(world)
     assert galleries_table(results, choices) is None
     assert about("faithfulness", results, choices) is None
@@ -93,7 +93,7 @@ def test_old_files_have_no_table_of_what_they_lack(world):
     ]  # fmt: skip
 
 
-def test_protocols_stand_below_and_different_ones_are_announced(full_world, make_full_cell):
+def test_protocols_are_noted_and_different_ones_give_a_warning(full_world, make_full_cell):
     entry = make_full_cell("luo", 0.96, 0.5, seed=1)
     entry["signature"] = entry["signature"].replace("beam 2", "greedy")
     full_world.write([entry], [make_full_cell("mle", 0.96, 0.5, seed=1)])
@@ -121,7 +121,7 @@ def test_crossed_listeners_are_means_over_seeds(full_world):
 
 
 @pytest.mark.parametrize("broken", [{}, {"captions": ["mle"], "listeners": ["own"], "matrix": [[]]}, {"captions": 3}])
-def test_a_broken_crossed_file_is_one_line(full_world, broken):
+def test_a_broken_crossed_file_is_reported_in_one_line(full_world, broken):
     with pytest.raises(UserError, match=r"crossed\.json: not captions"):
         crossed_table(broken)
     crossed = json.loads(full_world.crossed.read_text())
@@ -144,13 +144,13 @@ def test_both_tables_of_the_paper(full_world, make_full_cell):
     assert several.notes[0].startswith("5 drawn at random, and the 4 best of a beam")
 
 
-def test_what_nobody_measured_has_no_table(full_world):
+def test_unmeasured_metrics_have_no_table(full_world):
     results, choices = read(full_world)
     assert about("best", results, choices) is None
     assert about("multi_sample", results, choices) is None
 
 
-def test_self_bleu_and_likelihood_stand_beside_repetition_where_they_are_known(full_world, make_full_cell):
+def test_self_bleu_and_likelihood_have_columns_where_measured(full_world, make_full_cell):
     labels = [column.label for column in about("diversity", *read(full_world)).columns]
     assert not {"Self-BLEU", "log p"} & set(labels)
     entry = make_full_cell("mle", 0.96, 0.5, seed=1)
@@ -162,7 +162,7 @@ def test_self_bleu_and_likelihood_stand_beside_repetition_where_they_are_known(f
     assert any(note.startswith("log p:") for note in table.notes)
 
 
-def test_what_a_reader_sees_stands_above_the_same_of_people(full_world, make_full_cell):
+def test_reader_statistics_have_a_row_of_human_captions(full_world, make_full_cell):
     entry = make_full_cell("mle", 0.96, 0.5, seed=1)
     entry["test"] |= {
         "reader": {"repeated": 0.1, "content_words": 0.8, "colour_words": 0.75},

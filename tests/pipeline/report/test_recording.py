@@ -1,4 +1,4 @@
-"""A result file of what a run left: its tables as they are printed, its pictures, and where and what it was."""
+"""A result file of a run: its printed tables, its figures, its machine and its commit."""
 
 import subprocess
 
@@ -45,7 +45,7 @@ def root(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_tables_are_those_that_the_report_prints():
+def test_tables_of_markdown_equal_the_printed_ones():
     assert dict(tables_in(markdown([TABLE, TABLE]))) == {"Results at the chosen λ, 5 images": PRINTED}
 
 
@@ -74,7 +74,7 @@ def test_changed_code_and_another_machine_are_named(root):
     assert read_result(root, "small@xeon").commit.endswith("-dirty")
 
 
-def test_a_figure_keeps_its_place_when_it_is_recorded_again(root):
+def test_a_figure_recorded_again_keeps_its_path(root):
     assert command.main(["small"]) == 0
     path = root / "results" / "small.json"
     path.write_text(path.read_text().replace("small_curve.png", "recall.png"))
@@ -83,7 +83,7 @@ def test_a_figure_keeps_its_place_when_it_is_recorded_again(root):
     assert (root / "docs" / "recall.png").read_bytes() == b"a new curve"
 
 
-def test_benchmarks_hand_over_the_tables_that_they_print(root, capsys):
+def test_printed_tables_of_benchmarks_are_recorded(root, capsys):
     (root / "data" / "benchmarks").mkdir()
     row = table("Speed", "by", "images/s", "ratio", first=2)
     row("ours", f"{1234.5:,.0f}", "2.0")
@@ -105,14 +105,14 @@ def test_benchmarks_hand_over_the_tables_that_they_print(root, capsys):
         ("small", "params.yaml is not the profile small, so data/report is of another run"),
     ],
 )
-def test_what_was_not_run_is_not_recorded(root, capsys, name, told):
+def test_a_profile_that_was_not_run_is_not_recorded(root, capsys, name, told):
     (root / "params.yaml").write_text("seed: 3\n")
     assert command.main([name]) == 2
     assert capsys.readouterr().err == told + "\n"
     assert not (root / "results" / f"{name}.json").exists()
 
 
-def test_a_picture_that_was_not_drawn_is_missed(root):
+def test_a_missing_figure_is_reported(root):
     (root / "data" / "report" / "curve.png").unlink()
     with pytest.raises(UserError, match=r"curve\.png is missing, which a document shows as docs/small_curve\.png"):
         write_record(root, "small", ["curve"], profile_text)

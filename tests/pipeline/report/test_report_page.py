@@ -100,7 +100,7 @@ def test_all_files_are_written_and_equal_inputs_give_equal_bytes(full_world, ful
         assert (tmp_path / name).read_bytes() == (full_report / name).read_bytes(), name
 
 
-def test_without_scores_of_captions_and_the_adapted_listener_there_is_a_page(plain_report, html):
+def test_a_page_without_caption_scores_and_adapted_listener(plain_report, html):
     assert sorted(path.name for path in plain_report.iterdir()) == [name for name in FILES if name != "pairs.png"]
     assert "No intervals for MLE" in html
     assert 'id="rho"' not in html
@@ -108,7 +108,7 @@ def test_without_scores_of_captions_and_the_adapted_listener_there_is_a_page(pla
 
 
 @pytest.mark.slow
-def test_speakers_are_not_crossed_with_listeners_where_the_file_is_not_there(full_world, tmp_path):
+def test_there_is_no_cross_play_section_without_its_file(full_world, tmp_path):
     html = write(full_world, tmp_path / "report", FULL, tmp_path / "crossed.json")
     assert 'id="crossed-caption"' not in html
     assert "crossed.json" not in html
@@ -126,7 +126,7 @@ def test_without_image_files_the_page_has_everything_but_the_pictures(full_world
     assert not (tmp_path / "along.png").exists()
 
 
-def test_what_failed_is_said_first(world, tmp_path):
+def test_failures_are_reported_first(world, tmp_path):
     cells = json.loads((world.sweep / "cells.json").read_text())
     for cell in cells:
         cell["test"]["diversity"]["distinct_captions"] = 0.01
@@ -136,7 +136,7 @@ def test_what_failed_is_said_first(world, tmp_path):
     assert (tmp_path / "report" / "table.md").read_text().startswith("- **WARNING:** Nearly all captions of")
 
 
-def test_settings_are_shown_as_they_were(full):
+def test_settings_are_shown_unchanged(full):
     found = dict(re.findall(r"<dt>report\.(\w+)</dt><dd>(.*?)</dd>", full))
     assert (found["frozen_speakers"], found["images"], found["cider_levels"]) == (
         "mle, luo",
@@ -145,7 +145,7 @@ def test_settings_are_shown_as_they_were(full):
     )
 
 
-def test_the_place_of_the_files_is_not_in_the_page(plain_report, html):
+def test_the_page_has_no_path_of_this_machine(plain_report, html):
     assert str(plain_report.parent) not in html
 
 
@@ -193,14 +193,14 @@ def thumbnails(html):
     return json.loads(re.search(r'id="thumbnails">(.*?)</script>', html, re.S).group(1))
 
 
-def test_every_found_image_is_embedded_once(full):
+def test_every_retrieved_image_is_embedded_once(full):
     rows = {attributes["data-row"] for _, attributes in Reader(full).elements if "data-row" in attributes}
     made = thumbnails(full)
     assert set(made) == rows
     assert all(full.count(found["src"]) == 1 for found in made.values())
 
 
-def test_data_cannot_leave_the_script_that_holds_it(full_world, tmp_path):
+def test_data_cannot_end_its_script_element(full_world, tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -253,7 +253,7 @@ def test_the_page_holds_the_curves_the_tables_and_the_gallery(html):
     assert "mle/metrics.json" in text
 
 
-def test_the_page_of_today_holds_every_section(full):
+def test_the_full_page_has_every_section(full):
     page = Reader(full)
     sections = [attributes["id"] for attributes in page.all("section")]
     assert sections == [
@@ -289,7 +289,7 @@ def test_the_page_of_today_holds_every_section(full):
     assert "crossed/crossed.json" in section(full, "settings")
 
 
-def test_without_a_script_the_default_metric_and_all_pictures_are_seen(full):
+def test_the_page_without_scripts_shows_the_default_metric_and_all_pictures(full):
     page = Reader(full)
     figures = [attributes for attributes in page.all("div") if "data-metric" in attributes]
     assert [(figure["data-metric"], "hidden" in figure) for figure in figures] == [
@@ -300,7 +300,7 @@ def test_without_a_script_the_default_metric_and_all_pictures_are_seen(full):
     assert not any("hidden" in article for article in articles)
 
 
-def test_a_stronger_colour_is_found_more_often(full):
+def test_a_stronger_colour_is_a_higher_recall(full):
     cells = re.findall(r'<td class="heat-(\d)">([\d.]+)', section(full, "judges"))
     assert len(cells) == 3 * 6 - 1
     by_value = sorted((float(value), int(shade)) for shade, value in cells)
@@ -309,7 +309,7 @@ def test_a_stronger_colour_is_found_more_often(full):
     assert [shade for _, shade in by_value] == sorted(shade for _, shade in by_value)
 
 
-def test_one_table_is_seen_at_once_and_the_others_are_folded(full):
+def test_one_table_is_open_and_the_others_are_folded(full):
     seen = re.sub(r"<details>.*?</details>", "", full, flags=re.S)
     names = [caption["id"] for caption in Reader(seen).all("caption") if "-caption" in caption["id"]]
     assert [name for name in names if not name.startswith(("picture-", "example-", "along-"))] == [
@@ -318,7 +318,7 @@ def test_one_table_is_seen_at_once_and_the_others_are_folded(full):
     ]
 
 
-def test_a_note_stands_once_in_the_comparison_and_the_protocol_once_on_the_page(full):
+def test_a_note_occurs_once_in_the_comparison_and_the_protocol_once_on_the_page(full):
     assert section(full, "equal").count("Read from each method") == 1
     assert "Protocol: " not in full
     assert section(full, "settings").count("<dt>protocol</dt>") == 1
@@ -345,9 +345,7 @@ def test_the_first_screen_is_a_sentence_a_picture_and_a_chart_whose_lines_are_la
 
 
 @pytest.mark.slow
-def test_words_of_drawn_scenes_are_underlined_or_struck_through_and_the_page_says_what_that_means(
-    full_world, tmp_path, one_scene, full
-):
+def test_true_and_false_words_of_drawn_scenes_are_marked_and_explained(full_world, tmp_path, one_scene, full):
     assert "<u>" not in full
     assert "<s>" not in full
     one_scene(full_world)
@@ -385,7 +383,7 @@ def test_on_a_phone_a_caption_is_a_block_and_nothing_is_wider_than_the_screen(fu
 
 
 def light(colour):
-    """Relative luminance of #rrggbb (WCAG 2)."""
+    """Return the relative luminance of #rrggbb (WCAG 2)."""
     values = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
     values = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in values]
     return 0.2126 * values[0] + 0.7152 * values[1] + 0.0722 * values[2]

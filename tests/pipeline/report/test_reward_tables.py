@@ -54,7 +54,7 @@ def rewarded(full_world, make_full_cell):
 
 
 def epochs(first: float | None) -> list[dict[str, float]]:
-    """Two epochs of training, validated by the retriever from `first` on, and by a judge."""
+    """Return two epochs of training, validated by the retriever from `first` on, and by a judge."""
 
     def watched(n: int) -> dict[str, float]:
         recalls = {
@@ -76,7 +76,7 @@ def models(world) -> list:
     return [world.sweep.parent / "models" / name for name in RECALLS]
 
 
-def test_what_only_the_reward_sees_is_the_difference_of_two_gains(rewarded):
+def test_the_excess_gain_is_the_difference_of_two_gains(rewarded):
     results = read_results(rewarded.sweep, rewarded.evaluations, first=("mle",))
     choices = choose_all(results, ReportSettings())
     table = rewarded_table(results, choices, "retriever", "mle")
@@ -87,7 +87,7 @@ def test_what_only_the_reward_sees_is_the_difference_of_two_gains(rewarded):
     assert rewarded_table(results, choices, "judge", "mle") is None  # nobody else judged after it
 
 
-def test_the_figure_has_what_was_validated_and_in_per_cent(rewarded):
+def test_the_figure_has_the_validation_metrics_in_percent(rewarded):
     results = read_results(rewarded.sweep, rewarded.evaluations, first=("mle",))
     found = training_histories(
         choose_all(results, ReportSettings()), rewarded.sweep / "history.jsonl", models(rewarded)
@@ -110,7 +110,7 @@ def test_the_figure_has_what_was_validated_and_in_per_cent(rewarded):
     assert training_panels(results, unjudged)[1].title == "By a listener that does not"
 
 
-def test_the_page_has_both_and_without_a_retriever_neither(rewarded, tmp_path):
+def test_the_page_has_table_and_figure_only_with_a_retriever(rewarded, tmp_path):
     def page(name: str, **options) -> str:
         out, world = tmp_path / name, rewarded
         write_report(world.sweep, world.evaluations, world.prepared, None, out, ReportSettings(), **options)
@@ -124,7 +124,7 @@ def test_the_page_has_both_and_without_a_retriever_neither(rewarded, tmp_path):
     assert "excess gain" in (tmp_path / "with/tables.md").read_text(encoding="utf-8")
 
 
-def test_what_the_reward_likes_and_the_judge_does_not_is_picked_by_both_ratios(rewarded):
+def test_hacked_captions_are_selected_by_the_smaller_of_both_ratios(rewarded):
     results = read_results(rewarded.sweep, rewarded.evaluations, first=("mle",))
     choices = choose_all(results, ReportSettings())
     found = hacked_captions(results, choices, ["wtf_rl", "rl"], "retriever", "mle")
@@ -146,7 +146,7 @@ def test_what_the_reward_likes_and_the_judge_does_not_is_picked_by_both_ratios(r
     assert hacked_captions(results, choices, ["wtf_rl"], "judge", "mle") == []
 
 
-def test_its_pictures_have_the_controls_caption_and_its_own(rewarded, tmp_path):
+def test_hacked_pictures_have_the_controls_and_the_methods_caption(rewarded, tmp_path):
     world = rewarded
     write_report(
         world.sweep,

@@ -12,7 +12,7 @@ def section(name: str) -> ReportSection:
     return ReportSection(name, name, lambda content: SectionContent())
 
 
-def test_a_section_of_a_slice_stands_behind_the_one_that_is_named():
+def test_a_section_of_a_slice_follows_the_named_one():
     core = (section("a"), section("b"))
     found = insert_sections(core, after={"b": section("d"), "a": section("c")})
     assert [each.name for each in found] == ["a", "c", "b", "d"]

@@ -83,7 +83,7 @@ def test_a_claim_has_the_interval_over_starts_and_a_bound_is_no_difference():
     ]
 
 
-def test_a_run_stands_beside_the_recorded_starts_and_what_lies_outside_is_named():
+def test_a_run_is_shown_beside_recorded_starts_and_outliers_are_named():
     recorded = [table("40.0", "50.0"), table("42.0", "50.5"), table("44.0", "51.0")]
     found, outside = beside_recorded(table("43.0", "70.0"), recorded)
     assert found.columns == ["Method", "λ", "R@1 (hard) judge", "CIDEr"]

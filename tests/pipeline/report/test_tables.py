@@ -66,7 +66,7 @@ def test_human_captions_through_each_judge(world):
     )
 
 
-def test_what_is_missing_is_a_dash_and_what_was_not_computed_has_its_reason(world, make_cell, control):
+def test_missing_numbers_are_dashes_and_uncomputed_metrics_have_a_reason(world, make_cell, control):
     entry = make_cell("luo", 0.95, 70.0, **{"lambda": 0.5, "seed": 1})
     del entry["test"]["judges"]["judge"]
     entry["test"]["language"]["METEOR"] = float("nan")
@@ -110,7 +110,7 @@ def test_two_protocols_in_one_table_are_announced_with_the_field_that_differs(wo
     assert compact_tables(results, choices)[1].warning == table.warning
 
 
-def test_what_was_not_chosen_has_no_protocol(world, cells, control, make_cell):
+def test_unselected_settings_have_no_protocol(world, cells, control, make_cell):
     control["signature"] = control["signature"].replace("beam 2", "greedy")
     blind = [make_cell("blind", None, 70.0, **{"lambda": lam, "seed": 1}) for lam in (0.1, 0.2)]
     world.write([*cells, *blind], [control])
@@ -167,7 +167,7 @@ def test_a_chosen_setting_without_a_column_is_in_the_notes(world, make_cell, con
         assert "Chosen in the same way: sll_me weight = 0.75." in table.notes
 
 
-def test_whose_lambda_is_an_end_of_its_grid_is_noted(world, make_cell, control):
+def test_a_lambda_at_an_end_of_its_grid_is_noted(world, make_cell, control):
     cells = [make_cell(method, 0.95, 90.0 if lam == best else 70.0, **{"lambda": lam, "seed": 1})
              for method, best in (("luo", 0.3), ("st", 0.2), ("psst", 0.1)) for lam in (0.1, 0.2, 0.3)]  # fmt: skip
     world.write(cells, [control])

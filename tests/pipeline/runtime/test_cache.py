@@ -1,4 +1,4 @@
-"""The user's cache folder is nobody else's."""
+"""The user's cache folder is private."""
 
 import os
 import stat
@@ -15,7 +15,7 @@ def top(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o002, 0o000])
-def test_a_folder_that_is_made_is_the_users_alone(top, umask):
+def test_a_new_folder_is_private_to_the_user(top, umask):
     before = os.umask(umask)
     try:
         path = cache.private_folder("photos/1")
@@ -25,7 +25,7 @@ def test_a_folder_that_is_made_is_the_users_alone(top, umask):
     assert {stat.S_IMODE(each.stat().st_mode) for each in (path, path.parent, top)} == {0o700}
 
 
-def test_a_folder_that_others_can_read_is_closed_and_one_that_they_can_write_is_refused(top):
+def test_a_readable_folder_is_made_private_and_a_writable_one_refused(top):
     (top / "photos").mkdir(parents=True)
     top.chmod(0o755)
     assert stat.S_IMODE(cache.private_folder("photos").parent.stat().st_mode) == 0o700

@@ -1,4 +1,4 @@
-"""A folder whose files are other ones than were written is named."""
+"""A folder with changed files is reported with the file's name."""
 
 import json
 import math
@@ -47,7 +47,7 @@ def test_a_file_in_a_folder_below_is_named(tmp_path):
         check_checksums(tmp_path, "again")
 
 
-def test_every_byte_of_a_json_file_counts(tmp_path):
+def test_a_change_of_any_byte_of_a_json_file_is_detected(tmp_path):
     path, content = tmp_path / "metrics.json", {"é": [0.1, math.inf], "captions_sha256": "0" * 63 + "1", "n": {"a": 1}}
     path.write_text(checksummed_json(content))
     assert read_checksummed_json(path, "again") == content
@@ -66,7 +66,7 @@ def test_zeros_in_the_content_of_a_json_file_stay_zeros(tmp_path):
     assert read_checksummed_json(path, "again") == content
 
 
-def test_the_history_beside_weights_is_that_of_their_training(tmp_path):
+def test_a_history_of_another_training_is_detected(tmp_path):
     weights, history = tmp_path / "weights.safetensors", tmp_path / "history.jsonl"
     history.write_text("{}\n")
     header = json.dumps({"__metadata__": {"agents": json.dumps({"history": [history.name, sha256(history)]})}})
@@ -79,7 +79,7 @@ def test_the_history_beside_weights_is_that_of_their_training(tmp_path):
     check_history(weights)
 
 
-def test_some_files_of_a_folder_are_compared_alone(tmp_path):
+def test_only_the_named_files_of_a_folder_are_checked(tmp_path):
     for name in "abc":
         (tmp_path / name).write_text(name)
     write_checksums(tmp_path)

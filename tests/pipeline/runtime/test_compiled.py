@@ -113,7 +113,7 @@ def test_damaged_machine_code_is_compiled_again_to_the_same_results(tmp_path, ho
         assert path.stat().st_ino == healed.st_ino, "it is loaded and not compiled again"
 
 
-def test_loops_are_kept_for_the_user_alone_and_not_where_others_can_write(tmp_path):
+def test_compiled_loops_are_cached_only_in_a_private_folder(tmp_path):
     code = (
         "import pipeline.channels.vocabulary_kernels, numpy\n"
         "from pipeline.runtime.compiled import _folder; print(_folder())"

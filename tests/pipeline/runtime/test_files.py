@@ -1,4 +1,4 @@
-"""Files that are whole or absent, and digests that do not see what a killed process left."""
+"""Files that are complete or absent, and digests without half-written files."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ import pytest
 from pipeline.runtime.files import allocate, clear_parts, digest
 
 
-def test_what_a_killed_process_left_is_in_no_digest_and_goes_when_it_is_old(tmp_path):
+def test_partial_files_are_in_no_digest_and_old_ones_are_removed(tmp_path):
     (tmp_path / "a").write_text("a")
     before = digest(tmp_path)
     for name in (".a.12345678.part", ".b.12345678.part"):
@@ -21,7 +21,7 @@ def test_what_a_killed_process_left_is_in_no_digest_and_goes_when_it_is_old(tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == [".b.12345678.part", "a"]
 
 
-def test_the_place_for_a_file_is_taken_at_once_or_refused(tmp_path, monkeypatch):
+def test_disk_space_is_reserved_at_once_or_refused(tmp_path, monkeypatch):
     allocate(tmp_path / "x", 2**20)
     status = (tmp_path / "x").stat()
     assert (status.st_size, status.st_blocks * 512 >= 2**20) == (2**20, True)

@@ -25,7 +25,7 @@ def write_gif(path, lasts):
 
 
 def write_film(path, lasts):
-    """Each frame is shown for `lasts` ms."""
+    """Write a film whose frames are shown for `lasts` ms each."""
     av = pytest.importorskip("av")
     with av.open(str(path), "w") as film:
         stream = film.add_stream("mpeg4" if path.suffix in (".mp4", ".mov", ".mkv") else "libvpx", rate=25)
@@ -44,7 +44,7 @@ def greys(path, frames, rate=None):
     return [image.convert("L").getpixel((20, 20)) for image in decode_frames(path, sorted(set(chosen)), times)]
 
 
-def test_places_are_the_middles_of_equal_parts_of_the_film():
+def test_frames_are_at_the_middles_of_equal_parts_of_the_film():
     assert frames_to_take([100] * 8, 8) == list(range(8))
     assert frames_to_take([100] * 16, 8) == [1, 3, 5, 7, 9, 11, 13, 15]  # at ticks 100, 300, …, when a frame begins
     assert frames_to_take([0.1] * 3, 3) == [0, 1, 2]
@@ -54,7 +54,7 @@ def test_places_are_the_middles_of_equal_parts_of_the_film():
     assert frames_to_take([100], 3) == [0, 0, 0]
 
 
-def test_a_rate_says_how_many_frames_at_least_one_and_at_most_so_many():
+def test_a_rate_gives_between_one_and_the_largest_number_of_frames():
     assert frames_to_take([100] * 30, 8, rate=2.0) == [2, 7, 12, 17, 22, 27]  # 3 s: six, at 250, 750, … ms
     assert frames_to_take([100] * 30, 4, rate=2.0) == frames_to_take([100] * 30, 4)
     assert frames_to_take([100], 8, rate=2.0) == [0]
@@ -70,7 +70,7 @@ def test_frames_of_a_varying_rate_are_taken_by_time(tmp_path, name):
     assert greys(tmp_path / name, 3) == pytest.approx([30, 90, 130], abs=4)
 
 
-def test_a_still_image_is_one_frame_and_so_are_the_pages_of_a_file(tmp_path):
+def test_a_still_image_and_a_file_with_pages_have_one_frame(tmp_path):
     picture(50).save(tmp_path / "a.png")
     picture(50).save(tmp_path / "a.tif", save_all=True, append_images=[picture(90)])
     write_gif(tmp_path / "a.gif", [100])
@@ -81,13 +81,13 @@ def test_a_still_image_is_one_frame_and_so_are_the_pages_of_a_file(tmp_path):
     assert greys(tmp_path / "a.mp4", 8) == pytest.approx([0], abs=4)
 
 
-def test_a_gif_that_does_not_say_how_long_is_shown_as_browsers_do(tmp_path):
+def test_a_gif_without_durations_has_those_of_browsers(tmp_path):
     write_gif(tmp_path / "a.gif", [0, 10, 20, 300])
     assert read_timeline(tmp_path / "a.gif").lasts == [100, 100, 20, 300]
 
 
 @pytest.mark.parametrize("name", ["a.gif", "a.mp4", "a.webm"])
-def test_a_broken_film_is_an_error_of_one_line_that_names_it(tmp_path, name):
+def test_a_damaged_film_is_reported_in_one_line_with_its_name(tmp_path, name):
     path = tmp_path / name
     (write_gif if name == "a.gif" else write_film)(path, [100] * 16)
     whole = path.read_bytes()
@@ -99,7 +99,7 @@ def test_a_broken_film_is_an_error_of_one_line_that_names_it(tmp_path, name):
         assert "\n" not in str(error.value)
 
 
-def test_a_missing_film_and_one_that_is_no_file(tmp_path):
+def test_a_missing_film_and_a_folder_in_place_of_a_film(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_timeline(tmp_path / "a.mp4")
     (tmp_path / "b.mp4").mkdir()
@@ -107,7 +107,7 @@ def test_a_missing_film_and_one_that_is_no_file(tmp_path):
         read_timeline(tmp_path / "b.mp4")
 
 
-def test_a_playlist_by_the_name_of_a_film_is_not_followed(tmp_path):
+def test_a_playlist_named_like_a_film_is_not_followed(tmp_path):
     pytest.importorskip("av")
     write_film(tmp_path / "other.mp4", [100] * 3)
     playlists = ("#EXTM3U\n#EXTINF:1,\nother.mp4\n#EXT-X-ENDLIST\n", "ffconcat version 1.0\nfile other.mp4\n")
@@ -118,7 +118,7 @@ def test_a_playlist_by_the_name_of_a_film_is_not_followed(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.gif", "a.mp4"])
-def test_a_film_without_end_or_of_too_many_pixels_is_refused_before_it_is_all_read(tmp_path, name, monkeypatch):
+def test_a_film_beyond_the_limits_is_refused_before_it_is_read_completely(tmp_path, name, monkeypatch):
     path = tmp_path / name
     (write_gif if name == "a.gif" else write_film)(path, [100] * 16)
     check_film(path)
@@ -135,7 +135,7 @@ def test_a_film_without_end_or_of_too_many_pixels_is_refused_before_it_is_all_re
 
 
 @pytest.mark.slow
-def test_what_is_decoded_is_not_kept(tmp_path):
+def test_decoded_frames_are_not_kept(tmp_path):
     """Frames come one by one, however many there are, and nobody holds on to them."""
     write_gif(tmp_path / "a.gif", [100] * 16)
     write_film(tmp_path / "a.mp4", [100] * 16)
@@ -150,7 +150,7 @@ def test_what_is_decoded_is_not_kept(tmp_path):
         assert (len(given), most) == (16, 0)
 
 
-def test_without_pyav_a_film_says_what_to_install_and_gifs_work(tmp_path, monkeypatch):
+def test_films_without_pyav_name_the_extra_and_gifs_work(tmp_path, monkeypatch):
     write_film(tmp_path / "a.mp4", [100] * 3)
     write_gif(tmp_path / "a.gif", [100] * 3)
     monkeypatch.setitem(__import__("sys").modules, "av", None)

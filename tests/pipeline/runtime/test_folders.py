@@ -17,7 +17,7 @@ def write(out: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("exchange", [True, False], ids=["in one step", "where the system cannot"])
-def test_a_new_folder_takes_the_place_of_an_older_one_when_it_is_whole(tmp_path, monkeypatch, exchange):
+def test_a_complete_folder_replaces_an_older_one(tmp_path, monkeypatch, exchange):
     if not exchange:
         monkeypatch.setattr(folders, "_exchange", lambda one, other: False)
     out = tmp_path / "out"
@@ -29,7 +29,7 @@ def test_a_new_folder_takes_the_place_of_an_older_one_when_it_is_whole(tmp_path,
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def test_what_a_killed_process_left_goes_and_what_another_one_holds_stays(tmp_path):
+def test_abandoned_folders_are_removed_and_locked_ones_stay(tmp_path):
     (tmp_path / ".out.12345678.part/x").mkdir(parents=True)
     (tmp_path / ".other.12345678.part").mkdir()
     with atomic_folder(tmp_path / "out") as held:
@@ -38,7 +38,7 @@ def test_what_a_killed_process_left_goes_and_what_another_one_holds_stays(tmp_pa
     assert sorted(path.name for path in tmp_path.iterdir()) == [".other.12345678.part", "out"]
 
 
-def test_a_folder_in_use_is_one_line(tmp_path, monkeypatch):
+def test_a_folder_in_use_is_reported_in_one_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for place in (Path(), Path(os.sep)):
         with pytest.raises(UserError, match="cannot be replaced while it is in use; give the path of a new folder"):

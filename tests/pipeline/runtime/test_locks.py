@@ -29,7 +29,7 @@ def holder(folder: Path) -> subprocess.Popen:
     )
 
 
-def test_the_second_says_so_and_waits(tmp_path):
+def test_a_second_process_prints_a_line_and_waits(tmp_path):
     first = holder(tmp_path)
     assert first.stdout.readline() == "in\n"
     second = holder(tmp_path)
@@ -41,7 +41,7 @@ def test_the_second_says_so_and_waits(tmp_path):
     assert not (tmp_path / "x.lock").exists()
 
 
-def test_a_killed_process_holds_nothing(tmp_path):
+def test_a_killed_process_releases_its_lock(tmp_path):
     first = holder(tmp_path)
     assert first.stdout.readline() == "in\n"
     first.kill()
@@ -51,6 +51,6 @@ def test_a_killed_process_holds_nothing(tmp_path):
         assert time.monotonic() - began < 30
 
 
-def test_an_error_of_the_block_is_its_own(tmp_path):
+def test_an_error_in_the_block_is_raised_unchanged(tmp_path):
     with pytest.raises(OSError, match="no space"), exclusive(tmp_path / "x.lock", "work"):
         raise OSError("no space")

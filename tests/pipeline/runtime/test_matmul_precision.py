@@ -27,7 +27,7 @@ def large():
     return [nn.Linear(512, 4000), nn.Linear(2000, 4)]
 
 
-def test_small_models_keep_torchs_own_and_nothing_is_measured(cache):
+def test_small_models_keep_torchs_library_without_a_measurement(cache):
     torch.set_float32_matmul_precision("medium")
     matmul_precision.choose_precision([nn.Linear(8, 8)], CPU)
     assert matmul_precision.current_precision() == "highest"
@@ -43,7 +43,7 @@ def test_small_models_keep_torchs_own_and_nothing_is_measured(cache):
     ],
     ids=["faster and as exact", "hardly faster", "in bfloat16"],
 )
-def test_the_faster_one_if_it_is_as_exact(cache, monkeypatch, seconds, errors, wanted):
+def test_the_faster_library_is_chosen_if_it_is_as_exact(cache, monkeypatch, seconds, errors, wanted):
     times, off = (dict(zip(("highest", "medium"), each, strict=True)) for each in (seconds, errors))
     product = nn.functional.linear
 
@@ -58,7 +58,7 @@ def test_the_faster_one_if_it_is_as_exact(cache, monkeypatch, seconds, errors, w
     assert json.loads(read_checked(file))["weights"] == [[4000, 512], [4, 2000]]
 
 
-def test_what_was_measured_is_kept(cache, monkeypatch):
+def test_the_measured_choice_is_cached(cache, monkeypatch):
     matmul_precision.choose_precision(large(), CPU)
     first = matmul_precision.current_precision()
     monkeypatch.setattr(matmul_precision, "_measured", lambda shapes: pytest.fail("measured again"))
@@ -72,7 +72,7 @@ def test_what_was_measured_is_kept(cache, monkeypatch):
 
 
 @pytest.mark.parametrize("how", ["another choice", *HOW])
-def test_a_damaged_file_or_another_machines_is_measured_and_written_again(cache, monkeypatch, how):
+def test_a_damaged_cache_or_one_of_another_machine_is_measured_again(cache, monkeypatch, how):
     monkeypatch.setattr(matmul_precision, "_measured", lambda shapes: {"precision": "highest"})
     matmul_precision.choose_precision(large(), CPU)
     (file,) = cache.iterdir()
@@ -88,7 +88,7 @@ def test_a_damaged_file_or_another_machines_is_measured_and_written_again(cache,
         assert file.read_bytes() == whole
 
 
-def test_a_folder_that_others_can_write_is_not_used_and_a_line_says_so(cache, capsys):
+def test_a_folder_writable_by_others_is_reported_and_not_used(cache, capsys):
     cache.mkdir(parents=True)
     cache.chmod(0o777)
     matmul_precision.choose_precision(large(), CPU)
@@ -98,7 +98,7 @@ def test_a_folder_that_others_can_write_is_not_used_and_a_line_says_so(cache, ca
     assert said.count("\n") == 1
 
 
-def test_the_users_word_counts(cache, monkeypatch):
+def test_the_environment_variable_decides(cache, monkeypatch):
     monkeypatch.setenv("SAYWHICH_PRODUCTS", "medium")
     matmul_precision.choose_precision(large(), CPU)
     assert matmul_precision.current_precision() == "medium"
@@ -111,13 +111,13 @@ def test_the_users_word_counts(cache, monkeypatch):
         matmul_precision.choose_precision(large(), CPU)
 
 
-def test_a_gpu_keeps_torchs_own(cache):
+def test_a_gpu_keeps_torchs_library(cache):
     matmul_precision.choose_precision(large(), torch.device("cuda"))
     assert matmul_precision.current_precision() == "highest"
     assert not cache.exists()
 
 
-def test_a_cache_that_cannot_be_written_is_no_hindrance(cache):
+def test_an_unwritable_cache_is_ignored(cache):
     cache.parent.write_text("a file where the folder should be")
     matmul_precision.choose_precision(large(), CPU)
     assert matmul_precision.current_precision() in ("highest", "medium")

@@ -39,7 +39,7 @@ def test_a_request_ends_work_at_once():
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_what_is_ignored_from_the_beginning_stays_ignored():
+def test_initially_ignored_signals_stay_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
         with raising_requests():
@@ -49,7 +49,7 @@ def test_what_is_ignored_from_the_beginning_stays_ignored():
         signal.signal(signal.SIGHUP, before)
 
 
-def test_a_shell_that_starts_something_in_the_background_does_not_make_it_deaf_to_sigint():
+def test_sigint_ends_a_background_process_of_a_shell():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with pytest.raises(Stopped, match="SIGINT"), raising_requests():
@@ -59,7 +59,7 @@ def test_a_shell_that_starts_something_in_the_background_does_not_make_it_deaf_t
 
 
 @pytest.mark.usefixtures("signals")
-def test_the_same_request_from_the_group_and_from_a_caller_is_one():
+def test_equal_signals_from_group_and_caller_are_one_request():
     done = []
     with pytest.raises(Stopped, match="SIGTERM"), raising_requests(), postponing_requests() as asked:
         done += [os.kill(os.getpid(), signal.SIGTERM), os.kill(os.getpid(), signal.SIGTERM), asked()]
@@ -67,7 +67,7 @@ def test_the_same_request_from_the_group_and_from_a_caller_is_one():
 
 
 @pytest.mark.usefixtures("signals")
-def test_a_step_without_end_is_not_waited_for(monkeypatch):
+def test_an_endless_step_is_interrupted(monkeypatch):
     monkeypatch.setattr(signals, "STEP", 0.1)
     monkeypatch.setattr(signals, "SAME", 0.0)
     with pytest.raises(Stopped, match="SIGTERM"), raising_requests(), postponing_requests():
@@ -75,7 +75,7 @@ def test_a_step_without_end_is_not_waited_for(monkeypatch):
 
 
 @pytest.mark.usefixtures("signals")
-def test_a_request_that_was_heeded_does_not_come_again(monkeypatch):
+def test_a_handled_request_is_not_repeated(monkeypatch):
     monkeypatch.setattr(signals, "STEP", 0.1)
     with pytest.raises(Stopped), raising_requests(), postponing_requests():
         os.kill(os.getpid(), signal.SIGTERM)
@@ -85,7 +85,7 @@ def test_a_request_that_was_heeded_does_not_come_again(monkeypatch):
 
 
 @pytest.mark.usefixtures("signals")
-def test_what_does_not_end_is_killed_with_all_that_it_started(monkeypatch, tmp_path):
+def test_processes_that_ignore_requests_are_killed_with_their_descendants(monkeypatch, tmp_path):
     """A process that ignores requests, and one below it whose parent has ended."""
     monkeypatch.setattr(signals, "END", 0.3)
     signals.adopt_orphans()
@@ -106,7 +106,7 @@ def test_what_does_not_end_is_killed_with_all_that_it_started(monkeypatch, tmp_p
     ("status", "request_"),
     [(0, None), (1, None), (137, None), (-9, None), (143, signal.SIGTERM), (-2, signal.SIGINT), (129, signal.SIGHUP)],
 )
-def test_an_exit_status_tells_of_a_request(status, request_):
+def test_an_exit_status_gives_the_request(status, request_):
     assert signals.request_of(status) == request_
 
 
@@ -129,7 +129,7 @@ def wait_for(path: Path) -> str:
 
 
 @pytest.mark.parametrize("killed", ["dvc", "snakemake"])
-def test_what_a_killed_caller_started_ends_too(tmp_path, killed):
+def test_descendants_of_a_killed_caller_end(tmp_path, killed):
     """A caller by its name, a shell below it, and below that what stands for a stage."""
     (tmp_path / "stage.py").write_text(STAGE)
     (tmp_path / killed).write_text("import subprocess, sys; subprocess.run(sys.argv[1], shell=True)")
@@ -144,7 +144,7 @@ def test_what_a_killed_caller_started_ends_too(tmp_path, killed):
         time.sleep(0.02)
 
 
-def test_who_was_started_by_hand_outlives_the_terminal(tmp_path):
+def test_a_process_started_by_hand_outlives_the_terminal(tmp_path):
     (tmp_path / "stage.py").write_text(STAGE.replace("sleep(60)", "sleep(2)"))
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     caller = subprocess.Popen(["/bin/sh", "-c", f"{sys.executable} stage.py; true"], cwd=tmp_path, env=environment)

@@ -40,7 +40,7 @@ def some_boxes(count, seed):
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.3, 0.7, 1.0])
-def test_plain_nms_is_what_the_definition_says(threshold):
+def test_plain_nms_follows_the_definition(threshold):
     declare_operators()
     for seed, count in enumerate((0, 1, 2, 10, 60)):
         boxes, scores = some_boxes(count, seed)
@@ -49,7 +49,7 @@ def test_plain_nms_is_what_the_definition_says(threshold):
         assert kept.dtype == torch.int64
 
 
-def test_torchvisions_own_functions_call_it():
+def test_torchvisions_functions_call_the_plain_nms():
     declare_operators()
     from torchvision.ops import batched_nms, nms, roi_align
 

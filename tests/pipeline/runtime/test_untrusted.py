@@ -1,4 +1,4 @@
-"""Files of others: paths, HDF5 arrays and .npy bytes that say what is not so."""
+"""Untrusted files: paths, HDF5 arrays and .npy bytes with false claims."""
 
 import io
 import os
@@ -33,7 +33,7 @@ def test_a_link_may_stay_inside_and_not_lead_outside(tmp_path):
             path_inside(tmp_path / "images", name)
 
 
-def test_a_pipe_is_not_waited_for(tmp_path):
+def test_a_pipe_is_refused_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path):
         with pytest.raises(UserError, match="is not a plain file"):
@@ -83,7 +83,7 @@ def test_arrays_of_the_file_itself_are_read(hdf5):
         ("packed", "says to have 1,073,741,824 bytes"),
     ],
 )
-def test_arrays_of_other_files_and_of_sizes_that_are_not_there_are_refused(hdf5, name, message):
+def test_arrays_of_other_files_and_with_false_sizes_are_refused(hdf5, name, message):
     with pytest.raises(UserError, match=message):
         read_dataset(hdf5, name)
 
@@ -97,7 +97,7 @@ def npy(values: np.ndarray) -> bytes:
 @pytest.mark.parametrize(
     "values", [np.arange(6.0).reshape(2, 3), np.asfortranarray(np.arange(6).reshape(2, 3)), np.array(1.5)]
 )
-def test_an_array_is_what_numpy_wrote(values):
+def test_an_array_is_read_as_numpy_wrote_it(values):
     assert np.array_equal(read_npy(npy(values)), values)
 
 
@@ -116,12 +116,12 @@ def test_an_array_is_what_numpy_wrote(values):
         npy(np.arange(3)).replace(b"\x01\x00", b"\x09\x00", 1),
     ],
 )
-def test_bytes_that_are_no_array_are_one_error(content):
+def test_invalid_arrays_raise_one_type_of_error(content):
     with pytest.raises(ValueError):  # noqa: PT011
         read_npy(content)
 
 
 @pytest.mark.parametrize("content", [npy(np.array([object()])), npy(np.arange(1)).replace(b"'<i8',", b"'|O', ")])
-def test_objects_are_refused_before_their_bytes_are_looked_at(content):
+def test_python_objects_are_refused_before_they_are_read(content):
     with pytest.raises(ValueError, match="an array of Python objects"):
         read_npy(content)

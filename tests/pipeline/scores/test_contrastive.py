@@ -1,4 +1,4 @@
-"""Eq. 2 by hand on three images, its limit, and what is in which denominator."""
+"""Eq. 2 by hand on three images, its limit, and the negatives of each denominator."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TAU = 0.1
 
 
 class Table(nn.Module):
-    """Reads a caption as the cosines of its word."""
+    """A retriever that takes a caption's token as the index of its cosines."""
 
     def encode_text(self, captions: list[str]) -> Tensor:
         table = torch.tensor([*SEARCHED, *GREEDY, *HUMAN])
@@ -34,7 +34,7 @@ class Table(nn.Module):
 
 
 class Said:
-    """Three images, and what was said of them through each channel."""
+    """Three images, and their captions through each channel."""
 
     def __init__(self) -> None:
         said = {name: torch.arange(word, word + 3).unsqueeze(1) for name, word in WORDS.items()}
@@ -51,7 +51,7 @@ CAPTIONS = (Multinomial(), Greedy(), Forced(requires_grad=False))
 
 
 def retriever(neighbours: list[list[int]] | None = None) -> Retriever:
-    """One whose image vectors are unit vectors, and a fourth image that is like the first."""
+    """Return a retriever with unit image vectors, and a fourth image that is similar to the first."""
     vectors = torch.cat([torch.eye(3), torch.tensor([[0.8, 0.0, 0.6]])])
     near = None if neighbours is None else torch.tensor(neighbours)
     return Retriever(Table(), vectors, TAU, lambda row: str(row[0]), near)
@@ -72,7 +72,7 @@ def test_both_directions_by_hand():
     assert float(found[2]) == pytest.approx(TAU * (last + log(exp(7) / (exp(0) + exp(2)))), rel=1e-5)
 
 
-def test_a_human_caption_s_denominator_has_all_captions_but_itself():
+def test_a_human_captions_denominator_has_all_captions_but_itself():
     image_to_text = log(exp(7) / (exp(9) + exp(3) + exp(0) + exp(6) + exp(2) + exp(1) + exp(1) + exp(2)))
     assert float(score("human", directions="image_to_text")[0]) == pytest.approx(TAU * image_to_text, rel=1e-5)
 
@@ -120,7 +120,7 @@ def test_a_batch_of_one_image_has_no_negatives():
     assert float(contrastive.bind_batch(said)(message, one)) == 0
 
 
-def test_samples_meet_those_of_their_number_and_all_other_captions():
+def test_samples_are_contrasted_with_samples_of_equal_number_and_all_other_captions():
     said = Said()
     tokens = torch.stack([said.messages["searched"].tokens, said.messages["greedy"].tokens], 1).flatten(0, 1)
     two = Message(tokens, caption_mask(tokens), torch.arange(3).repeat_interleave(2), samples=2)
@@ -130,7 +130,7 @@ def test_samples_meet_those_of_their_number_and_all_other_captions():
     torch.testing.assert_close(found[1::2], score("greedy", captions=(Greedy(), Forced(requires_grad=False))))
 
 
-def test_clip_s_is_two_and_a_half_cosines_and_never_negative():
+def test_clips_is_two_and_a_half_cosines_and_never_negative():
     said = Said()
     assert ClipScore(CosineScore(retriever()))(said.messages["searched"], said.batch).tolist() == pytest.approx(
         [2.25, 1.25, 1.75]
@@ -138,7 +138,7 @@ def test_clip_s_is_two_and_a_half_cosines_and_never_negative():
 
 
 def of_images(rows: list[int], near: list[list[int]] | None) -> Tensor:
-    """Text → image for a batch of the images `rows`, each with the searched caption of its place."""
+    """Return the text-to-image scores of the images `rows`, each with the searched caption of its position."""
     said = Said()
     features = torch.eye(4)[rows]
     batch = replace(said.batch, images=torch.tensor(rows), pooled=features, regions=features.unsqueeze(1))
@@ -147,7 +147,7 @@ def of_images(rows: list[int], near: list[list[int]] | None) -> Tensor:
 
 
 def by_hand(rows: list[int], near: list[list[int]] | None) -> list[float]:
-    """Every image of the batch or mined, once, but the caption's own."""
+    """Compute the score over every other image of the batch or mined, each once."""
     vectors = torch.cat([torch.eye(3), torch.tensor([[0.8, 0.0, 0.6]])])
     images = {*rows, *(other for row in rows for other in (near[row] if near else []))}
     found = []
@@ -171,11 +171,11 @@ def by_hand(rows: list[int], near: list[list[int]] | None) -> list[float]:
         ([1, 1, 3], [[1], [1], [2], [0]]),
     ],
 )
-def test_an_image_is_a_negative_once_and_never_of_itself(rows, near):
+def test_an_image_is_a_negative_once_and_never_its_own(rows, near):
     assert of_images(rows, near).tolist() == pytest.approx(by_hand(rows, near), rel=1e-5)
 
 
-def test_the_same_captions_again_are_not_their_own_negatives():
+def test_the_same_message_of_another_channel_is_no_negative():
     """Another channel may give the same tokens: where it is the same message, it counts once."""
     said = Said()
     said.messages["greedy"] = said.messages["searched"]
@@ -185,7 +185,7 @@ def test_the_same_captions_again_are_not_their_own_negatives():
     torch.testing.assert_close(found, expected)
 
 
-def test_the_similarity_is_that_of_the_caption_s_own_image_for_every_sample():
+def test_the_similarity_is_that_of_the_captions_own_image_for_every_sample():
     said = Said()
     tokens = torch.tensor([[1], [4], [7], [2], [5], [8]])  # two of each image
     two = Message(tokens, caption_mask(tokens), torch.tensor([0, 0, 1, 1, 2, 2]), samples=2)
@@ -196,7 +196,7 @@ def test_the_similarity_is_that_of_the_caption_s_own_image_for_every_sample():
     assert ClipScore(low)(two, said.batch).tolist() == pytest.approx([2.25, 1.5, 0.25, 1.25, 0.0, 0.0])
 
 
-def test_a_retriever_never_learns_nor_drops_out(toy):
+def test_a_retriever_has_no_gradient_and_no_dropout(toy):
     encoder = toy.agents().listener.train()
     retriever = Retriever(encoder, torch.eye(8), 0.1, str)
     assert retriever.encoder is encoder
@@ -204,7 +204,7 @@ def test_a_retriever_never_learns_nor_drops_out(toy):
     assert not any(weight.requires_grad for weight in encoder.parameters())
 
 
-def test_the_target_s_log_probability_by_hand():
+def test_the_targets_log_probability_by_hand():
     said = Said()
     found = TargetLogProbability(retriever(), TAU)(said.messages["searched"], said.batch)
     wanted = [log(exp(9) / (exp(9) + exp(8) + exp(1))), log(exp(5) / (exp(3) + exp(5) + exp(4.5)))]

@@ -33,7 +33,7 @@ def test_a_batch_of_one_image_has_no_distractors():
     assert Hinge(None, negatives="all").losses(torch.ones(1, 1, 1)).item() == 0
 
 
-def test_samples_compete_within_their_own_round(toy):
+def test_samples_compete_with_samples_of_equal_number(toy):
     agents, batch = toy.agents(), toy.batch()
     message = generate(agents.speaker, batch, Multinomial(samples=2), torch.Generator().manual_seed(0))
     both = Hinge(agents.listener)(message, batch)
@@ -121,7 +121,7 @@ def test_recovery_counts_the_steps_of_the_plateau_in_a_row(toy):
     assert CollapseRecovery(Hinge(toy.agents().listener), 1, 3, 2).width == 0.02
 
 
-def test_recovery_keeps_the_hinge_s_margin_in_both_forms(toy):
+def test_recovery_keeps_the_hinges_margin_in_both_forms(toy):
     batch, listener = toy.batch(), toy.agents().listener
     score = CollapseRecovery(Hinge(listener, 0.7), warmup=1, patience=3, steps=2)
     torch.testing.assert_close(
@@ -131,7 +131,7 @@ def test_recovery_keeps_the_hinge_s_margin_in_both_forms(toy):
 
 
 def _collapse(listener):
-    """All captions and all images in one point."""
+    """Move all embeddings of captions and images to one point."""
     with torch.no_grad():
         listener.image.weight.zero_()
         listener.image.bias.fill_(1.0)
@@ -171,7 +171,7 @@ def test_a_collapsed_listener_recovers_in_training(toy):
     assert train(CollapseRecovery(Hinge(listener), warmup=0, patience=5, steps=60, width=0.1), listener) > -0.1
 
 
-def test_warming_up_counts_down_while_learning_only(toy):
+def test_warm_up_counts_training_steps_only(toy):
     batch, listener = toy.batch(), toy.agents().listener
     score = CollapseRecovery(Hinge(listener), warmup=2, patience=3, steps=2)
     with torch.no_grad():
@@ -185,7 +185,7 @@ def test_warming_up_counts_down_while_learning_only(toy):
     torch.testing.assert_close(score(human_message(batch), batch), Hinge(listener)(human_message(batch), batch))
 
 
-def test_dropping_takes_its_shares_of_numbers_and_words_while_learning_alone(toy):
+def test_input_dropout_drops_its_shares_in_training_only(toy):
     batch, heard = toy.batch(), []
     batch = replace(batch, pooled=torch.full((8, 500), 3.0), captions=batch.captions.clamp(min=1))  # nothing ends
 
@@ -219,7 +219,7 @@ def test_dropping_takes_its_shares_of_numbers_and_words_while_learning_alone(toy
         torch.testing.assert_close(shown(batch), (batch.captions, batch.pooled))
 
 
-def test_what_wraps_a_listener_s_score_has_its_gradient(toy):
+def test_wrapped_scores_have_the_listeners_gradient(toy):
     hinge = Hinge(toy.agents().listener)
     for score in (hinge, CollapseRecovery(hinge, 1, 2, 3), InputDropout(hinge, 0.1, 0.1, 5)):
         assert score.differentiable

@@ -22,7 +22,7 @@ CAPTIONS = [
 
 
 def distance(caption, reference) -> float:
-    """From pycocoevalcap's sentence BLEU; equal captions have none."""
+    """Compute the distance by pycocoevalcap's sentence BLEU; 0 for equal captions."""
     if caption == reference:
         return 0.0
     texts = [" ".join(str(word) for word in words if word) for words in (caption, reference)]
@@ -36,7 +36,7 @@ def message(tokens: list, samples: int) -> Message:
 
 
 def given(dtype: torch.dtype = torch.float32) -> Batch:
-    """A batch of which the score needs the precision alone."""
+    """Return a batch of which the score needs the precision alone."""
     nothing = torch.zeros(1, 1, dtype=dtype)
     return Batch(torch.zeros(1, dtype=torch.int64), nothing, nothing, nothing.bool(), nothing.long())
 
@@ -70,7 +70,7 @@ def world():
 
 
 def log_probs(world) -> torch.Tensor:
-    """(63,): of every caption."""
+    """Return the log-probability of every caption, (63,)."""
     speaker, batch = world
     told = Batch(
         torch.arange(len(CAPTIONS)),
@@ -91,7 +91,7 @@ def gradient(value: torch.Tensor, world) -> torch.Tensor:
 
 
 def estimated(world, score, estimator, rounds: int) -> torch.Tensor:
-    """(rounds, P): what the estimator makes of the gradient of the mean score over captions."""
+    """Return the estimator's gradients (rounds, P) of the mean score over captions."""
     speaker, batch = world
     found = []
     for step in range(rounds):
@@ -104,11 +104,11 @@ def estimated(world, score, estimator, rounds: int) -> torch.Tensor:
 
 
 def off(found: torch.Tensor, truth: torch.Tensor) -> float:
-    """Squared distance of the mean from the truth in units of what sampling alone makes expect; about 1 if unbiased."""
+    """Return the mean's squared distance from the truth over its expectation by sampling alone; about 1 if unbiased."""
     return float((found.mean(0) - truth).square().sum() / (found.var(0).sum() / len(found)))
 
 
-def test_the_gradient_of_the_expected_distance_and_what_its_own_mean_takes_from_it(world):
+def test_the_gradient_of_the_expected_distance_and_the_bias_of_the_group_mean(world):
     """Twice the score's: both captions of a pair are the speaker's. Of s, s − 1 are others; GroupMean takes 1 − 2/s."""
     p, s = log_probs(world).exp(), 5
     table = torch.tensor([[distance(a, b) for b in CAPTIONS] for a in CAPTIONS], dtype=torch.float64)
@@ -126,7 +126,7 @@ def test_the_gradient_of_the_expected_distance_and_what_its_own_mean_takes_from_
     torch.testing.assert_close(back, truth / 2, atol=0.05 * float(truth.norm()), rtol=0)  # nearly symmetric in effect
 
 
-def test_the_entropy_of_captions_is_unbiased_by_likelihood_and_a_part_of_it_through_distributions(world):
+def test_the_entropy_of_captions_is_unbiased_by_score_function_and_partial_by_pathwise(world):
     """Σ over words of conditional entropies is the entropy of captions, by the chain rule."""
     log_p = log_probs(world)
     truth = gradient(-(log_p.exp() * log_p).sum(), world)

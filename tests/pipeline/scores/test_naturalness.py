@@ -8,7 +8,7 @@ from pipeline.models.unroll import generate
 from pipeline.scores.naturalness import CiderScore, HumanCaption
 
 
-def test_cider_asks_for_the_references_of_the_right_image(toy):
+def test_cider_uses_the_references_of_the_captions_image(toy):
     batch = toy.batch()
     score = CiderScore(toy.cider)
     own = score(human_message(batch), batch)
@@ -27,6 +27,6 @@ def test_several_samples_belong_to_one_image(toy):
     assert torch.equal(CiderScore(toy.cider)(message, batch), expected)
 
 
-def test_given_is_one(toy):
+def test_the_score_of_human_captions_is_1(toy):
     assert not HumanCaption().differentiable
     assert torch.equal(HumanCaption()(human_message(toy.batch()), toy.batch()), torch.ones(8))

@@ -36,7 +36,7 @@ def start():
 
 
 def off(found: torch.Tensor, truth: torch.Tensor) -> float:
-    """Squared distance of the mean from the truth in units of what sampling alone makes expect; about 1 if unbiased."""
+    """Return the mean's squared distance from the truth over its expectation by sampling alone; about 1 if unbiased."""
     return float((found.mean(0) - truth).square().sum() / (found.var(0).sum() / len(found)))
 
 
@@ -97,7 +97,7 @@ def test_a_penalised_method_starts_without_a_penalty_and_has_the_other_terms_unc
     assert "kl" not in penalised.modules()
 
 
-def test_a_penalty_that_does_not_fit_is_one_line(toy):
+def test_a_penalty_that_does_not_fit_is_reported_in_one_line(toy):
     with pytest.raises(UserError, match=r"expected normalise_gradients false.*\n?$"):
         compose(luo, toy.agents(), Objective(kl_weight=1.0, normalise_gradients=True), {"lam": 0.3})
 

@@ -70,12 +70,12 @@ def test_spider_is_spice_and_cider(toy, spoken, monkeypatch):
     assert MIXES["spider"] == {"SPICE": 1, "CIDEr": 1}
 
 
-def test_spice_is_refused_in_one_line_where_its_parser_is_not(toy, monkeypatch):
+def test_spice_without_its_parser_is_refused_in_one_line(toy, monkeypatch):
     monkeypatch.setattr(java, "PARSER", ("absent.jar",))
     with pytest.raises(UserError, match=r"reward SPICE: SPICE needs absent\.jar"):
         mix_metrics("spider", toy.cider, Fixed())
 
 
-def test_nothing_is_no_reward(toy):
+def test_a_reward_without_weights_is_refused(toy):
     with pytest.raises(UserError, match="reward: no metric has a weight"):
         mix_metrics({"METEOR": 0}, toy.cider, Fixed())

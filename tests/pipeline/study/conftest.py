@@ -38,7 +38,7 @@ class Trial:
 
 
 def said(method: str, image: int, lam: float) -> str:
-    """The caption: ST and Luo say the same of every fourth image, PSST and ST of image 30."""
+    """Return the caption: ST and Luo share that of every fourth image, PSST and ST that of image 30."""
     if image == 30 and method != "luo":
         return "a word for thirty"
     return f"a {method if image % 4 else method.replace('luo', 'st_multinomial')} caption of {image} at {lam:g}"

@@ -53,7 +53,7 @@ def written(name, content):
 
 
 def places(value, path=()):
-    """The paths of all values inside `value`."""
+    """Yield the paths of all values inside `value`."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, each in inner:
         yield (*path, key)
@@ -61,7 +61,7 @@ def places(value, path=()):
 
 
 def damaged(name, content, rng):
-    """A whole file with one value changed, taken away or renamed, or some of its bytes changed."""
+    """Return a complete file after a change, removal or renaming of one value, or a change of some bytes."""
     how = rng.choice(("value", "value", "value", "gone", "renamed", "bytes", "cut", "other"))
     if how in ("value", "gone", "renamed"):
         content = copy.deepcopy(content)
@@ -88,7 +88,7 @@ def damaged(name, content, rng):
     return how, bytes(whole)
 
 
-def test_damaged_answers_are_one_line_or_are_read(study, tmp_path):
+def test_damaged_answers_are_reported_in_one_line_or_are_read(study, tmp_path):
     out, files = study
     rng, short = random.Random(0), []
     for number in range(TIMES):
@@ -118,7 +118,7 @@ def test_whole_answers_are_read(study, tmp_path, name):
     assert len(study_tables(out, [tmp_path / name])) == (1 if name == "rounds.jsonl" else 2)
 
 
-def test_a_key_of_which_a_letter_was_changed_is_one_line(study, tmp_path):
+def test_a_changed_key_is_reported_in_one_line(study, tmp_path):
     out, files = study
     (tmp_path / "key.json").write_text(
         (out / "key.json").read_text().replace("psst_multinomial", "psst_multinomiak", 1)

@@ -14,7 +14,7 @@ SHOWN = ["1 a.jpg", "2 b.jpg", "3 c.jpg"]
 
 
 def saved(path, *rounds, model="psst_multinomial", **changes):
-    """`rounds`: the numbers of the photos that are right, that the person chose, and that the listener did."""
+    """Save rounds; each has the numbers of the right photo, the person's choice and the listener's."""
     lines = []
     for number, (right, chosen, listener) in enumerate(rounds, 1):
         said = {"right": SHOWN[right], "chosen": SHOWN[chosen], "listener": SHOWN[listener]}
@@ -56,12 +56,12 @@ def test_saywhich_study_reads_rounds_without_a_study(tmp_path, capsys):
     ("change", "line"),
     [({"chosen": "4 d.jpg"}, "answer 1: not a round of the game"), ({"study": "other"}, "key.json: no such file")],
 )
-def test_what_is_no_round_is_one_line(tmp_path, change, line):
+def test_an_invalid_round_is_reported_in_one_line(tmp_path, change, line):
     with pytest.raises(UserError, match=line):
         study_tables(tmp_path / "study", [saved(tmp_path / "rounds.jsonl", (0, 0, 0), **change)])
 
 
-def test_rounds_and_answers_are_read_apart(tmp_path):
+def test_rounds_and_answers_are_not_mixed(tmp_path):
     rounds = saved(tmp_path / "a.jsonl", (0, 0, 0))
     other = tmp_path / "b.jsonl"
     other.write_text(json.dumps({"study": "x"}) + "\n")

@@ -1,4 +1,4 @@
-"""The whole way: make a study, answer its pages in a browser, read the answers."""
+"""A whole study: make it, answer its pages in a browser, read the answers."""
 
 import json
 import re
@@ -34,9 +34,9 @@ def key(made):
 
 @pytest.fixture
 def open_sheet(browser):
-    """Opens a sheet as a rater, in `page` if there is one already.
+    """A function that opens a sheet as a rater, in `page` if there is one already.
 
-    In the end fails for anything on the console, and for what is fetched from elsewhere.
+    The fixture fails for console messages and for requests to other places.
     """
     with watched_pages(browser) as make_page:
 
@@ -103,7 +103,7 @@ def first_sheet(made, task="retrieval"):
     return made / "pages" / f"{task}-001.html"
 
 
-def test_who_fails_the_practice_is_sent_away_and_left_out(made, key, open_sheet, tmp_path):
+def test_raters_who_fail_the_practice_are_excluded(made, key, open_sheet, tmp_path):
     page = open_sheet(first_sheet(made))
     answer(page, key, lambda question: True)
     sheet = next(each for each in key["sheets"] if each["sheet"] == "retrieval-001")
@@ -113,7 +113,7 @@ def test_who_fails_the_practice_is_sent_away_and_left_out(made, key, open_sheet,
     assert study_tables(made, [path]) == []
 
 
-def test_a_closed_page_goes_on_where_it_was(made, key, open_sheet):
+def test_a_reopened_page_resumes(made, key, open_sheet):
     page = open_sheet(first_sheet(made))
     page.locator("#options button").first.click()
     page.reload()
@@ -127,7 +127,7 @@ def test_prolifics_participant_is_filled_in(made, open_sheet):
     assert page.get_by_label("Your participant ID").input_value() == "5f3c"
 
 
-def test_both_pictures_are_seen_named_and_reached_by_tab(made, open_sheet):
+def test_both_pictures_are_visible_named_and_focusable(made, open_sheet):
     page = open_sheet(first_sheet(made))
     assert page.evaluate("document.activeElement.id") == "asked"
     images = page.locator("#options img")
@@ -164,7 +164,7 @@ def collector():
 
 
 @pytest.mark.parametrize(("path", "said"), [("answers", "The answers were sent."), ("refused", "could not be sent")])
-def test_answers_are_sent_where_that_was_asked(trial, browser, collector, tmp_path, path, said):
+def test_answers_are_sent_to_the_configured_address(trial, browser, collector, tmp_path, path, said):
     address, got = collector
     trial.make(tmp_path, DESIGN, f"{address}/{path}")
     key = json.loads((tmp_path / "key.json").read_text())
@@ -181,7 +181,7 @@ def test_answers_are_sent_where_that_was_asked(trial, browser, collector, tmp_pa
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_a_phone(made, open_sheet, scheme):
+def test_a_page_fits_a_phone(made, open_sheet, scheme):
     page = open_sheet(first_sheet(made, "naturalness"), viewport={"width": 360, "height": 700}, color_scheme=scheme)
     assert page.evaluate("document.documentElement.scrollWidth") == 360
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -205,7 +205,7 @@ def test_label_studios_export_is_read_like_the_pages_answers(made, key, tmp_path
     assert {row[0]: row[3].split()[0] for row in naturalness.rows} == {"psst_multinomial": "100.0"}
 
 
-def test_answers_that_are_not_of_this_study_are_one_line(made, key, all_right, tmp_path):
+def test_answers_that_are_not_of_this_study_are_reported_in_one_line(made, key, all_right, tmp_path):
     path = tmp_path / "answers.jsonl"
     good = all_right(key, key["sheets"][0])
     path.write_text("".join(json.dumps(each) + "\n" for each in [*good, *good[:1]]))

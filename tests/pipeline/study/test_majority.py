@@ -24,7 +24,7 @@ def votes_on(subject, methods, *first, task=RETRIEVAL):
 
 
 def synthetic(skills, pairs, raters, seed, task=RETRIEVAL):
-    """Votes of raters each of whom is right with the probability that `skills` has for the method."""
+    """Draw votes of raters, each right with the probability that `skills` has for the method."""
     draw = np.random.default_rng(seed)
     return [
         vote
@@ -51,7 +51,7 @@ def test_a_caption_of_two_methods_counts_for_both():
     assert all(each.by_majority.value == 100 for each in found)
 
 
-def test_a_difference_is_over_the_same_images():
+def test_a_difference_is_paired_by_image():
     votes = [vote for n in range(6) for vote in votes_on(n, "luo", n < 5)]
     votes += [vote for n in range(6) for vote in votes_on(n, "psst_multinomial", n == 5)]
     left, right = majority_results(votes, ["luo", "psst_multinomial"])
@@ -75,7 +75,7 @@ def test_krippendorffs_alpha_by_hand():
     assert np.isnan(agreement(votes_on(1, "x", 1)))
 
 
-def test_votes_are_alike_where_images_differ_in_difficulty():
+def test_votes_are_correlated_where_images_differ_in_difficulty():
     alike = [vote for n in range(10) for vote in votes_on(n, "x", *[n < 5] * 3)]
     assert majority_results(alike, ["x"])[0].alikeness == pytest.approx(1.0)
     (independent,) = majority_results(synthetic({"x": 0.7}, 2000, 5, 0), ["x"])
@@ -118,7 +118,7 @@ def test_the_papers_accuracies_are_recovered_from_raters_of_that_skill():
         assert np.mean(measured[method]) == pytest.approx(100 * accuracy, abs=2)
 
 
-def test_intervals_hold_the_truth_as_often_as_they_say():
+def test_intervals_have_their_nominal_coverage():
     skill = skill_of(0.72, 5)
     held = []
     for seed in range(200):
@@ -136,7 +136,7 @@ def test_the_accuracy_of_a_majority():
     assert skill_of(majority_accuracy(0.64, 5, 0.2), 5, 0.2) == pytest.approx(0.64)
 
 
-def test_the_pairs_that_are_needed_are_found_by_simulation_too():
+def test_the_needed_pairs_agree_with_a_simulation():
     left, right = 0.8, 0.6
     pairs = pairs_needed(left, right)
     assert power(left, right, pairs) >= 0.8 > power(left, right, pairs - 1)

@@ -49,7 +49,7 @@ def test_sides_are_counterbalanced_within_sheets_and_among_the_raters_of_a_quest
     assert {left[name] for name in names} == {2, 3}
 
 
-def test_every_method_and_a_person_caption_each_pair_and_equal_captions_are_asked_once(made):
+def test_each_pair_has_captions_of_methods_and_annotators_and_equal_captions_are_asked_once(made):
     _, sheets = made
     questions = {each.question.name: each.question for sheet in of_task(sheets, RETRIEVAL) for each in sheet.rounds}
     pairs = Counter()
@@ -90,7 +90,7 @@ def test_pairs_are_the_most_similar_images_and_no_image_is_in_two():
     assert len(similar_pairs(pooled, 2, seed=1)) == 2
 
 
-def test_raters_see_no_method_no_right_answer_and_no_file_name(made):
+def test_pages_show_no_method_no_right_answer_and_no_file_name(made):
     out, _ = made
     key = json.loads((out / "key.json").read_text())
     captions = {q["shown"] for q in key["questions"]} | {o for q in key["questions"] for o in q["options"]}
@@ -125,7 +125,7 @@ def test_prolific_has_a_page_and_codes_for_each_rater(made):
         assert row["completion_code"] in (out / "pages" / page).read_text()
 
 
-def test_a_method_that_was_not_run_is_one_line(trial, tmp_path):
+def test_a_method_that_was_not_run_is_reported_in_one_line(trial, tmp_path):
     with pytest.raises(UserError, match=r"--methods nobody: no captions of it; there are luo, psst_multinomial"):
         trial.make(tmp_path, replace(DESIGN, methods=("luo", "nobody")))
     with pytest.raises(UserError, match="--reference mle: must be one of the methods"):

@@ -23,7 +23,7 @@ def workspace(tmp_path, monkeypatch):
 
 @pytest.fixture
 def spooled(monkeypatch):
-    """Runs are recorded, and not sent before somebody asks for it."""
+    """Runs are recorded, and sent on demand only."""
     monkeypatch.setattr(recorder, "Sender", lambda folder: SimpleNamespace(wait=lambda: None))
 
 

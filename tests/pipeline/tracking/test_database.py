@@ -1,4 +1,4 @@
-"""MLflow's database is complete or not there."""
+"""MLflow's database is complete or absent."""
 
 import os
 import signal
@@ -47,7 +47,7 @@ def database(tmp_path_factory):
     return path
 
 
-def test_a_kill_while_it_is_created_leaves_none_and_the_next_one_is_complete(database):
+def test_a_killed_creation_leaves_no_database_and_the_next_is_complete(database):
     assert sorted(os.listdir(database.parent)) == ["mlflow.db"]
     with closing(sqlite3.connect(database)) as connection:
         assert connection.execute("SELECT count(*) FROM runs").fetchone() == (0,)
@@ -59,7 +59,7 @@ def test_a_complete_database_stays(database):
     assert database.stat().st_ino == before
 
 
-def test_an_incomplete_one_without_runs_is_set_aside(database, capfd):
+def test_an_incomplete_database_without_runs_is_set_aside(database, capfd):
     newest = revision(database)
     change(database, "UPDATE alembic_version SET version_num = '17e22815139b'")
     create_database(database)
@@ -68,7 +68,7 @@ def test_an_incomplete_one_without_runs_is_set_aside(database, capfd):
     assert "mlflow.db was not created completely and has no run: kept as mlflow.db.incomplete" in capfd.readouterr().err
 
 
-def test_one_of_an_earlier_version_with_runs_stays(database):
+def test_a_database_of_an_earlier_version_with_runs_is_kept(database):
     change(database, "INSERT INTO runs (run_uuid, lifecycle_stage, experiment_id) VALUES ('a', 'active', 0)")
     newest = revision(database)
     change(database, "UPDATE alembic_version SET version_num = '17e22815139b'")

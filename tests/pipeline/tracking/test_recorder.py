@@ -89,7 +89,7 @@ def test_a_killed_run_is_recorded_as_killed_with_what_it_had_and_the_load_of_the
     assert {"system/cpu_utilization_percentage", "system/system_memory_usage_megabytes"} <= run.data.metrics.keys()
 
 
-def test_without_mlflow_records_wait_for_it(tmp_path, database):
+def test_records_wait_where_mlflow_is_missing(tmp_path, database):
     writer = write("early", PYTHONPATH=os.pathsep.join([broken_mlflow(tmp_path), *sys.path]))
     assert writer.returncode == 0
     (line,) = writer.stderr.splitlines()
@@ -117,7 +117,7 @@ def test_a_server_that_does_not_answer(database):
     assert history(runs()["far"], "loss") == EXPECTED
 
 
-def test_a_database_that_somebody_else_has_locked(database, monkeypatch, capsys):
+def test_a_database_locked_by_another_process(database, monkeypatch, capsys):
     monkeypatch.setattr(recorder, "PATIENCE", 3.0)
     other = sqlite3.connect(database, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
@@ -130,7 +130,7 @@ def test_a_database_that_somebody_else_has_locked(database, monkeypatch, capsys)
     assert history(runs()["patient"], "loss") == [(0, 1.0)]
 
 
-def test_what_a_run_holds(spooled, database, tmp_path):
+def test_the_content_of_a_recorded_run(spooled, database, tmp_path):
     import mlflow
 
     out = tmp_path / "out"
@@ -201,7 +201,7 @@ def test_the_commit_and_whether_files_differ_from_it(spooled, database, tmp_path
     ("error", "status"),
     [(ValueError, "FAILED"), (KeyboardInterrupt, "KILLED"), (SystemExit(2), "FAILED"), (SystemExit(0), "FINISHED")],
 )
-def test_how_a_run_ends(spooled, error, status):
+def test_the_status_of_a_run(spooled, error, status):
     with pytest.raises(error if isinstance(error, type) else type(error)), recorder.record_run("end"):
         raise error
     (folder,) = waiting()
@@ -229,7 +229,7 @@ def test_children_find_their_parent(spooled, database, monkeypatch):
 
 
 def broken_mlflow(folder: Path) -> str:
-    """A folder for PYTHONPATH, with which a sender cannot send."""
+    """Write a folder for PYTHONPATH, with which a sender cannot send."""
     (folder / "broken").mkdir()
     (folder / "broken/mlflow.py").write_text("raise ImportError('No module named mlflow')")
     return str(folder / "broken")
@@ -287,7 +287,7 @@ def test_a_sender_that_is_killed_is_replaced(database):
     assert history(runs()["long"], "loss") == EXPECTED
 
 
-def test_a_sender_ends_when_there_is_nothing_to_send(spooled, database, monkeypatch):
+def test_an_idle_sender_ends(spooled, database, monkeypatch):
     monkeypatch.setattr(sender, "IDLE", 0.1)
     with recorder.record_run("first"):
         pass
@@ -319,7 +319,7 @@ def wait_until(true, seconds=60):
         time.sleep(0.05)
 
 
-def test_sending_twice_leaves_one_run_with_each_metric_once(spooled, database, capsys):
+def test_sending_twice_gives_one_run_with_each_metric_once(spooled, database, capsys):
     Path("x.safetensors").touch()
     with recorder.record_run("twice", {"a": 1}, inputs={"data": "abc"}) as run:
         run.outputs([Path("x.safetensors")])
@@ -342,7 +342,7 @@ def test_sending_twice_leaves_one_run_with_each_metric_once(spooled, database, c
     assert len(tracker.client.search_logged_models([tracker.experiment])) == 1
 
 
-def test_mlflow_opens_runs_and_not_traces():
+def test_mlflows_page_opens_on_runs_not_traces():
     """The tag is the one that MLflow's own pages read: they know the word."""
     tracker = sender.connect()
     kind = tracker.client.get_experiment(tracker.experiment).tags["mlflow.experimentKind"]
@@ -404,7 +404,7 @@ def test_a_full_disk_does_not_end_the_run(spooled, monkeypatch, capsys):
     assert "No space left" in line
 
 
-def test_off_means_nothing_is_written(monkeypatch):
+def test_tracking_off_writes_nothing(monkeypatch):
     monkeypatch.setenv("SAYWHICH_TRACKING", "off")
     with recorder.record_run("none") as run:
         run.metrics({"loss": 1.0}, 0)

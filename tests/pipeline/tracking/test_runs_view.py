@@ -25,7 +25,7 @@ def test_the_address_names_a_view_that_the_experiment_keeps(tmp_path, monkeypatc
     )
 
 
-def test_its_metrics_are_those_of_a_summary():
+def test_the_views_metrics_are_those_of_a_summary():
     judge = {"text_to_image": {"R@10": 1.0}, "galleries": {"neighbourhood": {"R@1": 1.0}}}
     found = {"language": {"CIDEr": 1.0}, "judges": dict.fromkeys(("own", "symbolic", "judge"), judge)}
     assert set(METRICS) <= set(summary_metrics(found))

@@ -12,7 +12,7 @@ from pipeline.tracking import recorder
 
 
 def record(name: str) -> Path:
-    """A run of three steps with an artifact; its folder in the spool."""
+    """Record a run of three steps with an artifact; return its folder in the spool."""
     with recorder.record_run(name, {"a": 1}) as run:
         for step in range(3):
             run.metrics({"loss": step / 2}, step)
@@ -52,7 +52,7 @@ def test_a_flipped_bit_anywhere_is_named_and_nothing_wrong_arrives(whole, capsys
 
 
 @pytest.mark.parametrize("kept", [0, 1, 0.3, 0.7, -1])
-def test_a_tail_that_was_cut_is_named(whole, capsys, kept):
+def test_a_truncated_file_of_records_is_named(whole, capsys, kept):
     path = whole / "records.jsonl"
     content = path.read_bytes()
     size = int(kept * len(content)) if 0 < kept < 1 else kept
@@ -63,7 +63,7 @@ def test_a_tail_that_was_cut_is_named(whole, capsys, kept):
     assert sync() == 0
 
 
-def test_records_that_end_with_a_whole_line_are_of_a_killed_run_or_cut(whole, capsys):
+def test_records_without_an_end_are_sent_as_killed(whole, capsys):
     path = whole / "records.jsonl"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
     assert sync() == 0

@@ -16,7 +16,7 @@ def tensors(value: float) -> dict[str, torch.Tensor]:
     return {"w": torch.full((3, 2), value), "n": torch.tensor(7), "b": torch.tensor([1, 0], dtype=torch.uint8)}
 
 
-def test_what_is_saved_comes_back(tmp_path):
+def test_a_checkpoint_is_read_unchanged(tmp_path):
     whole = torch.arange(6.0)
     state = {"history": [0.1, 1 / 3, float("inf")], "name": "é", "none": None, "large": 2**63 + 1}
     kept = {"view": whole[2:], "same": whole, "half": torch.tensor([1.5], dtype=torch.bfloat16), **tensors(0.1)}
@@ -43,13 +43,13 @@ def test_the_newest_are_kept_and_equal_states_are_equal_files(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
-def test_nothing_there(tmp_path):
+def test_an_empty_folder_has_no_checkpoint(tmp_path):
     assert Checkpoints(tmp_path / "none").latest() is None
     Checkpoints(tmp_path / "none").clear()
 
 
 @pytest.mark.parametrize("place", [0, 20, -1])
-def test_a_flipped_bit_is_seen(tmp_path, capsys, place):
+def test_a_flipped_bit_is_detected(tmp_path, capsys, place):
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, tensors(1), {})
     path = checkpoints.save(2, tensors(2), {})
@@ -60,7 +60,7 @@ def test_a_flipped_bit_is_seen(tmp_path, capsys, place):
     assert path.name in capsys.readouterr().err
 
 
-def test_a_torn_file_is_passed_over_and_the_run_goes_on(tmp_path, capsys):
+def test_a_truncated_checkpoint_is_skipped_and_the_run_resumes(tmp_path, capsys):
     checkpoints = Checkpoints(tmp_path, keep=1)
     path = checkpoints.save(20, tensors(2), {})
     path.write_bytes(path.read_bytes()[:-5])
@@ -129,7 +129,7 @@ def test_killed_while_saving(tmp_path):
         assert torch.equal(latest.tensors["w"], torch.full((500_000,), float(latest.step)))
 
 
-def test_a_checkpoint_of_another_run_is_named_and_passed_over(tmp_path, capsys):
+def test_a_checkpoint_of_another_run_is_named_and_skipped(tmp_path, capsys):
     """Runs of two seeds have two keys: a file that was moved from one to the other is not gone on from."""
     other = Checkpoints(tmp_path / "key-of-seed-2").save(9, tensors(2.0), {})
     mine = Checkpoints(tmp_path / "key-of-seed-1")

@@ -46,7 +46,7 @@ def same(left, right) -> bool:
     return all(torch.equal(left[name], right[name]) for name in left)
 
 
-def test_one_seed_gives_one_result_to_the_bit(toy):
+def test_equal_seeds_give_bit_identical_results(toy):
     first, history = train(psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3), toy)
     again, history_again = train(psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3), toy)
     assert same(first, again)
@@ -55,7 +55,7 @@ def test_one_seed_gives_one_result_to_the_bit(toy):
     assert not same(first, other)
 
 
-def test_few_images_are_shown_as_often_as_gives_the_least_steps(toy):
+def test_epochs_are_multiplied_to_give_min_steps(toy):
     """Five epochs of three batches are 15 steps; for 40 all lengths are threefold: 45 steps, seen three times."""
     settings = Optimisation(epochs=5, schedule="step", decay=0.1, decay_every=2, validate_every=5, min_steps=40)
     method = psst_multinomial(toy.agents(), Objective(), 0.3)
@@ -88,7 +88,7 @@ def _recovering(toy):
     ],
     ids=["psst", "luo", "lstm", "critic", "recovering", "wtf_rl", "psst_wtf"],
 )
-def test_a_killed_run_goes_on_to_the_same_bits(toy, tmp_path, make, die_at):
+def test_a_killed_run_resumes_to_the_same_bits(toy, tmp_path, make, die_at):
     whole, history = train(make(toy), toy)
     with pytest.raises(KeyboardInterrupt):
         train(make(toy), toy, die_at=die_at, folder=tmp_path)
@@ -124,7 +124,7 @@ def test_the_best_epoch_is_kept_also_over_a_kill(toy, tmp_path):
     assert same(kept, resumed)
 
 
-def test_a_metric_that_is_not_there_is_named(toy):
+def test_an_unknown_metric_is_named(toy):
     settings = dataclasses.replace(FIVE, select="rsum")
     with pytest.raises(UserError, match=r"no validation metric 'rsum'; there are cider"):
         train(luo(toy.agents(), Objective(), 0.7), toy, settings, validate=lambda: {"cider": 1.0})
@@ -138,7 +138,7 @@ def test_divergence_ends_training_in_one_line(toy):
         train(luo(agents, Objective(), 0.7), toy)
 
 
-def test_weights_that_are_no_numbers_are_never_kept(toy, tmp_path):
+def test_weights_with_nan_are_never_kept(toy, tmp_path):
     """The gradient of step 7 is NaN: the loss of step 8 would say so, the checkpoint of step 7 holds it already."""
     folder = tmp_path / "kept"
 
@@ -164,7 +164,7 @@ def test_weights_that_are_no_numbers_are_never_kept(toy, tmp_path):
     assert same(weights(whole.method), weights(resumed.method))
 
 
-def test_a_run_does_not_end_in_weights_that_are_no_numbers(toy):
+def test_a_run_does_not_end_with_nan_weights(toy):
     method = psst_multinomial(toy.agents(), Objective(), 0.3)
 
     def validate():
@@ -176,14 +176,14 @@ def test_a_run_does_not_end_in_weights_that_are_no_numbers(toy):
         train(method, toy, dataclasses.replace(FIVE, epochs=1), validate=validate)
 
 
-def test_an_infinite_loss_is_seen_as_well(toy):
+def test_an_infinite_loss_is_detected(toy):
     training = Training(luo(toy.agents(), Objective(), 0.7), ToyBatches(toy), FIVE, seed=4, device=CPU)
     training.means.add({"naturalness/loss": torch.tensor(float("inf"))})
     with pytest.raises(UserError, match="naturalness/loss is not a number, or infinite"):
         training.run()
 
 
-def test_an_exploding_gradient_is_said_once(toy, capsys):
+def test_an_exploding_gradient_gives_one_warning(toy, capsys):
     training = Training(luo(toy.agents(), Objective(), 0.7), ToyBatches(toy), FIVE, seed=4, device=CPU)
     for norm in (1.0, 3.0, 2.0, 290.0):
         training._warn_of_growth({"speaker/gradient_norm": norm})
@@ -197,7 +197,7 @@ def test_an_exploding_gradient_is_said_once(toy, capsys):
 
 @pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize("request_", [signal.SIGTERM, signal.SIGINT])
-def test_asked_to_end_a_run_saves_its_step_and_goes_on_to_the_same_bits(toy, tmp_path, request_):
+def test_a_run_saves_its_step_on_a_request_and_resumes_to_the_same_bits(toy, tmp_path, request_):
     whole, _ = train(psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3), toy)
     method = psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3)
     training = Training(method, ToyBatches(toy), FIVE, seed=4, device=CPU)
@@ -246,7 +246,7 @@ def test_parts_of_an_epoch_are_validated_and_the_start_also_over_a_kill(toy, tmp
     assert [entry["step"] for entry in again] == [0, 2, 3, 5, 6]
 
 
-def test_agents_are_validated_as_they_will_be_used_and_learn_on_with_dropout(toy, monkeypatch):
+def test_validation_uses_evaluation_mode_and_training_continues_with_dropout(toy, monkeypatch):
     agents = toy.agents(dropout=0.5)
     everybody, validated, learning = agents.roles.values(), [], []
     look = Validation(agents.speaker, agents.listener, agents.cider, lambda: [toy.batch()], CPU, 12)
@@ -270,7 +270,7 @@ def test_agents_are_validated_as_they_will_be_used_and_learn_on_with_dropout(toy
     assert same(without, with_it)
 
 
-def test_means_are_of_those_steps_that_reported():
+def test_means_are_over_the_steps_that_reported_a_value():
     means = RunningMeans()
     means.add({"a": torch.tensor(1.0), "b": torch.tensor(4.0)})
     means.add({"a": torch.tensor(3.0)})
@@ -308,7 +308,7 @@ def test_a_normalised_step_is_the_weighted_sum_of_unit_gradients(toy):
             torch.testing.assert_close(value.grad, expected[f"{role}.{parameter}"])
 
 
-def test_normalised_gradients_do_not_mind_the_scale_of_a_score(toy):
+def test_normalised_gradients_do_not_depend_on_the_scale_of_a_score(toy):
     """The sum over the batch or its mean: with raw weights that is another λ."""
     found = [
         train(psst_multinomial(toy.agents(), Objective(reduction=reduction, normalise_gradients=normalise), 0.3), toy)[
@@ -342,7 +342,7 @@ def test_training_ends_when_validation_has_saturated_also_over_a_kill(toy, tmp_p
     assert same(whole, resumed)
 
 
-def test_who_does_not_learn_speaks_without_dropout(toy, monkeypatch):
+def test_unscheduled_speakers_generate_without_dropout(toy, monkeypatch):
     seen = []
     agents = toy.agents(dropout=0.5)
     monkeypatch.setattr(
@@ -407,7 +407,7 @@ class Drawing:
 
 
 def drawn(toy, seed: int = 4, **options) -> list[float]:
-    """The numbers of 15 steps."""
+    """Return the random numbers of 15 steps."""
     score = Drawing(toy.agents().listener)
     training = Training(
         listener_matching(score.listener, score), ToyBatches(toy), FIVE, seed=seed, device=CPU, **options
@@ -416,7 +416,7 @@ def drawn(toy, seed: int = 4, **options) -> list[float]:
     return score.drawn
 
 
-def test_torch_s_own_stream_is_another_in_every_step_whatever_else_draws_from_it(toy):
+def test_torchs_global_stream_is_reseeded_in_every_step(toy):
     found = drawn(toy)
     assert len(set(found)) == 15
     assert found == drawn(toy, validate=lambda: {"x": float(torch.rand(()))})
@@ -438,7 +438,7 @@ def first_step(method, toy, rate: float, steps: int = 1, **options: float) -> di
     }
 
 
-def test_every_role_learns_at_its_own_rate_or_at_the_common_one(toy):
+def test_every_role_has_its_own_or_the_common_learning_rate(toy):
     method = psst_multinomial(toy.agents(), Objective(), 0.3)
     assert first_step(method, toy, 0.01) == pytest.approx({"speaker": 0.01, "listener": 0.01}, rel=0.01)
     for rates, expected in (
@@ -450,7 +450,7 @@ def test_every_role_learns_at_its_own_rate_or_at_the_common_one(toy):
         assert first_step(method, toy, 0.01) == pytest.approx(expected, rel=0.01)
 
 
-def test_a_rate_of_its_own_does_not_follow_the_schedule(toy):
+def test_a_roles_own_learning_rate_does_not_follow_the_schedule(toy):
     """Cosine falls to 0 with the last step; gradients of the same sign would hide that, so the last step is watched."""
     settings = Optimisation(epochs=1, learning_rate=0.01, schedule="cosine", validate_every=0)
     moved = {}
@@ -470,7 +470,7 @@ def test_a_rate_of_its_own_does_not_follow_the_schedule(toy):
     assert moved[True] == pytest.approx([0.01, 0.01, 0.01], rel=0.2)
 
 
-def test_who_has_no_turn_does_not_move(toy):
+def test_unscheduled_roles_stay_unchanged(toy):
     assert first_step(luo(toy.agents(), Objective(), 0.7), toy, 0.01)["listener"] == 0
     moved = first_step(reinforce(toy.agents(), Objective(), 0.3), toy, 0.01)
     assert moved == pytest.approx({"speaker": 0.01, "listener": 0.0}, rel=0.01)
@@ -492,14 +492,14 @@ def test_the_history_has_every_epoch_with_its_last_step_and_the_rate_of_that_ste
     assert [entry["learning_rate"] for entry in history] == pytest.approx([0.01, 0.001, 0.0001, 0.00001])
 
 
-def test_a_normalised_loss_without_a_slope_moves_nothing():
+def test_a_normalised_loss_with_zero_gradient_changes_nothing():
     layer = torch.nn.Linear(2, 1)
     flat, steep = 0 * layer(torch.ones(2)).sum(), layer(torch.ones(2)).sum()
     _normalised_backward({"flat": flat, "steep": steep}, {"flat": 0.5, "steep": 2.0}, [layer])
     torch.testing.assert_close(layer.weight.grad, torch.full((1, 2), 2 / 3**0.5))
 
 
-def test_losses_are_looked_at_every_25_steps(toy):
+def test_losses_are_checked_every_25_steps(toy):
     """RELIABILITY.md says after how many steps a loss that is not finite ends training."""
 
     class LongEpoch(ToyBatches):
@@ -516,6 +516,6 @@ def test_losses_are_looked_at_every_25_steps(toy):
     assert sorted(set(steps)) == [25, 50, 60]
 
 
-def test_a_training_without_a_step_is_at_its_beginning(toy):
+def test_a_training_of_zero_steps(toy):
     training = Training(psst_multinomial(toy.agents(), Objective(), 0.3), ToyBatches(toy), FIVE, seed=4, device=CPU)
     assert training.result() == {"epoch": 0, "step": 0}

@@ -158,7 +158,7 @@ def same(agent: torch.nn.Module, folder: Path, role: str) -> bool:
     return all(torch.equal(value, kept[name]) for name, value in agent.state_dict().items())
 
 
-def test_the_pretrained_listener_gets_used_to_a_method_s_speaker(models, data):
+def test_the_pretrained_listener_is_adapted_to_a_methods_speaker(models, data):
     settings = MatchingSettings(objective="hinge", margin=0.2, temperature=0.1, negatives="hardest", reduction="sum")
     method, _ = build_adaptation(settings, models / "models/luo", models, data, CPU)
     agents = method.agents
@@ -188,7 +188,7 @@ def test_a_speaker_without_attention_and_a_summed_hinge_are_built_from_params(mo
     assert [term.estimator.reduction for term in method.terms] == ["sum"]
 
 
-def test_each_judge_is_the_one_that_it_is_called_and_sees_the_features_that_it_learned_from(models, data):
+def test_each_judge_has_its_weights_and_the_features_of_its_training(models, data):
     assert same(load_speaker(models / "models/luo"), models / "models/luo", "speaker")
     chosen = {"own": "own", "used to it": "adapted", "pretrained": "listener", "other": "judge"}
     judges = build_judges(chosen, JUDGES, JudgeSources(models / "models/luo", models, data, CPU))
@@ -201,7 +201,7 @@ def test_each_judge_is_the_one_that_it_is_called_and_sees_the_features_that_it_l
     assert judges["other"].mirrored(rows)[:, 0].tolist() == [19, 16]
 
 
-def test_what_cannot_judge_is_reported_in_one_line(models, data):
+def test_agents_that_are_no_judges_are_reported_in_one_line(models, data):
     save_agents(models / "pretrained/critic/weights.safetensors", {"listener": Critic(4, 2)})
     with pytest.raises(UserError, match=r"pretrained/critic: a judge must be a Listener or a DualEncoder, and"):
         build_judges({"critic": "critic"}, JUDGES, JudgeSources(models, models, data, CPU))
@@ -213,12 +213,12 @@ def agents(data) -> Agents:
 
 
 def trained(method, data, models, seed: int = 3, **settings):
-    """The run that trains `method` on `data`, in batches of two images."""
+    """Return the run that trains `method` on `data`, in batches of two images."""
     store = FeatureStore(models / "features" / "main")
     return build_training(method, reference_cider(data), Optimisation(1, 2, **settings), data, store, seed, CPU)
 
 
-def test_training_reads_the_training_split_and_validates_on_the_validation_split(agents, models, data):
+def test_training_uses_the_training_split_and_validation_the_validation_split(agents, models, data):
     training = trained(luo(agents, Objective(), 0.5), data, models)
     train, held_out = (data.rows(split).tolist() for split in ("train", "val"))
     shown = [batch.images.tolist() for batch in training.batches.epoch(0)]
@@ -230,7 +230,7 @@ def test_training_reads_the_training_split_and_validates_on_the_validation_split
     assert data.rows("test").tolist() not in (train, held_out)
 
 
-def test_validation_generates_with_the_method_s_agents_and_never_unk(agents, models, data, monkeypatch):
+def test_validation_generates_with_the_methods_agents_and_never_unk(agents, models, data, monkeypatch):
     method = replace(luo(agents, Objective(), 0.5), validation_judge={"rewarded": agents.listener})
     found = trained(method, data, models).validate
     assert (found.speaker, found.listener, found.unk) == (agents.speaker, agents.listener, data.vocabulary.unk)
@@ -259,7 +259,7 @@ def test_the_order_of_batches_follows_the_seed_and_the_settings(agents, models, 
     assert len(found) == {"one": 6, "all": 9}[captions]  # six captions of four images
 
 
-def test_images_are_masked_as_often_as_the_method_says(agents, models, data):
+def test_images_are_masked_with_the_methods_probability(agents, models, data):
     for share in (0.0, 0.9):
         batches = trained(guidance(agents, Objective(), image_dropout=share), data, models).batches
         there = torch.cat([batch.region_mask.any(1) for epoch in range(50) for batch in batches.epoch(epoch)])
@@ -267,7 +267,7 @@ def test_images_are_masked_as_often_as_the_method_says(agents, models, data):
 
 
 def pretrained_listener(data, models, captions="one", batch=2, **options):
-    """The method that pretrains a listener with these options."""
+    """Return the method that pretrains a listener with these options."""
     given = {"features": "main", "encoder": "gru", "word_dim": 4, "hidden_dim": 6, "warmup_epochs": 0, "seed": 0}
     given |= {"objective": "hinge", "margin": 0.3, "negatives": "hardest", "temperature": 0.2}
     optimisation = Optimisation(1, batch, captions)
@@ -275,7 +275,7 @@ def pretrained_listener(data, models, captions="one", batch=2, **options):
     return build_pretraining(settings, data, FeatureStore(models / "features" / "main"), CPU)[0]
 
 
-def test_a_listener_learns_by_the_objective_of_its_section(data, models):
+def test_a_listener_is_trained_by_the_objective_of_its_section(data, models):
     method = pretrained_listener(data, models)
     listener = method.agents["listener"]
     (term,) = method.terms
@@ -305,7 +305,7 @@ def test_a_warm_up_lasts_as_many_steps_as_its_epochs_have(data, models, captions
     assert score.hardest == Hinge(method.agents["listener"], 0.3, "hardest")
 
 
-def test_dropped_inputs_are_unk_and_vectors_as_their_section_says(data, models):
+def test_input_dropout_follows_its_section(data, models):
     (term,) = (made := pretrained_listener(data, models, vector_dropout=0.2, word_dropout=0.1)).terms
     assert isinstance(term.score, InputDropout)
     assert (term.score.vector, term.score.words, term.score.unk) == (0.2, 0.1, data.vocabulary.unk)
@@ -313,7 +313,7 @@ def test_dropped_inputs_are_unk_and_vectors_as_their_section_says(data, models):
 
 
 def evaluation(models, data, method: str, rerank: int | None = None, *options: str):
-    """The protocol of the scenes' params.yaml for the model in models/luo, which stands for `method`."""
+    """Return the protocol of the scenes' params.yaml for the model in models/luo, as the method `method`."""
     (models / "params.yaml").write_text(profile_text("scenes"))
     judges = "evaluate.judges={own: own, used: adapted, pretrained: listener, other: judge}"
     common = [judges, "evaluate.metrics=[CIDEr]", *options]
@@ -324,7 +324,7 @@ def evaluation(models, data, method: str, rerank: int | None = None, *options: s
         return found
 
 
-def test_an_evaluation_is_the_one_that_params_yaml_says(models, data):
+def test_an_evaluation_follows_params_yaml(models, data):
     near = "evaluate.hard_gallery={similarity: features, images: 2}"
     found = evaluation(models, data, "luo", None, near, "evaluate.beam=3")
     places = ("models/luo", "models/luo/adapted", "pretrained/listener", "pretrained/judge")
@@ -340,7 +340,7 @@ def test_an_evaluation_is_the_one_that_params_yaml_says(models, data):
     assert (chosen.multi_sample.samples, chosen.multi_sample.beams) == (3, 2)
 
 
-def test_numbers_of_an_evaluation_are_named_by_their_path():
+def test_evaluation_metrics_are_named_by_their_path():
     nested = {"val": {"language": {"CIDEr": 0.5}, "images": 3}, "beam": 2}
     assert flat_numbers(nested) == {"val/language/CIDEr": 0.5, "val/images": 3.0, "beam": 2.0}
 
@@ -360,7 +360,7 @@ def test_small_models_train_on_one_thread_whatever_the_machine_has(agents, model
     assert threads == [1]
 
 
-def test_the_world_of_a_run_has_its_pretrained_agents_and_its_first_images_of_validation(models, data):
+def test_a_trained_world_has_the_pretrained_agents_and_the_first_validation_images(models, data):
     shutil.copytree(data.folder, models / "prepared")
     world, name = trained_world(models)
     assert same(world.speaker, models / "pretrained/speaker", "speaker")
@@ -384,7 +384,7 @@ class Reads(DualEncoder):
         return torch.tensor([len(text.split()) + 2 for text in captions])
 
 
-def test_a_retriever_that_would_cut_off_captions_is_refused(models, data, monkeypatch):
+def test_a_retriever_that_would_truncate_captions_is_refused(models, data, monkeypatch):
     settings = RetrieverSettings(model="listener", speaker="speaker", temperature=0.1)
     monkeypatch.setattr(reward_files, "_encoder", lambda root, name: Reads())
     with pytest.raises(UserError, match="a caption has 6 tokens, and the text encoder takes 4: “"):

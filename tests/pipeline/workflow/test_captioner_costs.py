@@ -69,7 +69,7 @@ def test_a_step_costs_the_sum_of_its_parts():
     assert penalised.computing == pytest.approx(1.5 * cost.computing)
 
 
-def test_the_command_says_what_each_method_takes(tmp_path, monkeypatch, capsys):
+def test_the_command_prints_the_cost_of_each_method(tmp_path, monkeypatch, capsys):
     write_captioner("blip", tmp_path / "captioner")
     text = profile_text("folder_blip").replace("Salesforce/blip-image-captioning-base", "captioner")
     (tmp_path / "params.yaml").write_text(text, encoding="utf-8")

@@ -10,7 +10,7 @@ from pipeline.workflow.compare_claims import claims_of, nearest_record
 ROOT = Path(__file__).parents[3]
 
 
-def test_claims_about_scenes_are_not_made_about_dialogs_on_them(tmp_path):
+def test_claims_about_scenes_do_not_apply_to_dialogs(tmp_path):
     for name in ("results", "profiles", "data/prepared"):
         (tmp_path / name).mkdir(parents=True)
     shutil.copy(ROOT / "results/claims.toml", tmp_path / "results")
@@ -22,7 +22,7 @@ def test_claims_about_scenes_are_not_made_about_dialogs_on_them(tmp_path):
 RESULT = {"command": "c", "commit": "a", "date": "d", "machine": "m", "seeds": [1], "tables": {}}
 
 
-def test_the_nearest_recorded_profile_is_named_with_what_differs(tmp_path):
+def test_the_nearest_recorded_profile_is_named_with_the_differences(tmp_path):
     shutil.copytree(ROOT / "profiles", tmp_path / "profiles")
     (tmp_path / "results").mkdir()
     text = profile_text("scenes", ROOT / "profiles")

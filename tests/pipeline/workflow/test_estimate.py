@@ -13,7 +13,7 @@ from pipeline.workflow.grid_cells import GridCell
 GRID = [GridCell("luo", {"lambda": value}, 1) for value in (0.5, 0.6, 0.7, 0.8)]
 
 
-def test_jobs_begin_when_the_one_before_is_done_and_a_worker_is_free():
+def test_jobs_begin_when_their_predecessor_is_done_and_a_slot_is_free():
     """Three chains of 2 s and 1 s on two workers: 0–2, 0–2, 2–4 for the first jobs, then 2–3, 3–4, 4–5."""
     assert estimate.makespan(3, [2, 1], slots=2) == 5
     assert estimate.makespan(3, [2, 1], slots=1) == 9
@@ -30,7 +30,7 @@ def ran(cell: GridCell, *seconds: float, megabytes: float = 512.0) -> None:
     (cell.folder / "evaluation/metrics.json").touch()
 
 
-def test_what_is_missing_is_counted_with_what_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_missing_cells_and_measured_times_give_the_estimate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     ran(GRID[0], 100, 20, 30, megabytes=2048)
     ran(GRID[1], 0.5, 0.5, 0.5)  # it took what another run had made
@@ -46,7 +46,7 @@ def test_what_is_missing_is_counted_with_what_ran(tmp_path: Path, monkeypatch: p
         estimate.estimate_grid(GRID, 2, 8, 1.0, 0.0, None)
 
 
-def test_without_a_cell_that_ran_it_is_what_the_parameters_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_estimate_without_finished_cells_uses_the_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     assert "4 machines, 4 jobs at once: 90 s" in estimate.estimate_grid(GRID, 4, 1, None, 0.0, 90.0)
     unknown = estimate.estimate_grid(GRID, 4, 1, None, 0.0, None)

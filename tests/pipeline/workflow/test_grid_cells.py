@@ -29,7 +29,7 @@ def test_cells_are_the_product_of_options_and_seeds():
     )
 
 
-def test_a_cell_is_known_by_its_name_when_a_cluster_hands_it_to_another_snakemake():
+def test_names_of_cells_survive_submission_to_a_cluster():
     from snakemake.target_jobs import parse_target_jobs_cli_args
     from snakemake_interface_executor_plugins.utils import TargetSpec, encode_target_jobs_cli_args
 
@@ -38,7 +38,7 @@ def test_a_cell_is_known_by_its_name_when_a_cluster_hands_it_to_another_snakemak
     assert parse_target_jobs_cli_args(encode_target_jobs_cli_args([job])) == [job]
 
 
-def test_a_cell_is_called_by_what_is_below_its_options():
+def test_nested_options_are_part_of_a_cells_name():
     params = {"methods": {"a": {}}, "sweep": {"seeds": [1], "grid": {"a": {"rerank": [{"samples": 5}]}}}}
     (cell,) = grid_cells.cells(params)
     assert cell.name == "rerank=samples-5_seed=1"
@@ -65,7 +65,7 @@ def test_a_method_may_have_several_grids_and_seeds_of_its_own():
         ({"a": {"lambda": [0.1, 0.10]}}, r"a lambda=0.1_seed=1 is there twice"),
     ],
 )
-def test_a_wrong_grid_is_one_line(grid, line):
+def test_a_wrong_grid_is_reported_in_one_line(grid, line):
     with pytest.raises(UserError, match=line):
         grid_cells.cells({"methods": {"a": {}}, "sweep": {"seeds": [1], "grid": grid}})
 

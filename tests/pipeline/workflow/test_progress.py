@@ -21,7 +21,7 @@ def test_a_line_has_the_place_the_work_and_the_time_left():
     assert progress.begin("report").endswith("figures and the page")
 
 
-def test_every_stage_has_its_words_and_costs_are_recorded():
+def test_every_stage_has_a_description_and_recorded_costs():
     assert WORK.keys() == yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].keys()
     assert {"train", "features@main", "report"} <= recorded_costs(ROOT).keys()
     assert recorded_costs(ROOT / "nowhere") == {}

@@ -1,4 +1,4 @@
-"""Work that is done already is taken, but never where it is another, half written or changed."""
+"""Finished work is reused, but never other, half-written or changed work."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def work(out: str, *options: str, method: str = "luo", meanwhile: Callable[[], o
     return bool(worked)
 
 
-def test_whoever_comes_second_takes_what_is_there(capsys):
+def test_the_second_run_reuses_the_first_ones_files(capsys):
     assert work("a")
     assert not work("b", "--set", f"methods.luo.lambda={OWN}"), "that is its own"
     assert "done before, in a" in capsys.readouterr().out
@@ -61,20 +61,20 @@ def test_whoever_comes_second_takes_what_is_there(capsys):
 
 
 @pytest.mark.parametrize("options", [("--seed", "2"), ("--set", "methods.luo.lambda=0.5")])
-def test_other_work_is_done(options):
+def test_work_with_other_settings_is_not_reused(options):
     assert work("a")
     assert work("b", *options)
 
 
 @pytest.mark.parametrize("damage", [lambda: Path("a/metrics").write_text("other"), lambda: Path("a/metrics").unlink()])
-def test_what_is_another_by_now_is_not_taken(damage):
+def test_changed_files_are_not_reused(damage):
     assert work("a")
     damage()
     assert work("b")
     assert Path("b/metrics").read_text() == f"metrics {OWN} 1"
 
 
-def test_another_input_and_a_broken_note_are_other_work():
+def test_work_with_another_input_or_a_damaged_note_is_not_reused():
     assert work("a")
     Path("data/input").write_text("2")
     assert work("b")
@@ -83,7 +83,7 @@ def test_another_input_and_a_broken_note_are_other_work():
     assert work("c")
 
 
-def test_a_stage_that_is_run_by_hand_works(monkeypatch):
+def test_a_stage_run_by_hand_reuses_nothing(monkeypatch):
     assert work("a")
     monkeypatch.delenv("DVC_STAGE")
     assert work("b")
@@ -91,7 +91,7 @@ def test_a_stage_that_is_run_by_hand_works(monkeypatch):
     assert not work("c")
 
 
-def test_the_record_says_whose_work_it_is(monkeypatch):
+def test_the_record_names_the_reused_run(monkeypatch):
     said = []
     real = recorder.record_run
     monkeypatch.setattr(recorder, "record_run", lambda *given: said.append(given) or real(*given))
@@ -102,7 +102,7 @@ def test_the_record_says_whose_work_it_is(monkeypatch):
     assert list(inputs) == ["data/input"]
 
 
-def test_how_a_method_is_called_and_evaluated_trains_nothing_again():
+def test_another_name_or_evaluation_of_a_method_trains_nothing_again():
     again = ["--set", "methods.again={from: luo, method: luo, speaker: speaker, lambda: 0.9, rerank: {samples: 5}}"]
     again = [option.replace("0.9", str(OWN)) for option in again]
     assert work("a")
@@ -111,7 +111,7 @@ def test_how_a_method_is_called_and_evaluated_trains_nothing_again():
     assert work("d", *again, "--set", "methods.again.lambda=0.5", method="again")
 
 
-def test_of_two_that_do_the_same_at_once_the_second_waits_and_takes_it():
+def test_the_second_of_two_equal_runs_waits_and_reuses_the_first():
     began, go = threading.Event(), threading.Event()
 
     def slowly():

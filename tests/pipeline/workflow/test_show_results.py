@@ -17,7 +17,7 @@ def result(*judges: str) -> ResultFile:
     return ResultFile(command="c", commit="a", date="d", machine="m", seeds=[1], tables={RESULTS: table})
 
 
-def test_a_run_is_shown_beside_the_starts_that_are_recorded(tmp_path, monkeypatch, capsys):
+def test_a_run_is_shown_beside_the_recorded_starts(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main() == 2
     assert "run make repro first" in capsys.readouterr().err

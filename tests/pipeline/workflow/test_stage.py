@@ -43,7 +43,7 @@ def stage_of(name, *arguments):
     return seen[0]
 
 
-def test_a_stage_knows_its_instance_seed_and_folders(workplace):
+def test_a_stage_has_its_instance_seed_and_folders(workplace):
     stage = stage_of("train", "--method", "luo")
     assert (stage.title, stage.instance, stage.seed) == ("train@luo", "luo", 1)
     assert (stage.out, stage.root) == (Path("data/models/luo"), Path("data"))
@@ -56,7 +56,7 @@ def test_a_stage_knows_its_instance_seed_and_folders(workplace):
     assert stage_of("prepare").out == Path("data/prepared")
 
 
-def test_a_users_mistake_is_one_line_on_stderr_and_status_2(workplace, capsys):
+def test_a_user_error_is_reported_in_one_line_on_stderr_and_status_2(workplace, capsys):
     def forbidden(stage):
         raise AssertionError("the stage ran")
 
@@ -69,7 +69,7 @@ def test_a_users_mistake_is_one_line_on_stderr_and_status_2(workplace, capsys):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-def test_a_full_disk_is_one_line(workplace, capsys):
+def test_a_full_disk_is_reported_in_one_line(workplace, capsys):
     def run(stage):
         with open("/dev/full", "w") as file:
             file.write("x")
@@ -88,7 +88,7 @@ def test_a_full_disk_is_one_line(workplace, capsys):
         (OSError(errno.EDQUOT, "Disk quota exceeded", "out/x"), "the disk is full for you"),
     ],
 )
-def test_a_folder_that_takes_nothing_is_one_line(workplace, capsys, error, said):
+def test_an_unwritable_folder_is_reported_in_one_line(workplace, capsys, error, said):
     def run(stage):
         raise error
 
@@ -99,7 +99,7 @@ def test_a_folder_that_takes_nothing_is_one_line(workplace, capsys, error, said)
     assert told.count("\n") == 1
 
 
-def test_an_output_folder_that_is_a_file_is_one_line(workplace, capsys):
+def test_an_output_folder_that_is_a_file_is_reported_in_one_line(workplace, capsys):
     (workplace / "taken").touch()
 
     def run(stage):
@@ -113,7 +113,7 @@ def test_an_output_folder_that_is_a_file_is_one_line(workplace, capsys):
 
 @pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize(("request_", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_stage_that_is_asked_to_end_says_so(workplace, capsys, request_, status):
+def test_a_stage_reports_a_request_to_end(workplace, capsys, request_, status):
     def run(stage):
         os.kill(os.getpid(), request_)
 
@@ -186,7 +186,7 @@ def test_the_key_of_a_stage_changes_with_the_code_that_it_imports(workplace, mon
     assert (stage_of("train", "--method", "luo").key([]) != before) == counts
 
 
-def test_where_a_model_lies_does_not_matter_but_what_it_is(workplace):
+def test_a_key_depends_on_a_models_content_not_its_path(workplace):
     for name in ("x", "y", "z"):
         (workplace / name).mkdir()
         (workplace / name / "weights").write_text("1" if name != "z" else "2")

@@ -32,7 +32,7 @@ def world(karpathy, tmp_path):
 
 
 def shown(world, epoch: int = 0, **settings) -> list[int]:
-    """The neighbourhoods of the images of an epoch of two batches, as a training shows them."""
+    """Return the neighbourhoods of the images in an epoch of two batches."""
     words = len(world[0].vocabulary)
     method = Method({"listener": Listener(words, 2, words=4, hidden=4)}, (), LISTENER_ONLY)
     training = build_training(method, None, Optimisation(1, 8, **settings), *world, 1, torch.device("cpu"))
@@ -40,7 +40,7 @@ def shown(world, epoch: int = 0, **settings) -> list[int]:
     return [int(ids[row]) % 5 for batch in training.batches.epoch(epoch) for row in batch.images.tolist()]
 
 
-def test_a_training_shows_neighbourhoods_one_after_the_other_or_images_at_random(world):
+def test_a_training_orders_images_by_neighbourhood_or_at_random(world):
     epochs = [shown(world, epoch, order="neighbourhoods") for epoch in range(4)]
     for found in epochs:
         assert found == sorted(found, key=found.index)  # nobody comes again after others

@@ -1,4 +1,4 @@
-"""`make verify` names every file that is not what was written, with DVC's own lock and cache."""
+"""`make verify` names every changed file, by DVC's own lock and cache."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def folder(finished, monkeypatch) -> Path:
     return finished
 
 
-def test_all_is_what_was_written(folder, capsys):
+def test_unchanged_files_pass(folder, capsys):
     assert verify.main() == 0
     assert capsys.readouterr().out == "7 of 7 files are what was written\n"
 
@@ -62,7 +62,7 @@ CHANGED = ["data/one.txt", "data/many/sub/b", "data/cells/luo/seed=1/metrics.jso
 
 @pytest.mark.parametrize("pattern", CHANGED)
 @pytest.mark.parametrize("content", [b"xne\n", b"", None])
-def test_what_is_changed_cut_or_missing_is_named(folder, capsys, pattern, content):
+def test_changed_truncated_or_missing_files_are_named(folder, capsys, pattern, content):
     """The size and the times stay, which is what `dvc status` looks at."""
     path = sorted(folder.glob(pattern))[0]
     whole, status = path.read_bytes(), path.stat()
@@ -78,7 +78,7 @@ def test_what_is_changed_cut_or_missing_is_named(folder, capsys, pattern, conten
         path.write_bytes(whole)
 
 
-def test_a_lock_that_was_cut_at_any_line_is_named(folder, capsys):
+def test_a_truncated_dvc_lock_is_named(folder, capsys):
     """Each stage whose outputs are there must be in it, with a digest of each output."""
     path = folder / "dvc.lock"
     whole = path.read_bytes()
@@ -94,7 +94,7 @@ def test_a_lock_that_was_cut_at_any_line_is_named(folder, capsys):
         path.write_bytes(whole)
 
 
-def test_a_stage_that_never_ran_is_no_problem(folder, capsys):
+def test_a_stage_that_never_ran_is_not_reported(folder, capsys):
     path = folder / "dvc.yaml"
     path.write_text(f"{WORKFLOW}  never:\n    cmd: touch never\n    outs: [data/never]\n")
     try:
@@ -117,7 +117,7 @@ def test_a_damaged_note_of_a_cell_is_named(folder, capsys, how):
         path.write_bytes(whole)
 
 
-def test_a_cell_without_a_note_is_not_counted_and_that_is_said(folder, capsys):
+def test_a_cell_without_a_note_is_reported_and_not_counted(folder, capsys):
     cell = folder / "data/cells/luo/seed=2"
     cell.mkdir()
     (cell / "metrics.json").write_text("{}")
@@ -132,7 +132,7 @@ def test_a_cell_without_a_note_is_not_counted_and_that_is_said(folder, capsys):
         shutil.rmtree(cell)
 
 
-def test_without_a_lock_there_is_nothing_to_verify(tmp_path, monkeypatch, capsys):
+def test_a_missing_dvc_lock_is_reported(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert verify.main() == 2
     assert "make repro" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The facts of drawn scenes beside prepared images: what a detector learns, and which images follow each other."""
+"""Facts of drawn images: the annotations of the object detector, and the order of neighbourhoods."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_images_that_were_not_drawn_are_refused(tmp_path):
             neighbourhood_numbers(prepared(tmp_path, *ids))
 
 
-def test_frames_of_films_have_their_actors_boxes_and_say_where_they_are(tmp_path):
+def test_frames_of_films_have_their_actors_boxes_and_thirds(tmp_path):
     dog = Thing("dog", "brown", "plain", "small", 1, "standing", "ground", "left")
     film = Film(scene([dog], neighbourhood=7), "solo", "", (Track(0.5, 0.9, 0.4, True),), ((),))
     seen = [ActorView(1, 0, "running", "right", BOXES[0]), ActorView(3, 0, "sitting", "right", BOXES[1])]

@@ -1,4 +1,4 @@
-"""Drawn images are near each other by the facts' neighbourhoods."""
+"""Hard galleries of drawn images are the facts' neighbourhoods."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def prepared(folder, records):
     return SimpleNamespace(folder=folder, ids=pa.array([str(n) for n in range(6)]))
 
 
-def test_scenes_are_near_in_their_neighbourhood_or_else_by_place_weather_and_light(tmp_path):
+def test_galleries_are_neighbourhoods_or_images_of_equal_place_weather_and_light(tmp_path):
     same = {"setting": "park", "weather": "sunny", "light": "day"}
     records = [{"imgid": n, **same, "neighbourhood": n // 2} for n in range(6)]
     assert galleries_by_facts(prepared(tmp_path, records))(np.array([1, 3, 0, 2])).tolist() == [[2], [3], [0], [1]]

@@ -1,4 +1,4 @@
-"""Captions without training: what is appended, what is read from features, and that an oracle tells the truth."""
+"""Captions without training: the template's additions, the linear probe, and the truth of the oracle."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def scenes() -> list[Scene]:
 
 
 def prepared(folder: Path, known: int = TRAIN + TEST) -> SimpleNamespace:
-    """Prepared data with the facts of the first `known` scenes."""
+    """Return prepared data with the facts of the first `known` scenes."""
     lines = [json.dumps({"imgid": n, **scene.record()}) for n, scene in enumerate(scenes()[:known])]
     (folder / FACTS).write_text("\n".join(lines))
     ids = pa.array([str(n) for n in range(TRAIN + TEST)])
@@ -46,14 +46,14 @@ def store():
     return SimpleNamespace(pooled=lambda rows: pooled[rows])
 
 
-def test_a_line_is_read_from_features_by_hand():
+def test_the_linear_probe_by_hand():
     known = np.array([[0.0], [1.0], [9.0], [10.0]])
     assert ridge_probe(known, ["low", "low", "high", "high"], np.array([[2.0], [4.9], [5.1], [30.0]])) == [
         "low", "low", "high", "high"
     ]  # fmt: skip
 
 
-def test_the_template_names_place_and_unusual_light_where_the_speaker_does_not(store, tmp_path):
+def test_the_template_adds_place_and_unusual_light_to_the_speakers_caption(store, tmp_path):
     known = prepared(tmp_path, TRAIN)  # no facts of the images that are captioned
     said = template_captions(known, store)(ROWS, ["a dog"] * TEST)
     where = {"beach": "on the beach", "snow": "in the snow", "lake": "by the lake", "street": "on the street"}
@@ -69,7 +69,7 @@ def test_the_template_names_place_and_unusual_light_where_the_speaker_does_not(s
     assert template_captions(prepared(tmp_path), store)(ROWS, done) == done
 
 
-def test_the_oracle_says_more_than_annotators_and_nothing_false(tmp_path):
+def test_the_oracle_has_more_claims_than_annotators_and_none_false(tmp_path):
     said = oracle_captions(prepared(tmp_path))(ROWS, [""] * TEST)
     drawn = [scenes()[row] for row in ROWS]
     found = faithfulness(said, drawn).summary()

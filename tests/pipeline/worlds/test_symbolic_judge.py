@@ -1,4 +1,4 @@
-"""The judge without eyes, against scores by hand."""
+"""The symbolic judge against scores by hand."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def scores(judge, *texts):
     return (heard @ seen.T).numpy()
 
 
-def test_claims_add_their_surprise_where_they_are_true_and_subtract_it_where_not(judge):
+def test_claims_add_or_subtract_their_surprise_by_their_truth(judge):
     half, fifth, tenth = -log(2.5 / 5), -log(1.5 / 5), -log(0.5 / 5)  # true of two, one and none of four
     found = scores(judge, "a dog", "a brown dog", "on the beach", "two dogs", "the weather")
     # a dog: the category and the number, one
@@ -72,7 +72,7 @@ def test_claims_add_their_surprise_where_they_are_true_and_subtract_it_where_not
     np.testing.assert_array_equal(found[4], [0, 0, 0, 0])
 
 
-def test_ties_count_against_the_caption_and_a_neighbourhood_is_what_place_leaves_open(judge):
+def test_ties_count_against_the_caption_among_all_images_and_in_the_neighbourhood(judge):
     said = JudgedCaptions(torch.zeros(4, 1), ["a brown dog", "a dog in the park", "a cat on the beach", "at the park"])
     near = {"near": galleries_by_key([(s.setting, s.weather, s.light) for s in SCENES[4:]])}
     found = judge_retrieval(judge, said, torch.arange(4), GALLERY, near)

@@ -74,7 +74,7 @@ def test_the_command_writes_bags_galleries_and_a_page(photos, capsys):
         ({"most": 0}, "--most 0: give 1 or more"),
     ],
 )
-def test_bags_that_cannot_be_are_one_line(photos, options, said):
+def test_impossible_bags_are_reported_in_one_line(photos, options, said):
     with pytest.raises(UserError, match="^" + said):
         saywhich.bags("photos", **options)
 

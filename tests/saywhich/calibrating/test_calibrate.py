@@ -50,7 +50,7 @@ def test_clip_score_by_hand():
     assert each.ratings == 5
 
 
-def test_references_that_are_the_caption_do_not_count():
+def test_references_equal_to_the_caption_do_not_count():
     found = saywhich.calibrate("ratings.csv", "photos", references=PEOPLE, judges=["colours"], metrics=["ROUGE-L"])
     # a's only reference is one of its captions; the other caption keeps it
     assert found.correlations["", "ROUGE-L"].ratings == 4
@@ -88,7 +88,7 @@ def test_intervals_are_those_of_the_images_drawn():
     assert found.ratings == 39
 
 
-def test_other_raters(folder):
+def test_the_mean_of_other_raters(folder):
     rows = [("red", 4, "x"), ("red", 2, "y"), ("red", 3, "z"), ("green", 1, "x"), ("green", 2, "y"), ("blue", 1, "x")]
     table = ["image_id,caption,rating,rater", *(f"a,{said},{rating},{rater}" for said, rating, rater in rows)]
     (folder / "ratings.csv").write_text("\n".join([*table, "b,red,,x", "b,green,4,x", "nowhere,red,1,x"]))
@@ -139,7 +139,7 @@ def test_the_command_prints_and_writes_the_same_numbers(folder, capsys):
         ("image,caption,rating\na,red,1\na,green,2\n", "1 of its images are photos in photos; two or more are needed"),
     ],
 )
-def test_ratings_that_cannot_be_read_are_one_line(folder, table, said):
+def test_ratings_that_cannot_be_read_are_reported_in_one_line(folder, table, said):
     (folder / "ratings.csv").write_text(table)
     with pytest.raises(UserError, match=said):
         saywhich.calibrate("ratings.csv", "photos", judges=["colours"])

@@ -1,4 +1,4 @@
-"""A drawn benchmark: what its difficulties mean, what its folder hides, and its scores by hand."""
+"""A drawn benchmark: its difficulties, the content of its folder, and its scores by hand."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SEED = 5
 
 
 def facts(scene):
-    """The facts of a scene as a set: attributes of its things, place, and weather or light."""
+    """Return the facts of a scene as a set: attributes of its things, place, and weather or light."""
     kinds = ("count", "colour", "pattern", "size", "pose")
     things = {(thing.category, kind, getattr(thing, kind)) for thing in scene.things for kind in kinds}
     return things | {("setting", scene.setting), ("weather", atmosphere(scene))}
@@ -85,7 +85,7 @@ def test_the_same_number_draws_the_same_benchmark_with_any_number_of_workers(ben
     assert sha256(tmp_path / "other/images.parquet") != sha256(folder / "images.parquet")
 
 
-def test_exact_captions_have_no_false_claim_and_those_of_other_images_are_not_found(benchmark, tmp_path):
+def test_exact_captions_have_no_false_claim_and_captions_of_other_images_retrieve_nothing(benchmark, tmp_path):
     folder, key = benchmark
     drawn = read_benchmark(folder, key)
     found = score_answers(drawn, folder, {drawn.files[0]: "a dog"})
@@ -133,7 +133,7 @@ def scene(colour, count):
     return Scene("farm", "sunny", "day", 0.45, 0.45, {}, (dog,))
 
 
-def test_a_caption_is_found_where_it_fits_its_scene_alone(tmp_path):
+def test_a_caption_is_a_hit_where_it_fits_its_scene_alone(tmp_path):
     """Two galleries of two scenes: a fact of one scene is found; a fact of both, and a false one, are missed."""
     files = [f"images/{n}.png" for n in range(4)]
     for file in files:
@@ -147,7 +147,7 @@ def test_a_caption_is_found_where_it_fits_its_scene_alone(tmp_path):
     assert found.rows[0].scores[RECALL].sums.tolist() == [100, 0, 100, 0]
 
 
-def test_the_commands_make_and_score_and_name_what_is_wrong(benchmark, tmp_path, capsys):
+def test_the_commands_make_and_score_a_benchmark_and_report_errors(benchmark, tmp_path, capsys):
     folder, _ = benchmark
     assert main(["bench", "make", str(tmp_path / "b"), "--images", "16", "--difficulty", "1"]) == 0
     table = pq.read_table(tmp_path / "b/images.parquet").to_pydict()

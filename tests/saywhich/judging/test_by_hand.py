@@ -76,7 +76,7 @@ def test_metrics_against_references(judged):
     assert row.value("", "CIDEr") == pytest.approx(10 / 4 * (square + cat + plain) / 3)
 
 
-def test_what_a_reader_sees(judged):
+def test_reader_scores(judged):
     (row,) = judged.rows
     third = 100 / 3
     first = (2 / 3 * 1 / 2 * 0.1 * 0.1 * 0.1) ** 0.2  # of a's caption against the two others; b's is the same
@@ -95,7 +95,7 @@ def test_what_a_reader_sees(judged):
     assert {name: row.value("", name) for name in expected} == pytest.approx(expected)
 
 
-def test_people_and_the_trivial_rule_stand_beside(judged):
+def test_rows_of_human_captions_and_of_the_trivial_rule(judged):
     human, rule = judged.beside
     assert human.captions == [["a red wall"], ["a green dog"], ["red"]]
     assert human.ranks["colours"].among_all.tolist() == [1, 1, 2]

@@ -105,7 +105,7 @@ def test_results_are_those_that_pycocotools_reads(tmp_path):
         ("a.pkl", "", "a.pkl: a table of captions is a file .csv"),
     ],
 )
-def test_other_forms_are_one_line(tmp_path, name, content, message):
+def test_other_forms_are_reported_in_one_line(tmp_path, name, content, message):
     with pytest.raises(UserError, match=message) as error:
         read_caption_set(write(tmp_path / name, content), Notes())
     assert "\n" not in str(error.value)
@@ -139,14 +139,14 @@ def test_faults_are_counted_with_the_first_three(colours):
     assert notes == ["photos without a caption in captions, which are left out: 1 (c.png)"]
 
 
-def test_images_that_a_json_object_has_twice_are_noted(tmp_path):
+def test_repeated_keys_of_a_json_object_are_noted(tmp_path):
     notes = Notes()
     (tmp_path / "a.json").write_text('{"a.jpg": "x", "b.jpg": "y", "a.jpg": "z"}')
     assert read_caption_set(tmp_path / "a.json", notes).captions["a.jpg"] == ["z"]
     assert list(notes.lines()) == ["images that a.json has twice, of which the last captions count: 1 (a.jpg)"]
 
 
-def test_inputs_that_cannot_be_judged_are_one_line(colours):
+def test_inputs_that_cannot_be_judged_are_reported_in_one_line(colours):
     with pytest.raises(
         UserError, match=r"captions: 0 of its 1 images \('q' the first\) are photos in photos, such as a"
     ):
@@ -158,7 +158,7 @@ def test_inputs_that_cannot_be_judged_are_one_line(colours):
         saywhich.judge(both, "photos", judges=["colours"], hard=1)
 
 
-def test_near_duplicates_are_in_hard_galleries_only_if_asked(tmp_path, monkeypatch):
+def test_near_duplicates_are_in_hard_galleries_only_on_request(tmp_path, monkeypatch):
     from PIL import Image
 
     from saywhich.judging.hard_galleries import neighbour_galleries

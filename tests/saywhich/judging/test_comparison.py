@@ -28,7 +28,7 @@ AFTER = {"a.png": "a red square", "b.png": "green", "c.png": "red and green with
 
 
 def made(images, **rows):
-    """A judgement of rows whose R@1 by the judge of a name has these hits per image; more hits are better ranks."""
+    """Return a judgement of rows with these R@1 hits per image by each named judge; more hits are better ranks."""
     judges = list(next(iter(rows.values())))
     scores = [
         {ScoreKey(judge, "R@1"): ratio(100.0 * hits, np.ones(images)) for judge, hits in each.items()}
@@ -76,7 +76,7 @@ def test_a_clear_difference_is_better_or_worse_and_others_are_open():
     assert reversed_.verdict == "worse"
 
 
-def test_an_open_difference_says_how_many_images_would_decide_it():
+def test_an_open_difference_has_the_number_of_deciding_images():
     # a deviation of 2 over 100 images is 1 over 400; 1.96 of that must be below the difference of 1.5
     assert decisive_images(100, 1.5, 2.0, 1) == math.ceil(100 * (1.959964 * 2 / 1.5) ** 2)
     assert decisive_images(100, -1.5, 2.0, 1) == decisive_images(100, 1.5, 2.0, 1)
@@ -100,7 +100,7 @@ def test_a_verdict_in_a_sentence(verdict, needed, said):
     assert state_verdict(ScoreDifference(ScoreKey("one", "R@1"), 1, 2, verdict=verdict, needed=needed)) == said
 
 
-def test_judges_agree_on_the_images_where_both_see_a_difference():
+def test_agreement_counts_images_with_a_difference_by_both_judges():
     before = {"one": np.array([0, 0, 0, 1, 1]), "two": np.array([0, 0, 0, 1, 1])}
     after = {"one": np.array([1, 1, 0, 0, 0]), "two": np.array([1, 0, 1, 0, 1])}
     (pair,) = compare_rows(made(5, A=before, B=after)).pairs
@@ -109,7 +109,7 @@ def test_judges_agree_on_the_images_where_both_see_a_difference():
     assert (agreement.judges, agreement.agree, agreement.images) == (("one", "two"), 100.0, 2)
 
 
-def test_the_gain_that_the_reward_alone_sees():
+def test_the_gain_by_the_rewarding_judge_alone():
     before = {"reward": np.zeros(100, int), "other": np.zeros(100, int)}
     after = {"reward": np.r_[np.ones(60, int), np.zeros(40, int)], "other": np.r_[np.ones(10, int), np.zeros(90, int)]}
     gap = compare_rows(made(100, A=before, B=after), ["reward"]).pairs[0].reward_gap

@@ -71,7 +71,7 @@ def test_a_hub_judge_has_the_embeddings_of_the_librarys_own_forward(family, phot
     assert np.abs(seen[0] - seen[1]).max() > 0.01  # photos differ
 
 
-def test_a_hub_judge_counts_what_it_cuts(family):
+def test_a_hub_judge_reports_truncated_captions(family):
     judge = open_judge(str(family[1]))
     assert judge.cut(["a", LONG]) == [LONG]
     assert judge.unknown(["xyz"]) == []
@@ -118,7 +118,7 @@ def test_an_open_clip_judge_has_the_embeddings_of_open_clip(clip_file, photos):
     assert judge.temperature == pytest.approx(1 / model.logit_scale.exp().item())
 
 
-def test_pac_s_is_twice_the_cosine_and_its_harmonic_mean_with_the_nearest_reference(clip_file, photos, tmp_path):
+def test_pacs_is_twice_the_cosine_and_its_harmonic_mean_with_the_nearest_reference(clip_file, photos, tmp_path):
     path, model, transform = clip_file
     weights = load_file(path)
     weights["text_projection"] *= -1  # the drawn weights have negative cosines
@@ -150,14 +150,14 @@ def test_pac_s_is_twice_the_cosine_and_its_harmonic_mean_with_the_nearest_refere
     assert PAC_SCORE.score(*pairs).tolist() == pytest.approx([1.2, 0.0])
 
 
-def test_names_of_pac_s_are_those_of_its_weights(clip_file):
+def test_names_of_pacs_are_those_of_its_weights(clip_file):
     with pytest.raises(UserError, match=r"give pac_s/ViT-B-32=FILE.safetensors or pac_s/ViT-L-14=FILE"):
         open_judge("pac_s/ViT-B-32")
     with pytest.raises(UserError, match=r"clip\.safetensors, .*: has the shape .*not the weights of open_clip/ViT-B"):
         open_judge(f"pac_s/ViT-B-32={clip_file[0]}")
 
 
-def test_weights_that_are_not_here_are_one_line(monkeypatch):
+def test_missing_weights_are_reported_in_one_line(monkeypatch):
     import huggingface_hub
 
     def fail(*arguments, **options):

@@ -45,7 +45,7 @@ def pages(tmp_path_factory) -> dict[str, Path]:
 
 @pytest.fixture
 def open_page(browser, pages):
-    """Opens a page; in the end fails for anything on the console and for any request beside the file."""
+    """A function that opens a page; the fixture fails for console messages and for other requests."""
     with watched_pages(browser) as make_page:
 
         def opened(name, **options):
@@ -105,7 +105,7 @@ def test_the_page_is_read_by_keyboard(open_page):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("screen", [WIDE, PHONE], ids=["wide", "phone"])
 @pytest.mark.parametrize("name", ["judged", "compared"])
-def test_axe_finds_nothing_wrong_and_nothing_is_wider_than_the_screen(open_page, name, screen, scheme):
+def test_axe_finds_no_fault_and_no_element_is_wider_than_the_screen(open_page, name, screen, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
     page = open_page(name, viewport=screen, color_scheme=scheme)
     page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")

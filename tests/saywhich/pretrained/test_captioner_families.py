@@ -57,7 +57,7 @@ class Recording:
 
 
 def own_logits(family, folder, image, tokens):
-    """The library's own forward pass: the logits (T, V) of each of T generated tokens."""
+    """Return the logits (T, V) of T generated tokens by the library's own forward pass."""
     hub, count = import_transformers(), len(tokens)
 
     def after(*begin):
@@ -116,7 +116,7 @@ def test_a_speaker_has_the_likelihoods_of_the_librarys_own_forward(family, photo
 
 
 @torch.inference_mode()
-def test_each_word_is_told_from_distractors_by_bayes_rule_over_whole_prefixes(family, photos):
+def test_each_token_follows_bayes_rule_over_whole_prefixes(family, photos):
     """The library's own forward gives log p of each prefix by each photo; photo 1 has one distractor, photo 2 none."""
     name, folder = family
     speaker, recording, alpha = PretrainedSpeaker(str(folder)), Recording(), 30.0
@@ -175,7 +175,7 @@ def test_a_beam_is_printed_in_half_precision(family, photos, capsys):
     assert PretrainedSpeaker(str(family[1]), dtype="bfloat16").model.dtype == torch.bfloat16
 
 
-def test_a_chat_model_is_asked_for_a_language(family, photos):
+def test_a_chat_model_is_prompted_for_a_language(family, photos):
     name, folder = family
     if name not in ("idefics3", "qwen2_5_vl"):
         pytest.skip("no chat model")

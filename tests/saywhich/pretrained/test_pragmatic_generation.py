@@ -52,14 +52,14 @@ def photos(tmp_path, monkeypatch):
 
 
 def told_apart(spoken, prior):
-    """log S1 by hand of `spoken` (images, V), the image first, and the listener's `prior` (images,)."""
+    """Compute log S1 by hand from `spoken` (images, V), the image first, and the listener's `prior` (images,)."""
     posterior = prior.unsqueeze(1) * spoken
     posterior = posterior[0] / posterior.sum(0)
     wanted = spoken[0] * posterior**ALPHA
     return (wanted / wanted.sum()).log()
 
 
-def test_a_beam_keeps_what_the_listener_knows_of_the_row_that_it_continued():
+def test_a_beam_keeps_the_listeners_posterior_of_the_continued_row():
     """Two images, two beams, three tokens; both beams of the second step continue the second beam of the first."""
     first = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3]])
     chooser = PragmaticProcessor(ALPHA, torch.tensor([[True, True]]))
@@ -122,7 +122,7 @@ class BanBegin:
 
 
 def own_decoder(models, speaker, shown):
-    """The project's decoder of the same captioner, the tokenizer's ids of its tokens, and its batch of photos."""
+    """Return the project's decoder of the captioner, the tokenizer's ids of its tokens, and a batch of photos."""
     numbers = [at for at in range(len(SPECIAL) + len(WORDS)) if at != END]
     own = HubDecoder.pretrained(str(models / "blip"), numbers, LONGEST, 0.0, None).eval()
     regions = speaker.model.vision_model(speaker.encode(shown)["pixel_values"]).last_hidden_state
@@ -135,14 +135,14 @@ def own_decoder(models, speaker, shown):
 
 
 def own_texts(decoder, ids, batch, speaker):
-    """The decoder's greedy captions as the tokenizer's texts."""
+    """Return the decoder's greedy captions as the tokenizer's texts."""
     said = ids[generate(decoder, batch, Greedy(), torch.Generator()).tokens].tolist()
     ends = [row.index(END) if END in row else len(row) for row in said]
     return [speaker.tokenizer.decode(row[:end], skip_special_tokens=True) for row, end in zip(said, ends, strict=True)]
 
 
 @torch.inference_mode()
-def test_the_words_are_those_of_the_projects_own_decoder(models, photos):
+def test_captions_equal_those_of_the_projects_decoder(models, photos):
     speaker = PretrainedSpeaker(str(models / "blip"))
     shown = [speaker.prepare(path) for path in photos]
     nearest = torch.tensor([[1, 2], [3, -1], [-1, -1], [0, 1]])
@@ -172,7 +172,7 @@ class RecordSteps:
 
 
 @pytest.mark.parametrize("family", ["blip", "git", "blip-2", "florence2", "idefics3"])
-def test_each_word_is_told_apart_by_the_listener_of_whole_prefixes(models, photos, family):
+def test_each_token_follows_the_listeners_posterior_of_whole_prefixes(models, photos, family):
     """BLIP's captions begin with the prompt, which the listener reads; those of others do not."""
     if not (models / family).exists():
         write_pretrained(family, models / family)
@@ -200,7 +200,7 @@ def test_each_word_is_told_apart_by_the_listener_of_whole_prefixes(models, photo
 
 
 @torch.inference_mode()
-def test_the_listeners_words_are_those_of_the_projects_own_decoder(models, photos):
+def test_captions_by_the_listeners_posterior_equal_those_of_the_projects_decoder(models, photos):
     speaker, listener = PretrainedSpeaker(str(models / "blip")), open_judge(str(models / "clip"))
     listener.temperature = TEMPERATURE
     shown = [speaker.prepare(path) for path in photos]
@@ -220,7 +220,7 @@ def test_the_listeners_words_are_those_of_the_projects_own_decoder(models, photo
 
 
 @pytest.mark.parametrize("how", [[], ["--beam", "2"], ["--samples", "3"]])
-def test_the_command_tells_photos_from_the_nearest_of_the_folder(models, photos, how, capsys):
+def test_the_command_takes_distractors_from_the_folder(models, photos, how, capsys):
     """A copy of a photo is no distractor of it; the rank is that of the listener."""
     Path("photos/copy.png").write_bytes(photos[0].read_bytes())
     every = [*photos, Path("photos/copy.png")]

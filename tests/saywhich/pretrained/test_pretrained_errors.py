@@ -43,7 +43,7 @@ def folder(whole, tmp_path, monkeypatch):
 
 
 def told(capsys, *arguments):
-    """The line on stderr of a command that fails."""
+    """Return the line on stderr of a command that fails."""
     assert main(["caption", "a.png", "--max-tokens", "5", *arguments]) == 2
     found = capsys.readouterr()
     assert found.out == ""
@@ -75,7 +75,7 @@ def told(capsys, *arguments):
         (["--speaker", "blip", "--among", ".", "--listener", "no"], "--listener no: no such judge; give a folder that"),
     ],
 )
-def test_options_that_do_not_go_together(folder, capsys, arguments, line):
+def test_incompatible_options(folder, capsys, arguments, line):
     assert told(capsys, *arguments).startswith(line)
 
 
@@ -93,7 +93,7 @@ def test_a_photo_that_cannot_be_read_is_left_out(folder, capsys, among):
     assert found.out.endswith("\t1/1\n") == bool(among)
 
 
-def test_a_model_that_is_no_captioner(folder, capsys):
+def test_a_model_other_than_a_captioner(folder, capsys):
     Path("bert").mkdir()
     Path("bert/config.json").write_text(json.dumps({"model_type": "bert"}))
     line = (
@@ -200,14 +200,14 @@ def hub(monkeypatch, tmp_path):
     stop()
 
 
-def test_a_model_that_asks_for_a_token(folder, hub, capsys):
+def test_a_gated_model(folder, hub, capsys):
     assert told(capsys, "--speaker", "hub/owner/secret") == (
         "--speaker hub/owner/secret: its publisher asks who downloads it; accept the terms at "
         "https://huggingface.co/owner/secret, then run hf auth login, or set HF_TOKEN\n"
     )
 
 
-def test_a_name_that_is_nowhere_and_no_network(folder, hub, capsys):
+def test_an_unknown_name_without_a_network(folder, hub, capsys):
     line = "--speaker hub/owner/nothing: no AutoConfig in a folder of this name, in the hub's cache or on the hub ("
     assert told(capsys, "--speaker", "hub/owner/nothing").startswith(f"{line}404")
     hub()

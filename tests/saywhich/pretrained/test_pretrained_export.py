@@ -28,7 +28,7 @@ def folder(request, tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_an_export_is_whole_and_checked(folder, capsys, monkeypatch):
+def test_an_export_is_complete_and_checked(folder, capsys, monkeypatch):
     before = PretrainedSpeaker("model")
     expected = before.candidates([before.prepare("a.png")], SETTINGS)
     assert main(["export", "model", "out"]) == 0
@@ -116,7 +116,7 @@ def hub(monkeypatch):
 
 
 @pytest.mark.parametrize("folder", ["git"], indirect=True)
-def test_an_export_is_uploaded_whole(folder, hub, capsys, monkeypatch):
+def test_an_export_is_uploaded_completely(folder, hub, capsys, monkeypatch):
     address, sent = hub
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     assert main(["export", "model", "out", "--push", "owner/tiny"]) == 2

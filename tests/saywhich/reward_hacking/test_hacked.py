@@ -67,7 +67,7 @@ def test_gains_and_captions_by_hand():
     assert (part.reward_ranks, part.judge_ranks) == ((2, 1), (2, 3))
 
 
-def test_shares_of_the_reward_s_gain():
+def test_shares_of_the_rewards_gain():
     hits = {"reward": np.arange(40) < 30, "judge": np.arange(40) < 12}
     ranks = {judge: np.where(hit, 1, 2) for judge, hit in hits.items()}
     ranks["judge"][12:20] = 4
@@ -105,7 +105,7 @@ def test_ngrams_that_grew():
     ]
 
 
-def test_a_reward_that_judges_itself_is_one_line():
+def test_a_reward_among_the_judges_is_reported_in_one_line():
     with pytest.raises(UserError, match="--judge: give judges other than the reward plain"):
         saywhich.hacked(BEFORE, AFTER, "photos", reward="plain", judges=["plain"])
 

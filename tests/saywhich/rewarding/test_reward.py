@@ -97,7 +97,7 @@ def test_cut_completions_are_counted():
     assert reward.cut == 1
 
 
-def test_look_alikes_are_those_of_the_judge_s_hard_galleries(folder):
+def test_look_alikes_are_those_of_the_judges_hard_galleries(folder):
     generator = np.random.default_rng(0)
     for name in range(30):
         pixels = generator.integers(0, 256, (4, 4, 3), np.uint8)
@@ -117,7 +117,7 @@ def test_look_alikes_are_those_of_the_judge_s_hard_galleries(folder):
         ({"score": "hard"}, "reward: the score 'hard' needs look-alikes; give photos=FOLDER"),
     ],
 )
-def test_settings_that_do_not_fit_are_one_line(settings, said):
+def test_settings_that_do_not_fit_are_reported_in_one_line(settings, said):
     with pytest.raises(UserError, match=f"^{said}$"):
         saywhich.reward(ColourJudge(), **settings)
 
@@ -131,6 +131,6 @@ def test_settings_that_do_not_fit_are_one_line(settings, said):
         ([None], {"image": PHOTOS[:1]}, "a completion is a NoneType; a text or chat messages are expected"),
     ],
 )
-def test_rows_that_do_not_fit_are_one_line(completions, columns, said):
+def test_rows_that_do_not_fit_are_reported_in_one_line(completions, columns, said):
     with pytest.raises(UserError, match=said):
         saywhich.reward(ColourJudge())(["say"], completions, **columns)

@@ -1,4 +1,4 @@
-"""Scores of a discriminator against their formulas, and what published code got wrong."""
+"""Scores of a discriminator against their formulas, without the errors of published code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def said(tokens: torch.Tensor, samples: int = 1) -> Message:
 
 
 def products(model, given) -> torch.Tensor:
-    """(N, O)"""
+    """Return the products of encodings and answers, (N, O)."""
     answers = model.encode_answers(given.rounds.answers)
     return (model.encode_question(given) @ answers.T).gather(1, given.rounds.options)
 
@@ -48,7 +48,7 @@ def test_no_negative_is_the_human_answer(options, others):
 
 
 class Counting(torch.nn.Module):
-    """A discriminator to which a question says nothing and every answer is as good: candidates can be counted.
+    """A discriminator that ignores the question, and whose scores of answers allow to count candidates.
 
     Answer u of the table scores `weight[u]`; the score of a choice among n equal candidates is −log n.
     """
@@ -65,14 +65,14 @@ class Counting(torch.nn.Module):
 
 
 def chances(model, given, seed: int, step: int = 0, **options) -> torch.Tensor:
-    """(N,): the human answer's chance among the candidates that this seed and step draw."""
+    """Return (N,): the probability of the human answer among the candidates of this seed and step."""
     rollouts = StepRollouts(None, replace(given, step=step), seed)
     score = NPairScore(model, **options).bind_batch(rollouts)
     return score(human_message(given), replace(given, step=step)).exp()
 
 
 @pytest.mark.parametrize(("options", "others"), [(1, 0), (3, 0), (5, 0), (0, 2), (3, 4), (None, 4), (None, 0)])
-def test_a_question_has_exactly_as_many_negatives_as_are_asked_for(options, others):
+def test_a_question_has_exactly_the_requested_number_of_negatives(options, others):
     """Six options, one of them human: five others. Twelve questions: few have another's answer."""
     given = batch()
     truth = given.rounds.options.gather(1, given.rounds.truth.unsqueeze(1))
@@ -83,7 +83,7 @@ def test_a_question_has_exactly_as_many_negatives_as_are_asked_for(options, othe
         torch.testing.assert_close(found, expected)
 
 
-def test_where_there_are_fewer_negatives_all_of_them_are_taken():
+def test_all_negatives_are_taken_where_there_are_fewer():
     given = batch()
     nothing = torch.zeros(len(given.rounds.answers))
     torch.testing.assert_close(chances(Counting(nothing), given, 1, options=50), torch.full((len(given),), 1 / 6))
@@ -176,7 +176,7 @@ def test_one_pair_by_hand():
     torch.testing.assert_close(told, torch.where(differs, -torch.log1p(gain.exp()), 0.0))
 
 
-def test_several_samples_are_of_their_own_question():
+def test_several_samples_belong_to_their_question():
     given, model = batch(), discriminator().eval()
     one, two = given.captions.roll(1, 0), given.captions.roll(2, 0)
     both = said(torch.stack([one, two], 1).flatten(0, 1), samples=2)
@@ -184,7 +184,7 @@ def test_several_samples_are_of_their_own_question():
     torch.testing.assert_close(PairwiseScore(model)(both, given), expected)
 
 
-def test_an_adversary_is_one_more_candidate_unless_it_says_the_human_answer():
+def test_an_adversary_is_one_more_candidate_unless_it_equals_the_human_answer():
     given, model = batch(), discriminator().eval()
     plain = NPairScore(model)(human_message(given), given)
     adverse = NPairScore(model, adversary=True)
@@ -205,7 +205,7 @@ def test_shorter_answers_are_compared_by_their_words():
     assert torch.equal(is_human(empty, given), (given.captions == 0).all(1))
 
 
-def test_norms_are_taken_off():
+def test_norms_are_subtracted():
     given, model = batch(), discriminator().eval()
     encoding, answers = model.encode_question(given), model.encode_answers(given.rounds.answers)
     size = encoding.square().sum(1) + answers.square().sum(1).mean()

@@ -40,7 +40,7 @@ def words(row) -> list[int]:
     return [int(token) for token in row if token]
 
 
-def test_texts_are_cut_and_answers_alike_then_are_one(made, dialogs, raw):
+def test_texts_are_clipped_and_answers_equal_after_clipping_are_merged(made, dialogs, raw):
     prepared, _ = made
     tokens = [ids(prepared, text, 3) for text in raw.answers]
     assert tokens[0] == tokens[1]  # "a b c d" and "a b c e"
@@ -126,7 +126,7 @@ def test_captions_without_dialogs_are_reported_in_one_line(tmp_path):
         PreparedDialogs.load(tmp_path)
 
 
-def test_words_are_counted_as_often_as_people_said_them(raw):
+def test_words_are_counted_as_often_as_they_occur(raw):
     counted = [False] * IMAGES
     counted[2] = counted[5] = True
     expected = []

@@ -1,4 +1,4 @@
-"""Drawn dialogs: what is answered is true, what is asked needs what was said before, and a seed gives the same."""
+"""Drawn dialogs: answers are true, questions depend on earlier rounds, and equal seeds give equal dialogs."""
 
 from __future__ import annotations
 
@@ -105,14 +105,14 @@ def test_an_answer_is_relevant_if_it_is_true(question, true, false):
     assert {found[text] for text in HEDGES} == {HEDGED}
 
 
-def test_where_nobody_can_know_hedges_are_right_and_guesses_less_so():
+def test_hedges_are_relevant_to_unanswerable_questions_and_guesses_less():
     found = relevance(SCENE, SceneQuestion("age", "how old is she", 1))
     assert found["can't tell"] == 1.0
     assert found["maybe 10"] == GUESSED
     assert "brown" not in found
 
 
-def test_a_person_keeps_to_their_own_words():
+def test_an_answerer_keeps_to_one_style():
     asked = SceneQuestion("is_colour", "is it brown", 0, "brown")
     curt, wordy = (dict(replies(true_answers(SCENE, asked, p.digits, p.grey), p)) for p in (CURT, WORDY))
     assert max(curt, key=curt.__getitem__) == "yep"
@@ -145,7 +145,7 @@ def test_every_answer_is_relevant_and_nothing_is_asked_twice(talks):
     assert (refers["pronoun"] + refers["ellipsis"]) / refers.total() > 0.3
 
 
-def test_a_pronoun_means_what_was_asked_about_last(talks):
+def test_a_pronoun_refers_to_the_thing_of_the_last_question(talks):
     checked = 0
     for _, rounds in talks[:60]:
         for (before, _), (question, _) in itertools.pairwise(rounds):
@@ -155,7 +155,7 @@ def test_a_pronoun_means_what_was_asked_about_last(talks):
     assert checked > 50
 
 
-def test_the_questions_of_a_caption_are_about_what_it_names():
+def test_questions_after_a_caption_are_about_the_things_that_it_names():
     first = [generate_dialog(SCENE, CAPTION, 1, i)[0].question for i in range(40)]
     assert {question.of for question in first} == {-1, 0}  # nobody has named the girls
     assert all(question.kind not in ("setting", "is_setting") for question in first)  # the caption tells
@@ -214,7 +214,7 @@ def test_the_files_have_the_form_of_visdial(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_dialogs_move_nothing_of_the_images_and_captions(tmp_path, monkeypatch):
+def test_drawing_dialogs_changes_no_image_or_caption(tmp_path, monkeypatch):
     monkeypatch.setattr("pipeline.dialog.drawn.write_dialogs.OTHERS", 150)
     for name in ("with", "without"):
         annotate = write_scene_dialogs if name == "with" else None
@@ -234,7 +234,7 @@ def test_all_kinds_of_questions_can_be_answered(talks):
 
 
 def pool_of(*questions: tuple[str, int]) -> CandidatePool:
-    """The pool of these questions, each with so many different answers."""
+    """Return a pool of these questions, each with the given number of different answers."""
     return CandidatePool(
         [DialogRound(SceneQuestion("count", text), f"{text} {i}") for i in range(number)] for text, number in questions
     )
@@ -273,7 +273,7 @@ def test_things_nearby_are_named_with_their_colour_first():
     assert meant.whole == ("i see 2 girls in grey dresses", "i see 2 girls")
 
 
-def test_nobody_asks_whether_there_is_what_the_caption_names(talks):
+def test_no_question_asks_whether_things_named_in_the_caption_exist(talks):
     asked = 0
     for i, (scene, rounds) in enumerate(talks):
         caption = describe_scene(scene, 3, 8 * i)[0]
@@ -308,12 +308,12 @@ def test_candidates_and_their_order_come_from_the_seed(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("digits", "number"), [(True, "2"), (False, "two")])
-def test_a_total_is_given_in_one_person_s_numbers(digits, number):
+def test_a_total_is_written_in_the_answerers_style_of_numbers(digits, number):
     meant = true_answers(SCENE, SceneQuestion("total", "", -1, "people"), digits=digits, grey=True)
     assert (meant.short, meant.longer) == (number, (f"i see {number}", f"just {number}"))
 
 
-def test_a_question_for_one_thing_says_which(talks):
+def test_a_question_about_one_of_several_things_names_it(talks):
     for _, rounds in talks:
         for question, _ in rounds:
             if question.kind in ("exist", "exist_kind", "total", "is_weather", "is_setting", "scenery"):
@@ -381,7 +381,7 @@ def test_rivals_depend_on_the_question_and_on_no_earlier_one(rivals, other_scene
         assert first
 
 
-def test_at_most_four_candidates_say_the_same_as_the_truth():
+def test_at_most_four_candidates_are_synonyms_of_the_truth():
     pool = pool_of(*((f"question {i}", 30) for i in range(10)))
     true = [f"question 1 {i}" for i in range(25)]
     options, at = pool.candidates("question 1", true[0], np.random.default_rng(1), ["a rival"], true)
@@ -395,7 +395,7 @@ def test_most_questions_cannot_be_answered_by_yes_or_no(talks):
     assert np.mean([word in {"yes", "yeah", "yep", "no", "nope"} for word in answers]) < 0.2
 
 
-def test_what_an_answer_names_is_asked_about_later(talks):
+def test_later_questions_are_about_things_named_in_answers(talks):
     learned = 0
     for i, (scene, rounds) in enumerate(talks[:60]):
         named = {thing for claim in describe_scene(scene, 3, 8 * i)[0].claims for thing in (claim.of, claim.to)}

@@ -49,7 +49,7 @@ def test_ndcg_of_ties_is_the_mean_over_their_orders():
     assert tied == pytest.approx(sum(orders) / 2)
 
 
-def test_ndcg_of_nothing_relevant_or_nothing_known_is_no_number():
+def test_ndcg_is_nan_without_relevant_or_annotated_candidates():
     relevance = torch.tensor([[0.0, 0.0], [torch.nan, torch.nan], [0.0, 1.0]])
     found = ndcg(torch.tensor([[1.0, 2.0]] * 3), relevance)
     assert found.isnan().tolist() == [True, True, False]

@@ -1,4 +1,4 @@
-"""The protocol of visual dialog on a small data set: who ranks which candidates, and what is said of the answers."""
+"""The protocol of visual dialog on a small data set: rankers, candidates, and statistics of the answers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def batch(made, dialogs):
 
 
 def likelihood(speaker, batch) -> tuple[torch.Tensor, torch.Tensor]:
-    """(N, O): log p of every candidate, read alone, and its words with EOS."""
+    """Return (N, O): log p of every candidate alone, and its number of tokens with EOS."""
     sums, counts = [], []
     for option in range(OPTIONS):
         with torch.no_grad():
@@ -79,7 +79,7 @@ def likelihood(speaker, batch) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def places(scores: torch.Tensor, batch) -> list[int]:
-    """One more than the candidates that score as much as the human answer or more, itself left out."""
+    """Return 1 + the number of other candidates that score at least as much as the human answer."""
     own = scores.gather(1, batch.rounds.truth.unsqueeze(1))
     close = (scores >= own - 1e-6).sum(1)
     return close.tolist()
@@ -157,7 +157,7 @@ def test_answers_are_those_of_the_given_beam_and_differ_from_human_ones(found, s
         assert results[name]["relevance"] == pytest.approx(sum(worth) / len(worth))
 
 
-def test_rows_say_which_round_of_which_image_they_are_and_what_was_attended(found, speaker, made, dialogs, batch):
+def test_rows_name_the_image_the_round_and_the_attention(found, speaker, made, dialogs, batch):
     evaluation, results, columns = found
     rows = made[0].rows("val")
     assert results["images"] == len(rows)

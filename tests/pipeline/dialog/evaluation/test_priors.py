@@ -14,7 +14,7 @@ YES, NO, TWO, RED = range(4)
 
 
 def dialogs() -> PreparedDialogs:
-    """Two dialogs to count, one to rank; the questions are 1 and 2, in the last also 3, which nobody asked before."""
+    """Return two training dialogs and one to rank; its question 3 occurs in no training dialog."""
     questions = np.array([[[1], [1], [2]], [[1], [2], [2]], [[1], [2], [3]]], np.int32)
     said = np.array([[YES, NO, TWO], [NO, TWO, NO], [RED, RED, RED]])
     options = np.tile(np.array([YES, NO, TWO, RED], np.int32), (3, 3, 1))
@@ -22,7 +22,7 @@ def dialogs() -> PreparedDialogs:
     return PreparedDialogs(Path(), np.ones((3, 1), np.int32), questions, options, said.astype(np.int32), answers, None)
 
 
-def test_answers_are_counted_where_they_may_be():
+def test_the_prior_counts_answers_of_training_dialogs_alone():
     found = prior_scores("prior", dialogs(), np.array([0, 1]), np.array([2]))
     assert found.tolist() == [[1, 3, 2, 0]] * 3  # RED is of the dialog that is ranked
 
@@ -34,7 +34,7 @@ def test_answers_are_counted_by_question_then_at_all():
     assert found[2].tolist() == pytest.approx([1 / 7, 3 / 7, 2 / 7, 0])  # an unknown question
 
 
-def test_chance_is_the_same_again_and_another_each_round():
+def test_chance_is_repeatable_and_differs_by_round():
     one, again = (prior_scores("chance", dialogs(), np.array([0, 1]), np.array([2])) for _ in range(2))
     assert (one == again).all()
     assert len(np.unique(one)) == one.size

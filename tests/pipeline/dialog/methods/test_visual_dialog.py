@@ -41,7 +41,7 @@ def agents() -> DialogAgents:
 
 
 def gain(model, message, given) -> torch.Tensor:
-    """(N,): by how much the discriminator prefers the answers of a message to the human ones."""
+    """Return (N,): the discriminator's score of a message's answers minus that of the human answers."""
     encoding = model.encode_question(given)[message.images]
     return (encoding * (model.encode_text(message) - model.encode_answers(given.captions)[message.images])).sum(1)
 
@@ -53,7 +53,7 @@ def cross_entropy(agents, spoken) -> torch.Tensor:
 
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 @pytest.mark.parametrize(("make", "options", "channel", "alpha"), THROUGH, ids=NAMES)
-def test_the_generator_learns_the_preference_through_its_words_and_likelihood(
+def test_the_generators_loss_is_the_preference_through_its_tokens_plus_likelihood(
     agents, make, options, channel, alpha, reduction
 ):
     """Eq. 5, log σ(s(said) − s(human)), through the relaxed answer, and α · cross-entropy of the human answer."""
@@ -69,7 +69,7 @@ def test_the_generator_learns_the_preference_through_its_words_and_likelihood(
 
 
 @pytest.mark.parametrize("make", [g_more, g_dis])
-def test_a_generator_may_start_from_the_discriminator_s_encoder(agents, make):
+def test_a_generator_may_start_from_the_discriminators_encoder(agents, make):
     given, own = batch(), {name: value.clone() for name, value in agents.speaker.inner.state_dict().items()}
     speaker, listener = agents.speaker.eval(), agents.listener.eval()
     make(agents, Objective(), encoder="own")
@@ -83,7 +83,7 @@ def test_a_generator_may_start_from_the_discriminator_s_encoder(agents, make):
 
 
 @pytest.mark.parametrize("make", [g_dis, g_psst, g_reinmax, gan1, gan2])
-def test_the_ending_of_the_objective_is_the_channel_s(agents, make):
+def test_the_channel_takes_eos_gradient_from_the_objective(agents, make):
     with torch.no_grad():
         agents.speaker.logit.bias[0] = 9.0  # answers end at once: all the gradient there is, is the end's
     for ending, zero in (("constant", True), ("soft", False)):
@@ -91,7 +91,7 @@ def test_the_ending_of_the_objective_is_the_channel_s(agents, make):
         assert_same_gradients(losses["discriminability"], losses["discriminability"], agents.speaker, zero=zero)
 
 
-def test_g_dis_takes_off_the_size_of_what_was_said(agents):
+def test_g_dis_subtracts_the_norm_of_the_generated_answer(agents):
     given = batch()
     losses = losses_of(g_dis(agents, Objective(reduction="mean"), norms=0.3), given)
     message = StepRollouts(agents.speaker, given, seed=1).of(Gumbel(temperature=0.5))
@@ -101,7 +101,7 @@ def test_g_dis_takes_off_the_size_of_what_was_said(agents):
 
 
 @pytest.mark.parametrize(("options", "samples", "alpha"), [({}, 4, 0.5), ({"samples": 3, "alpha": 0.2}, 3, 0.2)])
-def test_by_likelihood_each_sample_is_compared_with_the_others_of_its_question(agents, options, samples, alpha):
+def test_g_rloo_compares_each_sample_with_the_others_of_its_question(agents, options, samples, alpha):
     given = batch()
     losses = losses_of(g_rloo(agents, Objective(), **options), given)
     spoken = StepRollouts(agents.speaker, given, seed=1)
@@ -115,7 +115,7 @@ def test_by_likelihood_each_sample_is_compared_with_the_others_of_its_question(a
 
 
 @pytest.mark.parametrize("temperature", [0.5, 0.9])
-def test_gan1_s_discriminator_learns_to_prefer_the_human_answer(agents, temperature):
+def test_gan1s_discriminator_loss_is_the_preference_for_the_human_answer(agents, temperature):
     """log(1 + exp(s(said) − s(human))) in its own turn, 0 where the generator says the human answer."""
     given = batch(step=1)
     method = gan1(agents, Objective(), temperature=temperature)
@@ -130,7 +130,7 @@ def test_gan1_s_discriminator_learns_to_prefer_the_human_answer(agents, temperat
 
 
 @pytest.mark.parametrize("temperature", [0.5, 0.9])
-def test_gan2_s_discriminator_learns_all_its_candidates_and_what_was_said(agents, temperature):
+def test_gan2s_discriminator_loss_has_all_candidates_and_the_generated_answer(agents, temperature):
     given = batch(step=1)
     method = gan2(agents, Objective(), temperature=temperature)
     losses = losses_of(method, given)
@@ -146,7 +146,7 @@ def test_gan2_s_discriminator_learns_all_its_candidates_and_what_was_said(agents
     assert [method.schedule.learners(step) for step in range(4)] == [{"speaker"}, {"listener"}] * 2
 
 
-def test_the_control_learns_likelihood_alone(agents):
+def test_the_control_is_trained_by_likelihood_alone(agents):
     given = batch()
     method = g_more(agents, Objective())
     losses = losses_of(method, given)
@@ -158,5 +158,5 @@ def test_the_control_learns_likelihood_alone(agents):
 
 
 @pytest.mark.parametrize("make", [g_dis, g_psst, g_reinmax, g_rloo, gan1, gan2])
-def test_without_alpha_there_is_no_likelihood(agents, make):
+def test_alpha_0_drops_the_likelihood_term(agents, make):
     assert set(losses_of(make(agents, Objective(), alpha=0.0), batch())) == {"discriminability"}

@@ -1,4 +1,4 @@
-"""Encoders, generators and discriminators of visual dialog: what each is told, and what it is not."""
+"""Encoders, generators and discriminators of visual dialog: the inputs on which each depends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROUNDS = 4
 
 
 def changed(before, name: str, at, by: int = 3):
-    """The batch with other history or questions at a place."""
+    """Return the batch with other history or questions at a place."""
     values = getattr(before.rounds, name).clone()
     values[at] = values[at] % VOCABULARY + 1
     return replace(before, rounds=replace(before.rounds, **{name: values}))
@@ -40,7 +40,7 @@ def test_the_history_of_a_round_holds_nothing_later(kind):
 
 
 @pytest.mark.parametrize("kind", ENCODERS)
-def test_parts_that_are_switched_off_do_not_count(kind):
+def test_disabled_inputs_do_not_affect_the_encoding(kind):
     given, word = batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
     blind, deaf = encoder(kind, image=False).eval(), encoder(kind, history=False).eval()
     dark = replace(given, regions=torch.zeros_like(given.regions))
@@ -78,7 +78,7 @@ def test_attention_of_hciae_by_hand():
     torch.testing.assert_close(image[1], by_hand @ regions)
 
 
-def test_regions_that_are_not_there_are_not_attended_to():
+def test_masked_regions_get_no_attention():
     given, seeing, word = batch(), encoder("hciae").eval(), torch.nn.Embedding(VOCABULARY + 2, 7)
     mask = given.region_mask.clone()
     mask[:, 3:] = False
@@ -88,7 +88,7 @@ def test_regions_that_are_not_there_are_not_attended_to():
 
 
 @pytest.mark.parametrize("kind", ["lf", "hciae"])
-def test_with_places_it_matters_where_a_region_is(kind):
+def test_region_positions_affect_the_encoding(kind):
     given, word = batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
     other = replace(given, regions=given.regions.flip(1))
     for places in (0, REGIONS):
@@ -99,7 +99,7 @@ def test_with_places_it_matters_where_a_region_is(kind):
         assert same is (places == 0)
 
 
-def test_only_hciae_may_know_how_long_ago_a_round_was():
+def test_only_hciae_takes_round_positions():
     given, word = batch(dialogs=1, rounds=3), torch.nn.Embedding(VOCABULARY + 2, 7)
     swapped = given.rounds.history.clone()
     swapped[0, [0, 1]] = swapped[0, [1, 0]]
@@ -113,7 +113,7 @@ def test_only_hciae_may_know_how_long_ago_a_round_was():
 
 @pytest.mark.parametrize("decoder", ["lstm", "transformer"])
 @pytest.mark.parametrize("kind", ENCODERS)
-def test_forced_answers_are_as_likely_when_read_as_when_spoken(kind, decoder):
+def test_teacher_forcing_has_the_likelihoods_of_generation(kind, decoder):
     given, speaker = batch(), generator(kind, decoder).eval()
     from pipeline.channels.teacher_forcing import Forced
 
@@ -124,7 +124,7 @@ def test_forced_answers_are_as_likely_when_read_as_when_spoken(kind, decoder):
     assert (reading.log_probs[0] != 0).sum() == reading.mask[0].sum()
 
 
-def test_an_empty_answer_is_its_end_alone():
+def test_an_empty_answer_is_its_eos_alone():
     given, speaker = batch(), generator().eval()
     empty = replace(given, captions=torch.zeros_like(given.captions))
     message = teacher_force(speaker, empty)
@@ -145,7 +145,7 @@ def drop_nothing(given):
 
 @pytest.mark.parametrize("channel", [Greedy(), Beam(3), Multinomial(4), Gumbel(2, temperature=0.5)])
 @pytest.mark.parametrize("decoder", ["lstm", "transformer"])
-def test_any_channel_answers_and_says_no_padding(channel, decoder):
+def test_every_channel_generates_answers_without_padding(channel, decoder):
     given, speaker = batch(), generator(decoder=decoder).eval()
     message = generate(speaker, given, channel, torch.Generator().manual_seed(0))
     assert len(message) == len(given) * channel.samples
@@ -154,7 +154,7 @@ def test_any_channel_answers_and_says_no_padding(channel, decoder):
     assert message.tokens.max() <= VOCABULARY
 
 
-def test_an_answer_is_drawn_alike_whoever_else_is_asked():
+def test_an_answers_draws_do_not_depend_on_other_questions():
     given, speaker = batch(), generator().eval()
     sampled = generate(speaker, given, Multinomial(2), torch.Generator().manual_seed(3)).tokens
     assert torch.equal(sampled, generate(speaker, given, Multinomial(2), torch.Generator().manual_seed(3)).tokens)
@@ -162,7 +162,7 @@ def test_an_answer_is_drawn_alike_whoever_else_is_asked():
 
 @pytest.mark.parametrize("answer", ["last", "attention"])
 @pytest.mark.parametrize("hears_end", [False, True])
-def test_a_discriminator_hears_words_and_what_stands_for_them_alike(answer, hears_end):
+def test_a_discriminator_encodes_tokens_and_one_hot_distributions_equally(answer, hears_end):
     given, model = batch(), discriminator(answer, hears_end=hears_end).eval()
     tokens = given.captions
     plain = model.encode_answers(tokens)
@@ -193,7 +193,7 @@ def test_padding_changes_no_answer_and_an_empty_one_has_no_words():
     assert not torch.allclose(ended.encode_answers(short)[1], torch.tanh(ended.outer.bias))
 
 
-def test_models_come_back_as_they_were(tmp_path):
+def test_saved_models_are_loaded_unchanged(tmp_path):
     given = batch()
     agents = {"speaker": generator("lf"), "listener": discriminator("last", hears_end=True)}
     save_agents(tmp_path / "weights.safetensors", agents)
@@ -205,14 +205,14 @@ def test_models_come_back_as_they_were(tmp_path):
     assert speaker.arguments == agents["speaker"].arguments
 
 
-def test_dropout_is_another_each_time_and_none_while_judging():
+def test_dropout_differs_between_passes_and_is_off_in_evaluation():
     given, model = batch(), discriminator(dropout=0.5)
     assert not torch.equal(model.train().encode_question(given), model.encode_question(given))
     assert torch.equal(model.eval().encode_question(given), model.encode_question(given))
 
 
 def last_state(lstm: torch.nn.LSTM, word: torch.nn.Embedding, tokens: list[int]) -> torch.Tensor:
-    """(H,): the hidden state after the words of one text."""
+    """Return (H,): the hidden state after the words of one text."""
     return lstm(word(torch.tensor([tokens or [0]])))[1][0][0, 0]
 
 
@@ -220,7 +220,7 @@ def words(row: torch.Tensor) -> list[int]:
     return [int(token) for token in row if token]
 
 
-def test_late_fusion_reads_the_rounds_in_their_order_as_one_text():
+def test_late_fusion_encodes_the_rounds_in_order_as_one_text():
     """Round r hears the caption, then each earlier question and its answer; the image is the mean of its regions."""
     given, seeing, word = batch(), encoder("lf").eval(), torch.nn.Embedding(VOCABULARY + 2, 7)
     mask = given.region_mask.clone()
@@ -239,7 +239,7 @@ def test_late_fusion_reads_the_rounds_in_their_order_as_one_text():
 
 
 @pytest.mark.parametrize("image", [True, False])
-def test_the_hierarchical_encoder_hears_question_image_and_item_of_every_round(image):
+def test_the_hierarchical_encoder_encodes_question_image_and_item_of_every_round(image):
     given, word = batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
     seeing = encoder("hre", image=image).eval()
     found = seeing(given, word)
@@ -255,7 +255,7 @@ def test_the_hierarchical_encoder_hears_question_image_and_item_of_every_round(i
             torch.testing.assert_close(found[n, 0], wanted)
 
 
-def test_a_generator_begins_from_the_question_s_states_after_it_has_heard_the_encoding():
+def test_a_generator_starts_from_the_questions_states_and_the_encoding():
     given, speaker = batch(), generator().eval()
     encoding, h, c = speaker.encoder(given, speaker.word).unbind(1)
     inner = speaker.inner
@@ -273,7 +273,7 @@ def test_a_generator_begins_from_the_question_s_states_after_it_has_heard_the_en
         torch.testing.assert_close(found.log_probs[n].sum(), total)
 
 
-def test_a_generator_goes_on_the_same_word_by_word_and_in_several_answers():
+def test_a_generators_states_do_not_depend_on_steps_or_the_number_of_answers():
     given, speaker = batch(), generator().eval()
     message = generate(speaker, given, Multinomial(3), torch.Generator().manual_seed(1))
     for k in range(3):
@@ -311,7 +311,7 @@ def test_a_normalised_encoding_does_not_saturate_however_large_the_fusion_layer(
 
 
 @pytest.mark.parametrize("kind", list(ENCODERS))
-def test_sizes_that_are_not_given_are_the_paper_s(kind):
+def test_default_sizes_are_the_papers(kind):
     """Lu et al. 2017, §5: LSTMs of 512, words of 300 in the decoder, dropout of a half."""
     made = ENCODERS[kind](300, 7).arguments
     kept = {name: made[name] for name in ("hidden", "dropout", "history", "image", "places", "layer_norm")}

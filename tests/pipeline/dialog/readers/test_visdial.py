@@ -133,7 +133,7 @@ def test_relevance_of_a_round_that_is_not_there_is_refused(files, tmp_path):
             read_visdial(files, {"test": dense}, SMALL)
 
 
-def test_captions_and_files_come_from_a_file_that_has_more(files, tmp_path):
+def test_captions_and_files_are_taken_from_a_second_file(files, tmp_path):
     sentences = [{"raw": "a dog"}, {"raw": "a red dog"}]
     images = [{"cocoid": i, "filename": f"{i}.jpg", "split": "train", "sentences": sentences} for i in (10, 11, 20, 30)]
     (tmp_path / "captions.json").write_text(json.dumps({"images": images}))
@@ -159,7 +159,7 @@ def prepared(corpus: Corpus, out: Path, **lengths: int) -> PreparedDialogs:
     return PreparedDialogs.load(out)
 
 
-def test_answers_that_clipping_or_unk_makes_alike_are_one(files, tmp_path):
+def test_answers_made_equal_by_clipping_or_unk_are_merged(files, tmp_path):
     unknown = prepared(read_visdial(files, {}, SMALL), tmp_path / "unknown")
     assert unknown.options[0, 1, 0] == unknown.options[0, 1, 1]  # all of "a very big", "dog" and "cat" are UNK
     changed(files["train"], lambda data: data["dialogs"][0].update(caption="A very big dog"))
@@ -179,7 +179,7 @@ def test_the_history_of_a_round_holds_nothing_later(files, tmp_path):
     assert [words.decode(row) for row in items[0].tolist()] == ["picture number 11", "is it red no it isn't"]
 
 
-def test_the_vocabulary_counts_dialogs_of_train_alone(files, tmp_path):
+def test_the_vocabulary_counts_training_dialogs_alone(files, tmp_path):
     changed(files["test"], lambda data: data["questions"].__setitem__(0, "zebra?"))
     prepared(read_visdial(files, {}, SMALL), tmp_path / "out")
     words = Prepared.load(tmp_path / "out").vocabulary.words
@@ -188,7 +188,7 @@ def test_the_vocabulary_counts_dialogs_of_train_alone(files, tmp_path):
 
 
 def arrays(options_from: int, truth_from: int, long: bool = False, right: bool = False) -> dict[str, np.ndarray]:
-    """Three dialogs of train, two of val; answers yes, no, two."""
+    """Return the arrays of three training and two validation dialogs with the answers yes, no and two."""
     held = {}
     for name, number in (("train", 3), ("val", 2)):
         questions = np.tile(np.array([[4, 3, 6], [5, 0, 0]]), (number, 1, 1))
@@ -236,7 +236,7 @@ def test_options_may_count_from_0_or_from_1(tmp_path, monkeypatch, forms):
     assert corpus.attached.captions[0] == ("red", "it")
 
 
-def test_an_answer_that_is_not_among_the_options_is_reported(tmp_path, monkeypatch):
+def test_an_answer_outside_the_options_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
     held = arrays(1, 1)
     held["ans_val"][1, 1] = [1, 1]
@@ -269,7 +269,7 @@ def test_texts_may_be_aligned_to_the_right(tmp_path, monkeypatch):
         (lambda held: held["ques_train"].__setitem__((0, 0, 0), 8), r"an id outside 0 … 7"),
     ],
 )
-def test_a_file_that_does_not_fit_is_reported(tmp_path, monkeypatch, change, said):
+def test_an_inconsistent_file_is_reported(tmp_path, monkeypatch, change, said):
     monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
     held = arrays(0, 0)
     change(held)

@@ -12,7 +12,7 @@ from pipeline.errors import UserError
 from pipeline.features.imported import import_features
 
 
-def test_vdl_img_vgg_goes_by_the_images_that_its_params_name(tmp_path):
+def test_rows_of_vdl_img_vgg_belong_to_the_images_of_the_params_file(tmp_path):
     grids = np.arange(3 * 2 * 2 * 4, dtype=np.float32).reshape(3, 2, 2, 4)
     with h5py.File(tmp_path / "vdl_img_vgg.h5", "w") as file:
         file["images_train"], file["images_val"] = grids[:2], grids[2:]

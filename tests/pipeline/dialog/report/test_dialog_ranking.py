@@ -60,14 +60,14 @@ def known(results: Results):
     return generators(choices) | discriminators(results, choices)
 
 
-def test_all_who_rank_are_there_and_seeds_are_one(known):
+def test_all_rankers_are_listed_and_seeds_are_merged(known):
     assert list(known) == ["g_mle", "gan2", "d_mle", "d_np", "chance", adversary("gan2")]
     assert known["d_mle"].columns == ("rank_d_mle", "rank_d_mle_2")
     assert known["d_mle"].point.mean("test", "ranking", "MRR") == pytest.approx(0.7)  # of .6 and .8
     assert known[adversary("gan2")].point.mean("test", "ranking", "MRR") == 0.4
 
 
-def test_ranks_are_those_of_the_method_that_they_stand_beside(known):
+def test_ranks_of_a_ranker_are_read_beside_its_method(known):
     def mean(name: str) -> list[float]:
         return [found.mean() for found in known[name].reciprocals()]
 
@@ -76,7 +76,7 @@ def test_ranks_are_those_of_the_method_that_they_stand_beside(known):
     assert mean(adversary("gan2")) == pytest.approx([(1 + 2 / 16) / 3])  # by gan2's rows
 
 
-def test_differences_are_paired_and_one_seed_stands_for_all(known):
+def test_differences_are_paired_and_a_single_seed_is_paired_with_all(known):
     found = known_difference(known, "d_mle", "chance")
     each = [(2 / 2 - 2 / 50) / 3, (2 / 4 - 2 / 50) / 3]
     assert found.by_seed == pytest.approx(each)

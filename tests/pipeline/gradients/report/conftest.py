@@ -9,7 +9,7 @@ import pytest
 
 
 def observed_row(name, samples, bias, variance, score="hinge", exact=True, seconds=0.01, **settings):
-    """An estimator in two worlds: bias and variance in the first, both doubled in the second."""
+    """Return an estimator in two worlds: bias and variance in the first, both doubled in the second."""
     worlds = [
         {"bias": k * bias, "bias_error": 0.0 if exact else 0.05, "cosine": 0.9, "length": 0.8, "variance": k * variance}
         for k in (1, 2)

@@ -19,7 +19,7 @@ from pipeline.report.method_names import estimator_colour, method_colours
 from pipeline.report.number_files import markdown
 
 
-def test_a_row_an_estimator_with_its_accuracy_and_what_precision_costs(observed):
+def test_a_row_per_estimator_with_accuracy_and_cost(observed):
     table = gradients_tables(read_gradients(observed))[0]
     assert table.caption.endswith("K = 4 captions per image")
     assert [column.label for column in table.columns] == [
@@ -39,7 +39,7 @@ def test_a_row_an_estimator_with_its_accuracy_and_what_precision_costs(observed)
     assert "0.05 at most" in table.notes[1]
 
 
-def test_what_rho_does_beside_what_was_claimed(observed):
+def test_the_effect_of_rho_beside_the_claim(observed):
     table = gradients_tables(read_gradients(observed))[1]
     assert table.groups == [("", 1), ("bias", 2), ("variance", 2)]
     assert table.rows == [
@@ -96,7 +96,7 @@ def test_markdown_needs_no_rule(observed):
     assert text.startswith("**Gradient estimators before the exact gradient")
 
 
-def test_a_broken_file_is_one_line(tmp_path):
+def test_a_broken_file_is_reported_in_one_line(tmp_path):
     (tmp_path / "gradients.json").write_text("{")
     with pytest.raises(UserError, match="not JSON"):
         read_gradients(tmp_path / "gradients.json")

@@ -5,7 +5,7 @@ import torch
 from pipeline.models.kernels.gru import last_gru_states
 
 
-def test_states_and_gradients_are_those_of_torch_s_gru():
+def test_states_and_gradients_are_those_of_torchs_gru():
     torch.manual_seed(0)
     gru = torch.nn.GRU(5, 7, batch_first=True).double()
     words = torch.randn(6, 9, 5, dtype=torch.float64, requires_grad=True)

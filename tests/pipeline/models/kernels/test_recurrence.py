@@ -51,7 +51,7 @@ def test_threads_change_nothing(world):
         torch.testing.assert_close(one, several)
 
 
-def test_regions_that_are_not_there_have_no_share(world):
+def test_masked_regions_have_no_weight(world):
     speaker, batch = world
     speaker.eval()
     batch.region_mask[:, 1:] = False

@@ -15,7 +15,7 @@ TRACK = Track(0.5, 0.9, 0.4, False)
 
 
 def film(*actors: tuple[Thing, tuple[tuple[str, str, str], ...]], story: str = "solo", after: float = 0.0) -> Film:
-    """A film whose actors do these things, each 0.1 long; the second one begins `after` the first."""
+    """Return a film with these events, each 0.1 long; the second actor begins `after` the first."""
     things = tuple(thing for thing, _ in actors)
     events = tuple(
         tuple(Event(*what, i * after + 0.2 * n, i * after + 0.2 * n + 0.1) for n, what in enumerate(done))
@@ -57,13 +57,13 @@ FILMS = [
         ("a man", [4, 5]),
     ],
 )
-def test_of_which_films_all_claims_are_true(caption: str, true_of: list[int]) -> None:
+def test_the_films_of_which_all_claims_are_true(caption: str, true_of: list[int]) -> None:
     claims = FilmClaims(FILMS).of(caption)
     assert claims
     assert np.flatnonzero(np.all(list(claims.values()), axis=0)).tolist() == true_of
 
 
-def test_people_claim_nothing_false_and_tell_films_of_a_neighbourhood_apart() -> None:
+def test_annotators_claim_nothing_false_and_distinguish_films_of_a_neighbourhood() -> None:
     films = [film for number in range(40) for film in sample_film_neighbourhood(1, number)]
     claims, first = FilmClaims(films), 0.0
     for i, each in enumerate(films):

@@ -1,4 +1,4 @@
-"""Drawn films: neighbourhoods that only motion tells apart, captions that are true, and frames that show the facts."""
+"""Drawn films: neighbourhoods that differ in motion, captions that are true, and frames that show the facts."""
 
 import re
 from collections import Counter
@@ -60,7 +60,7 @@ def test_films_of_a_neighbourhood_share_setting_and_actors(neighbourhoods: list[
         assert len({tuple(track.inside for track in film.tracks) for film in films}) == 1
 
 
-def test_neighbours_differ_from_each_other_mostly_in_what_happens(neighbourhoods: list[tuple[Film, ...]]) -> None:
+def test_neighbours_differ_mostly_in_events(neighbourhoods: list[tuple[Film, ...]]) -> None:
     apart = [(a, b) for films in neighbourhoods for a, b in combinations(films, 2)]
     assert [pair for pair in apart if happens(pair[0]) == happens(pair[1]) and looks(pair[0]) == looks(pair[1])] == []
     assert sum(happens(a) != happens(b) for a, b in apart) > 0.9 * len(apart)
@@ -71,7 +71,7 @@ def test_neighbours_differ_from_each_other_mostly_in_what_happens(neighbourhoods
         assert all(sum(x != y for x, y in zip(a, b, strict=True)) == 1 for a, b in combinations(colours, 2))
 
 
-def test_the_first_frame_does_not_tell_what_happens(neighbourhoods: list[tuple[Film, ...]]) -> None:
+def test_the_first_frame_does_not_show_the_events(neighbourhoods: list[tuple[Film, ...]]) -> None:
     for films in neighbourhoods[:12]:
         first: dict[tuple[str, ...], bytes] = {}
         for film in films:
@@ -79,7 +79,7 @@ def test_the_first_frame_does_not_tell_what_happens(neighbourhoods: list[tuple[F
             assert first.setdefault(looks(film), frame) == frame
 
 
-def test_the_middle_frame_does_not_tell_what_happens_either(neighbourhoods: list[tuple[Film, ...]]) -> None:
+def test_the_middle_frame_does_not_show_the_events(neighbourhoods: list[tuple[Film, ...]]) -> None:
     """Many films have a neighbour that looks the same then (pose, facing, place), but has other events."""
 
     def middle(film: Film) -> list[tuple[object, ...]]:
@@ -171,7 +171,7 @@ MAN = Thing("man", "red", "plain", "medium", 1, "standing", "ground", "right")
 OUTSIDE, INSIDE = (Track(0.5, 0.9, 0.5, inside) for inside in (False, True))
 
 
-def test_an_actor_comes_in_stops_and_leaves() -> None:
+def test_an_actor_enters_stops_and_leaves() -> None:
     events = (Event("enter", "left", "walk", 0.1, 0.3), Event("leave", "right", "run", 0.6, 0.8))
     at = {time: moment(MAN, OUTSIDE, events, time) for time in (0.05, 0.2, 0.4, 0.7, 0.9)}
     assert at[0.05] is None
@@ -201,7 +201,7 @@ def test_acts_change_pose_place_and_facing() -> None:
     assert after("sink", balloon, 0.4)[1] == pytest.approx(0.9 + 0.12)
 
 
-def test_a_balloon_floats_on_where_it_has_sunk_to() -> None:
+def test_a_balloon_stays_at_the_height_after_sinking() -> None:
     balloon = Thing("balloon", "red", "plain", "medium", 1, "flying", "air", "left")
     events = (Event("sink", "", "", 0.1, 0.3), Event("leave", "left", "float", 0.4, 0.8))
     track = INSIDE._replace(base=0.5)
@@ -219,7 +219,7 @@ def test_stated_events_end_within_the_film(neighbourhoods: list[tuple[Film, ...]
                 assert times_of[-1] < 1
 
 
-def test_every_actor_is_seen_long_enough_and_inside_the_picture(neighbourhoods: list[tuple[Film, ...]]) -> None:
+def test_every_actor_is_visible_long_enough_inside_the_picture(neighbourhoods: list[tuple[Film, ...]]) -> None:
     for films in neighbourhoods:
         for film in films:
             seen = seen_in(film, FRAMES)
@@ -248,7 +248,7 @@ def test_drawn_frames_show_the_actors_inside_their_boxes(neighbourhoods: list[tu
     assert checked > 20
 
 
-def test_every_category_that_moves_has_enough_to_do() -> None:
+def test_every_moving_category_has_enough_plans() -> None:
     for category in GAITS:
         assert len(outside_plans(category, "street")) >= 4
         assert len(set(inside_plans(category, "farm"))) == len(inside_plans(category, "farm"))

@@ -1,4 +1,4 @@
-"""One frame of a drawn film is not enough, however well it is seen: listeners with perfect eyes, but for colours."""
+"""One frame of a drawn film is not enough even with exact features: listeners on facts of frames, without colours."""
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ def seen(films: list[Film], frames: int) -> Tensor:
 
 
 def said(films: list[Film]) -> tuple[Tensor, int]:
-    """A caption of each film, and how many words there are."""
+    """Return a caption of each film, and the number of words."""
     captions = [describe_film(film, 1, i, captions=1)[0].raw.split() for i, film in enumerate(films)]
     numbers = {word: n for n, word in enumerate(sorted({w for caption in captions for w in caption}), 1)}
     tokens = torch.zeros(len(films), 1 + max(map(len, captions)), dtype=torch.int64)
@@ -39,7 +39,7 @@ def said(films: list[Film]) -> tuple[Tensor, int]:
 
 
 def recall(vectors: Tensor, tokens: Tensor, words: int) -> float:
-    """R@1 among the eight films of a neighbourhood, of a listener that was trained on the first `TRAIN` of those."""
+    """Return R@1 among the eight films of a neighbourhood, by a listener trained on the first `TRAIN` films."""
     torch.manual_seed(0)
     listener = Listener(words, vectors.shape[1], words=32, hidden=64, encoder="pair")
     optimiser = torch.optim.Adam(listener.parameters(), 2e-3)

@@ -45,7 +45,7 @@ def test_more_films_keep_the_first_and_another_seed_does_not(root: Path, tmp_pat
         assert mine[name] == same[name] != other[name]
 
 
-def test_a_gif_has_every_frame_for_as_long(root: Path) -> None:
+def test_every_frame_of_a_gif_has_the_same_duration(root: Path) -> None:
     for i in (0, 9, 30):
         drawn = draw_film(sample_film(1, i), 1, FRAMES, SIZE)
         with Image.open(root / f"images/{i:06d}.gif") as gif:
@@ -63,13 +63,13 @@ def test_equal_frames_are_not_joined(tmp_path: Path) -> None:
         assert gif.n_frames == 5
 
 
-def test_the_reader_of_karpathys_form_reads_it(root: Path) -> None:
+def test_a_drawn_data_set_is_read_by_the_karpathy_reader(root: Path) -> None:
     corpus = read_karpathy(root / "dataset_films.json")
     assert [image.split for image in corpus.images] == ["test"] * TEST + ["val"] * VAL + ["train"] * 32
     assert {len(image.captions) for image in corpus.images} == {5}
 
 
-def test_facts_are_those_of_the_films_and_no_neighbourhood_is_in_two_splits(root: Path) -> None:
+def test_facts_belong_to_the_films_and_no_neighbourhood_is_in_two_splits(root: Path) -> None:
     known = read_films(root / FACTS)
     assert list(known) == [str(i) for i in range(IMAGES)]
     for i, film in enumerate(known.values()):

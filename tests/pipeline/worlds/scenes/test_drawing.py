@@ -31,7 +31,7 @@ def test_a_drawing_fills_its_box_and_no_more(category: str, pose: str) -> None:
 
 
 @pytest.mark.parametrize("category", CATEGORIES)
-def test_the_colour_shows(category: str) -> None:
+def test_a_drawing_has_the_colour_of_the_facts(category: str) -> None:
     pose = next(iter(CATEGORIES[category].poses))
     for colour in CATEGORIES[category].colours:
         pixels = np.asarray(draw_object(thing(category, pose, colour), 160, "sunny", stream(1, 0, 0))).reshape(-1, 4)
@@ -61,7 +61,7 @@ def test_facing_left_mirrors() -> None:
 
 @pytest.mark.parametrize("category", ["dog", "tent", "car", "ball"])
 @pytest.mark.parametrize(("colour", "setting", "light"), [("black", "street", "night"), ("white", "snow", "day")])
-def test_dark_things_at_night_and_white_things_on_snow_stand_out(
+def test_dark_things_at_night_and_white_things_on_snow_are_visible(
     category: str, colour: str, setting: str, light: str
 ) -> None:
     pose = next(iter(CATEGORIES[category].poses))
@@ -74,7 +74,7 @@ def test_dark_things_at_night_and_white_things_on_snow_stand_out(
 
 
 @pytest.mark.parametrize("size", [64, 128, 100])
-def test_pictures_have_the_size_asked_for_and_repeat(size: int) -> None:
+def test_pictures_have_the_requested_size_and_are_repeatable(size: int) -> None:
     scene = sample_scene(1, 3)
     picture = draw_scene(scene, 1, 3, size)
     assert (picture.size, picture.mode) == ((size, size), "RGB")

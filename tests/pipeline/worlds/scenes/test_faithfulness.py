@@ -37,7 +37,7 @@ COUPLE = Scene(
 
 
 def judged(caption: str, scene: Scene = SCENE) -> tuple[int, int, int]:
-    """Claims, true ones, and facts told."""
+    """Return the numbers of claims, of true claims and of stated facts."""
     claims, told = check_claims(caption, scene)
     return len(claims), sum(claims.values()), len(told)
 
@@ -109,7 +109,7 @@ def test_a_noun_for_many_categories_is_of_the_thing_that_fits_best(
     assert judged(caption, COUPLE) == expected
 
 
-def test_saying_it_again_raises_nothing() -> None:
+def test_a_repeated_claim_counts_once() -> None:
     once = "two dogs and a cat in the park at night"
     assert judged(f"{once} {once} at night two dogs") == judged(once)
 
@@ -141,7 +141,7 @@ def test_figures_by_hand() -> None:
     assert json.loads(json.dumps(counts.summary())) == counts.summary()
 
 
-def test_annotators_are_always_right_and_tell_part() -> None:
+def test_annotators_claim_nothing_false_and_omit_facts() -> None:
     scenes = [sample_scene(2, i) for i in range(300)]
     captions = [(caption.raw, scene) for i, scene in enumerate(scenes) for caption in describe_scene(scene, 2, i)]
     counts = faithfulness(*zip(*captions, strict=True))
@@ -173,7 +173,7 @@ def test_facts_are_found_by_the_ids_of_the_prepared_data(tmp_path: Path) -> None
         assert counts.summary()["precision"] == 1.0
 
 
-def test_mistakes_are_one_line(tmp_path: Path) -> None:
+def test_invalid_inputs_are_reported_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"got 2 and 1\)"):
         faithfulness(["a", "b"], [SCENE])
     with pytest.raises(UserError, match=r"got 0 and 0\)"):
@@ -209,7 +209,7 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
         ("", "", ""),
     ],
 )
-def test_words_are_true_where_all_that_they_claim_is(caption: str, true: str, false: str) -> None:
+def test_words_are_true_where_all_their_claims_are(caption: str, true: str, false: str) -> None:
     found = check_words(caption, SCENE)
     assert [word for word, _ in found] == caption.split()
     assert " ".join(word for word, truth in found if truth) == true

@@ -1,4 +1,4 @@
-"""Captions are read back as the claims that their writer meant, and nothing is refused."""
+"""Captions are parsed to the claims of their writer, and no text is refused."""
 
 import pytest
 
@@ -88,7 +88,9 @@ A = "count 1"
         ("a dog by the lake with a cat", [{"dog"}, {"cat"}], []),  # by belongs to the lake
     ],
 )
-def test_what_belongs_to_what(text: str, said: list[set[str]], relations: list[tuple[str, int, int]]) -> None:
+def test_attachment_of_attributes_verbs_and_relations(
+    text: str, said: list[set[str]], relations: list[tuple[str, int, int]]
+) -> None:
     assert [{item.split()[1] for item in mention - {A}} for mention in mentions(text)] == said
     assert list(parse_scene_caption(text).relations) == relations
     assert parse_scene_caption(text).loose == ()
@@ -132,12 +134,12 @@ def test_the_scene(text: str, said: set[str]) -> None:
         ("a dog in white in the park", {"colour white"}),
     ],
 )
-def test_attributes_of_nothing_are_kept_apart(text: str, loose: set[str]) -> None:
+def test_attributes_without_a_noun_are_separate(text: str, loose: set[str]) -> None:
     assert {short(said) for said in parse_scene_caption(text).loose} == loose
     assert not any(loose & said for said in mentions(text))
 
 
-def test_unknown_words_are_passed_over_and_counted() -> None:
+def test_unknown_words_are_skipped_and_counted() -> None:
     reading = parse_scene_caption("A fluffy DOG, runs: swiftly éte <unk> with 3 cats!")
     assert [short(said) for mention in reading.mentions for said in mention.claims if said.kind == "category"] == [
         "category dog",
@@ -149,11 +151,11 @@ def test_unknown_words_are_passed_over_and_counted() -> None:
 @pytest.mark.parametrize(
     "text", ["", " . ", "and and is are of", "near near a", "is red", "wearing a shirt and", "of the"]
 )
-def test_any_text_is_read(text: str) -> None:
+def test_any_text_is_parsed(text: str) -> None:
     assert isinstance(parse_scene_caption(text), ParsedCaption)
 
 
-def test_any_heap_of_known_words_is_read() -> None:
+def test_any_sequence_of_known_words_is_parsed() -> None:
     words = sorted(_known())
     for step in range(1, 40):
         heap = [words[(i * step * 7 + i * i) % len(words)] for i in range(60)]
@@ -162,7 +164,7 @@ def test_any_heap_of_known_words_is_read() -> None:
         assert all(len(set(mention.claims)) == len(mention.claims) for mention in reading.mentions)
 
 
-def test_a_phrase_means_one_kind_of_thing() -> None:
+def test_a_phrase_has_one_kind_of_meaning() -> None:
     lexicon = _lexicon()
     for noun in (noun for nouns in w.NOUNS.values() for noun in nouns):
         for text in (noun.singular, noun.plural):
@@ -179,7 +181,7 @@ NAMES = {"pose": "action", "light": "weather", "at_least": "count"}
 def meant(
     claims: tuple[SceneClaim, ...],
 ) -> tuple[list[set[tuple[str, str]]], list[tuple[str, int, int]], dict[str, set[str]]]:
-    """An annotator's claims as a reader can have them: of each noun in its order, relations, and of the scene."""
+    """Return an annotator's claims in the parser's form: of each noun in its order, relations, and of the scene."""
     nouns: dict[int, set[tuple[str, str]]] = {}
     for claim in claims:
         if claim.of >= 0 and claim.what not in ("relation", "place"):  # ground, water or air are no facts of a caption
@@ -205,7 +207,7 @@ def understood(said: ParsedClaim) -> tuple[str, str]:
     return "pose" if said.kind == "action" else said.kind, "|".join(values)
 
 
-def test_annotators_are_understood_exactly() -> None:
+def test_captions_of_annotators_are_parsed_exactly() -> None:
     wide = 0
     for i in range(400):
         for caption in describe_scene(sample_scene(3, i), 3, i):

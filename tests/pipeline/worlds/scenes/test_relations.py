@@ -46,5 +46,5 @@ KITE = thing("kite", "air", (0.42, 0.05, 0.60, 0.30))
         ("below", RIGHT, KITE, True),
     ],
 )
-def test_relations_are_read_off_the_boxes(relation: str, a: Thing, b: Thing, truth: bool) -> None:
+def test_relations_follow_from_the_boxes(relation: str, a: Thing, b: Thing, truth: bool) -> None:
     assert relation_holds(relation, a, b) is truth

@@ -28,7 +28,7 @@ def arranged(scene: Scene, a: str, b: str) -> set[str]:
 
 
 def differences(a: Scene, b: Scene) -> set[tuple[str, str]]:
-    """The attributes of their things in which two scenes differ."""
+    """Return the attributes of their things in which two scenes differ."""
     ours, theirs = by_category(a), by_category(b)
     return {(c, what) for c in ours for what in ATTRIBUTES if getattr(ours[c], what) != getattr(theirs[c], what)}
 

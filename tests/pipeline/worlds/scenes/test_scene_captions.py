@@ -1,4 +1,4 @@
-"""Annotators tell the truth, in correct English, and not all of it."""
+"""Captions of annotators are true, correct English, and incomplete."""
 
 import re
 from collections import Counter
@@ -136,7 +136,7 @@ GARMENTS = ("shirt", "shirts", "sweater", "sweaters", "dress", "dresses")
 
 
 def singular(word: str) -> str | None:
-    """The word's own singular if it is a noun for a category."""
+    """Return the word's own singular if it is a noun for a category."""
     word = IRREGULAR.get(word, word)
     if word in SINGULAR:
         return word

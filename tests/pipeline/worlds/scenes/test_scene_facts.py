@@ -36,7 +36,7 @@ def test_pick_follows_its_weights() -> None:
     assert counts["c"] / counts["a"] == pytest.approx(3, rel=0.15)
 
 
-def test_nothing_leaves_the_picture(scenes: list[Scene]) -> None:
+def test_no_thing_leaves_the_picture(scenes: list[Scene]) -> None:
     for scene in scenes:
         for thing in scene.things:
             assert thing.count == len(thing.boxes)
@@ -45,7 +45,7 @@ def test_nothing_leaves_the_picture(scenes: list[Scene]) -> None:
                 assert 0.01 <= box[1] < box[3] <= 0.99
 
 
-def test_everything_stands_where_it_can(scenes: list[Scene]) -> None:
+def test_every_thing_is_on_its_ground(scenes: list[Scene]) -> None:
     for scene in scenes:
         assert 1 <= len(scene.things) <= 3
         for thing in scene.things:

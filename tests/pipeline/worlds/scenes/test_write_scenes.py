@@ -105,7 +105,7 @@ def test_facts_are_those_of_the_images(root: Path) -> None:
     assert all(set(thing) == details for record in records for thing in record["objects"])
 
 
-def test_facts_that_were_drawn_before_there_were_neighbourhoods_are_read(root: Path) -> None:
+def test_facts_without_neighbourhoods_are_read(root: Path) -> None:
     record = json.loads((root / "facts.jsonl").read_text().splitlines()[0])
     del record["neighbourhood"]
     assert Scene.of(record).neighbourhood == -1
@@ -126,7 +126,7 @@ def test_a_failure_leaves_no_half_drawn_data_set(tmp_path: Path, monkeypatch: py
     assert contents(root) == before
 
 
-def test_drawing_again_replaces_all_of_it(tmp_path: Path) -> None:
+def test_drawing_again_replaces_the_whole_data_set(tmp_path: Path) -> None:
     draw_scenes(tmp_path / "scenes", 18, SIZE, 8, 8, seed=2, workers=1)
     again = draw_few(tmp_path / "scenes", seed=1)
     assert again == draw_few(tmp_path / "fresh", seed=1)
@@ -152,7 +152,7 @@ def test_impossible_numbers_are_refused(tmp_path: Path, numbers: dict[str, int],
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(UserError, match="something else"):
         draw_scenes(tmp_path, 17, SIZE, 8, 8, 1, workers=1)

@@ -39,7 +39,7 @@ def refused(tmp_path: Path, **sections: object) -> str:
 
 
 @pytest.mark.parametrize("name", [SHELL, "$(touch made)", "../../pipeline", "a b", "", "x\n", "ü", 1, None])
-def test_names_are_checked_wherever_they_stand(tmp_path, name):
+def test_names_are_checked_in_every_section(tmp_path, name):
     for section in ("draw", "features", "pretrain", "methods"):
         assert "names are of letters" in refused(tmp_path, **{section: {name: {}}})
     assert "names are of letters" in refused(tmp_path, sweep={"grid": {name: {}}})
@@ -49,13 +49,13 @@ def test_names_are_checked_wherever_they_stand(tmp_path, name):
 
 
 @pytest.mark.parametrize("section", ["draw", "features", "pretrain", "methods", "sweep"])
-def test_a_section_that_is_no_mapping_is_one_line(tmp_path, section):
+def test_a_section_that_is_no_mapping_is_reported_in_one_line(tmp_path, section):
     place, given = ("sweep.grid", {"grid": "psst"}) if section == "sweep" else (section, "psst")
     assert f'{place}: must be a mapping of names, and is "psst"' in refused(tmp_path, **{section: given})
 
 
 @pytest.mark.parametrize("number", [str(2**64), "1" + "0" * 5000])
-def test_a_number_that_nothing_holds_is_one_line(number):
+def test_a_too_large_number_is_reported_in_one_line(number):
     assert parse_yaml(f"seed: {2**64 - 1}", "params.yaml") == {"seed": 2**64 - 1}
     with pytest.raises(UserError, match="digits"):
         parse_yaml(f"deep: [1, {{seed: {number}}}]", "params.yaml")
@@ -66,11 +66,11 @@ def test_names_of_every_profile_are_allowed():
         check_names(yaml.load(profile_text(name), yaml.CSafeLoader), Path(name))  # twenty times as fast as DVC's parser
 
 
-def test_a_root_is_no_address(tmp_path):
+def test_an_address_as_root_is_refused(tmp_path):
     assert "is an address" in refused(tmp_path, prepare={"root": "s3://bucket/x"})
 
 
-def test_no_name_is_pasted_into_a_command():
+def test_dvc_yaml_inserts_names_only_as_checked_arguments():
     stages = read_mapping(ROOT / "dvc.yaml")["stages"]
     assert not [cmd for block in stages.values() if "${" in (cmd := block.get("do", block)["cmd"])]
 
@@ -104,7 +104,7 @@ def repository(tmp_path) -> Path:
     ],
     ids=["make repro", "dvc repro", "dvc repro of one stage", "snakemake"],
 )
-def test_a_name_that_is_a_command_is_not_run(repository, command):
+def test_a_name_with_a_command_is_not_executed(repository, command):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "PYTHONPATH": str(repository)}
     done = subprocess.run(
@@ -129,7 +129,7 @@ class Trap:
 
 
 @pytest.mark.parametrize("network", ["open_clip/ViT-S-32-alt", "resnet18", "torchvision/resnet18"])
-def test_options_of_a_network_load_no_pickle(tmp_path, network):
+def test_network_options_load_no_pickle(tmp_path, network):
     (tmp_path / "evil.pt").write_bytes(pickle.dumps(Trap(tmp_path / "made")))
     path = str(tmp_path / "evil.pt")
     for options in ({"pretrained": path, "weights_only": False}, {"checkpoint_path": path}, {"pretrained_cfg": path}):
@@ -138,7 +138,7 @@ def test_options_of_a_network_load_no_pickle(tmp_path, network):
     assert not (tmp_path / "made").exists()
 
 
-def test_weights_that_name_a_pickle_load_none(tmp_path):
+def test_weights_with_the_path_of_a_pickle_load_none(tmp_path):
     (tmp_path / "evil.pt").write_bytes(pickle.dumps(Trap(tmp_path / "made")))
     for architecture, options in (
         ("ViT-S-32-alt", {"pretrained": str(tmp_path / "evil.pt"), "weights_only": False}),
@@ -154,7 +154,7 @@ def test_weights_that_name_a_pickle_load_none(tmp_path):
 
 
 def corpus_of(folder: Path, form: str, file: str) -> dict:
-    """A corpus of six images of one form, the first of which is said to be `file`; what `read_corpus` takes."""
+    """Write a corpus of six images whose first file is named `file`; return the arguments of `read_corpus`."""
     names = [file, *(f"{number}.png" for number in range(1, 6))]
     splits = ["train", "train", "val", "val", "test", "test"]
     (folder / "images").mkdir()
