@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.readers.annotation_file import JsonFile
+from pipeline.readers.annotation_file import JsonFile, show_json
 
 
 def read_instances(files: Sequence[Path]) -> dict[str, list[str]]:
@@ -21,7 +21,8 @@ def read_instances(files: Sequence[Path]) -> dict[str, list[str]]:
         for annotation in source.entries("annotations"):
             image, category = annotation.get("image_id", int | str), annotation.get("category_id", int)
             if image not in objects or category not in names:
-                annotation.fail(f"image {image} or category {category} is not in the file's `images` or `categories`")
+                named = f"image {show_json(image)} or category {show_json(category)}"
+                annotation.fail(f"{named} is not in the file's `images` or `categories`")
             objects[image].add(names[category])
         by_image |= {str(image): sorted(categories) for image, categories in objects.items()}
     return by_image

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.errors import UserError
-from pipeline.readers.annotation_file import FileRow, read_annotation_text, show_json
+from pipeline.errors import UserError, reason
+from pipeline.readers.annotation_file import FileRow, lines_of, read_annotation_text, show_json
+from pipeline.runtime.records import parse_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 COLUMNS = ("file", "caption", "split")
 SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+MOST_ROWS, MOST_BYTES = 20_000_000, 2 * 2**30  # of a Parquet file, whose columns may be far smaller than their texts
+ROWS_AT_ONCE = 65_536
 
 
 def read_rows(table: Path) -> Iterator[tuple[FileRow, dict[str, str]]]:
@@ -109,38 +112,61 @@ def _read_csv(table: Path, wanted: Sequence[str]) -> pa.Table:
 
 
 def _read_json_lines(table: Path, wanted: Sequence[str]) -> pa.Table:
+    """Read each line by itself: a line `null` ends the process in pyarrow's own reader."""
     import pyarrow as pa
-    from pyarrow import json
 
-    content = read_annotation_text(table).encode()
-    schema = pa.schema({name: pa.string() for name in wanted})
-    try:
-        rows = json.read_json(
-            io.BytesIO(content),
-            # one block: row numbers count through the file
-            read_options=json.ReadOptions(use_threads=False, block_size=len(content) + 1),
-            parse_options=json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
-        )
-    except pa.ArrowInvalid as error:
-        message = " ".join(str(error).removeprefix("JSON parse error: ").split())
-        problem, _, number = message.rpartition(" in row ")
-        if not number.isdigit():
-            raise UserError(f"{table}: not JSON Lines ({message})") from None
-        FileRow(table, int(number) + 1).fail(
-            f"a row is one JSON object of texts, file and caption ({problem.rstrip('.')})"
-        )
-    return rows.drop_columns([name for name in schema.names if rows[name].null_count == len(rows)])
+    columns: dict[str, list[str | None]] = {name: [] for name in wanted}
+    for number, (_, line) in enumerate(lines_of(table), 1):
+        row = FileRow(table, number)
+        values = parse_json(line, f"{table}, {row}", "a row is one JSON object of texts, file and caption")
+        if not isinstance(values, dict):
+            row.fail(f"is {show_json(values)}, and a row is one JSON object of texts, file and caption")
+        for name, column in columns.items():
+            value = values.get(name)
+            if isinstance(value, bool) or not isinstance(value, str | int | float | None):
+                row.fail(f"the {name} is {show_json(value)}, and a text is expected")
+            column.append(value if value is None or isinstance(value, str) else show_json(value))
+    there = {name: column for name, column in columns.items() if any(value is not None for value in column)}
+    return pa.table(there, pa.schema({name: pa.string() for name in there}))
 
 
 def _read_parquet(table: Path, wanted: Sequence[str]) -> pa.Table:
+    """Read in parts and count texts before they are unpacked: a small file may hold one text a billion times."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        names = pq.read_schema(table).names
-        return pq.read_table(table, columns=[name for name in wanted if name in names])
-    except (pa.ArrowInvalid, OSError) as error:
-        raise UserError(f"{table}: not a Parquet file ({' '.join(str(error).split())})") from None
+        schema = pq.read_schema(table)
+        kept = pa.schema([field for field in schema if field.name in wanted])
+        if nested := [field for field in kept if pa.types.is_nested(field.type)]:
+            raise UserError(f"{table}: the column {nested[0].name} is to hold texts, not {nested[0].type}")
+        with pq.ParquetFile(table, read_dictionary=kept.names) as file:
+            parts, rows, size = [], file.metadata.num_rows, 0
+            for part in file.iter_batches(ROWS_AT_ONCE, columns=kept.names) if rows <= MOST_ROWS else ():
+                size += sum(map(_unpacked_bytes, part.columns))
+                if size > MOST_BYTES:
+                    break
+                parts.append(part)
+    except UserError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise UserError(f"{table}: not a Parquet file ({reason(error)})") from None
+    if rows > MOST_ROWS or size > MOST_BYTES:
+        raise UserError(
+            f"{table}: {rows:,} rows, or texts of more than {MOST_BYTES:,} bytes; at most {MOST_ROWS:,} rows of "
+            "so many bytes together are read: split the table"
+        )
+    return pa.Table.from_batches(parts) if parts else kept.empty_table()
+
+
+def _unpacked_bytes(column: pa.Array) -> int:
+    """Return the size of a column's values where each stands by itself."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_dictionary(column.type):
+        return int(column.nbytes)
+    return pc.sum(pc.binary_length(column.dictionary).cast(pa.int64()).take(column.indices)).as_py() or 0
 
 
 READERS: Mapping[str, Callable[[Path, Sequence[str]], pa.Table]] = {

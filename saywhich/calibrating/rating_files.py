@@ -71,16 +71,34 @@ def _read_json(path: Path, notes: Notes) -> RatingFile:
     found = RatingFile([])
     for key, entry in given.items():
         try:
-            found.references[entry["image_path"]] = [str(text) for text in entry["ground_truth"]]
-            for each in entry["human_judgement"]:
+            found.references[_name(entry["image_path"])] = [_text(text) for text in _list(entry["ground_truth"])]
+            for each in _list(entry["human_judgement"]):
+                image, caption = _name(each["image_path"]), _text(each["caption"])
                 rating = _number(each["rating"])
                 if rating is None or math.isnan(rating):
-                    notes.add(f"captions of {path.name} without a rating", each["image_path"])
+                    notes.add(f"captions of {path.name} without a rating", image)
                     continue
-                found.ratings.append(CaptionRating(each["image_path"], " ".join(each["caption"].split()), rating))
-        except (KeyError, TypeError, AttributeError):
+                found.ratings.append(CaptionRating(image, " ".join(caption.split()), rating))
+        except (KeyError, TypeError):
             raise UserError(f"{path}, {show_json(key)}: has another form; the form is {JSON_FORM}") from None
     return found
+
+
+def _name(given: Any) -> ImageKey:
+    """Return the name or id of an image; raises TypeError for anything else."""
+    return given if isinstance(given, int) and not isinstance(given, bool) else _text(given)
+
+
+def _text(given: Any) -> str:
+    if not isinstance(given, str):
+        raise TypeError
+    return given
+
+
+def _list(given: Any) -> list[Any]:
+    if not isinstance(given, list):
+        raise TypeError
+    return given
 
 
 def _number(given: Any) -> float | None:

@@ -21,6 +21,7 @@ from pipeline.runtime.records import parse_json, read_bytes
 from saywhich.judging.notes import Notes
 
 LARGEST = 2 * 2**30  # bytes of a caption file
+DIGITS = 18  # of a number that names an image
 FORMS = (
     "COCO's results [{image_id, caption}], COCO's or Karpathy's annotations, {file: caption}, {file: [captions]}, "
     "or a table with the columns file (or image_id) and caption in .csv, .tsv, .jsonl or .parquet"
@@ -69,6 +70,11 @@ def read_caption_set(source: Source, notes: Notes) -> CaptionSet:
     return found
 
 
+def as_number(text: str) -> int | None:
+    """Return the number that a text of at most 18 digits is, as COCO's ids are; None for another text."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= DIGITS else None
+
+
 def read_ids(path: Path) -> dict[int, str]:
     """Read a table of image_id and file, in CSV or Parquet, or a JSON mapping {image_id: file}."""
     if path.suffix.lower() == ".json":
@@ -79,7 +85,8 @@ def read_ids(path: Path) -> dict[int, str]:
             (values["image_id"], values["file"])
             for _, values in read_texts(path, ("image_id", "file"), ("image_id", "file"))
         ]
-    found = {int(key): name for key, name in pairs if isinstance(name, str) and str(key).isdecimal()}
+    numbers = ((as_number(str(key)), name) for key, name in pairs if isinstance(name, str))
+    found = {number: name for number, name in numbers if number is not None}
     if not found:
         raise UserError(f"{path}: holds no pairs of image_id and file; give a table with these two columns")
     return found
@@ -162,17 +169,24 @@ def _annotations(
         name, number_of = _file(image), next((image[k] for k in ID_KEYS if isinstance(image.get(k), int)), None)
         if name is not None and number_of is not None:
             found.files[number_of] = name
-        for sentence in image.get("sentences") or ():
+        for sentence in _list(image.get("sentences"), f"{where}.sentences"):
             raw = sentence.get("raw") if isinstance(sentence, dict) else None
             for text in _texts(raw, f"{where}.sentences"):
                 yield key, text
-    yield from _rows(enumerate(content.get("annotations") or ()), path)
+    yield from _rows(enumerate(_list(content.get("annotations"), f"{path}, annotations")), path)
 
 
 def _add_mapping(found: CaptionSet, content: Mapping[Any, Any], where: str, notes: Notes) -> None:
     for image, texts in content.items():
         for text in _texts(texts, f"{where}, {show_json(image)}"):
             found.add(image, text, notes)
+
+
+def _list(given: Any, where: str) -> list[Any]:
+    """Return a list, empty where there is none; raises UserError for anything else."""
+    if not isinstance(given, list | None):
+        raise UserError(f"{where}: is {show_json(given)}, and a list is expected; {FORMS}")
+    return given or []
 
 
 def _texts(given: Any, where: str) -> list[str]:
@@ -190,7 +204,8 @@ def _image(entry: Mapping[str, Any], where: str) -> ImageKey:
     given = next((entry[key] for key in ID_KEYS if isinstance(entry.get(key), int | str)), None)
     if given is None or given == "" or isinstance(given, bool):
         raise UserError(f"{where}: names no image; one of {', '.join((*FILE_KEYS[:3], ID_KEYS[0]))} is needed")
-    return int(given) if isinstance(given, str) and given.isdecimal() else given
+    number = as_number(given) if isinstance(given, str) else None
+    return given if number is None else number
 
 
 def _file(entry: Mapping[str, Any]) -> str | None:

@@ -15,7 +15,7 @@ from pipeline.errors import UserError
 from pipeline.metrics.language import LanguageScorer
 from pipeline.readers.coco_instances import read_instances
 from saywhich.judging.baseline_rows import HUMAN, RULE, human_row, rule_row
-from saywhich.judging.caption_files import CaptionSet, Source, read_caption_set, read_ids
+from saywhich.judging.caption_files import CaptionSet, Source, as_number, read_caption_set, read_ids
 from saywhich.judging.caption_scores import KINDS, ScoreKey, ScoreValues, resample_scores, score_interval
 from saywhich.judging.hard_galleries import Galleries, given_galleries, neighbour_galleries, read_galleries
 from saywhich.judging.judge_sources import open_encoder, open_judge
@@ -269,7 +269,7 @@ def _judge_rows(
 def _annotated(instances: Sequence[str | Path], index: PhotoIndex, files: Sequence[Path]) -> list[list[str]]:
     """Return the names of the objects annotated in each photo; empty lists without COCO's instance files."""
     by = {
-        index.find(int(image) if image.isdecimal() else image): names
+        index.find(image if (number := as_number(image)) is None else number): names
         for image, names in (read_instances([Path(file) for file in instances]).items() if instances else ())
     }
     return [by.get(path, []) for path in files]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from saywhich.judging.caption_files import ImageKey
+from saywhich.judging.caption_files import ImageKey, as_number
 from saywhich.photos import photo_files
 
 DIGITS = re.compile(r"[0-9]{1,18}$", re.ASCII)  # COCO's id at the end of a file's name
@@ -43,4 +43,5 @@ class PhotoIndex:
         for name in (path.as_posix(), path.name, path.stem):
             if name in self._names:
                 return self._names[name]
-        return self.find(int(image)) if image.isascii() and image.isdecimal() and len(image) <= 18 else None
+        number = as_number(image)
+        return None if number is None else self.find(number)

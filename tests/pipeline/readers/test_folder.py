@@ -7,7 +7,7 @@ from PIL import Image
 
 from pipeline.data.corpus import tokenise
 from pipeline.errors import UserError
-from pipeline.readers import read_corpus, read_folder
+from pipeline.readers import read_corpus, read_folder, table_files
 from pipeline.readers.checks import check_corpus
 from pipeline.readers.splits import drawn_split
 
@@ -47,6 +47,20 @@ def write_parquet(path):
     columns = dict(zip(("file", "caption", "split"), zip(*WHOLE, strict=True), strict=True))
     columns["split"] = pa.array(columns["split"]).dictionary_encode()
     pq.write_table(pa.table(columns | {"stars": range(len(WHOLE))}), path)
+
+
+def test_texts_of_a_parquet_file_are_counted_before_they_are_unpacked(tmp_path, monkeypatch):
+    pq.write_table(pa.table({"file": ["a.png"] * 3000, "caption": ["a cat " * 1000] * 3000}), tmp_path / "c.parquet")
+    assert (tmp_path / "c.parquet").stat().st_size < 20_000
+    rows = list(table_files.read_texts(tmp_path / "c.parquet", ("file", "caption"), ("file",)))
+    assert len(rows) == 3000
+    assert rows[-1][1] == {"file": "a.png", "caption": ("a cat " * 1000).strip()}
+    monkeypatch.setattr(table_files, "MOST_BYTES", 3000 * 6005 - 1)
+    with pytest.raises(UserError, match=r"c.parquet: 3,000 rows, or texts of more than 18,014,999 bytes"):
+        list(table_files.read_texts(tmp_path / "c.parquet", ("file", "caption"), ("file",)))
+    monkeypatch.setattr(table_files, "MOST_ROWS", 2999)
+    with pytest.raises(UserError, match=r"c.parquet: 3,000 rows.*; at most 2,999 rows"):
+        list(table_files.read_texts(tmp_path / "c.parquet", ("file",), ("file",)))
 
 
 @pytest.mark.parametrize(
@@ -164,9 +178,15 @@ MISTAKES = {
     "a number": (
         "c.jsonl",
         '{"file": "001.png", "caption": "a"}\n{"file": 1}',
-        r"c.jsonl, row 2: .*from string to number",
+        r'c.jsonl, row 2: the caption is empty, of "1"$',
     ),
     "no JSON": ("c.jsonl", '{"file": "001.png"\n', "c.jsonl.* JSON"),
+    "no object": (  # pyarrow's reader of JSON Lines ends the process here
+        "c.jsonl",
+        "null\n",
+        "c.jsonl, row 1: is null, and a row is one JSON object of texts",
+    ),
+    "a list": ("c.jsonl", '{"file": ["001.png"]}\n', r'c.jsonl, row 1: the file is \["001.png"\], and a text is'),
     "no key": (
         "c.jsonl",
         '{"file": "001.png", "text": "a"}\n',

@@ -131,6 +131,30 @@ def test_the_command_prints_and_writes_the_same_numbers(folder, capsys):
 
 
 @pytest.mark.parametrize(
+    "change",
+    [
+        {"image_path": None},
+        {"image_path": 1.5},
+        {"image_path": True},
+        {"ground_truth": "red"},
+        {"ground_truth": [7]},
+        {"human_judgement": {"rating": 1}},
+        {"human_judgement": [{"image_path": ["a.png"], "caption": "red", "rating": 1}]},
+        {"human_judgement": [{"image_path": "a.png", "caption": 7, "rating": 1}]},
+    ],
+)
+def test_ratings_of_another_json_form_are_one_line(folder, change):
+    rated = [
+        {"image_path": "a.png", "caption": "red", "rating": 1},
+        {"image_path": "b.png", "caption": "x", "rating": 2},
+    ]
+    entry = {"image_path": "a.png", "ground_truth": ["red"], "human_judgement": rated}
+    (folder / "ratings.json").write_text(json.dumps({"first": entry, "7": entry | change}))
+    with pytest.raises(UserError, match=r'^ratings.json, "7": has another form; the form is'):
+        saywhich.calibrate("ratings.json", "photos", judges=["colours"])
+
+
+@pytest.mark.parametrize(
     ("table", "said"),
     [
         ("image,caption,rating\na,red,good\n", 'row 2: the rating is "good", and a number is expected'),

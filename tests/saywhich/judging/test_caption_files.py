@@ -13,7 +13,7 @@ import saywhich
 from pipeline.analysis import bootstrap
 from pipeline.analysis.bootstrap import draw_in_blocks, draw_resamples
 from pipeline.errors import UserError
-from saywhich.judging.caption_files import read_caption_set
+from saywhich.judging.caption_files import read_caption_set, read_ids
 from saywhich.judging.notes import Notes
 from saywhich.judging.photo_index import PhotoIndex
 
@@ -97,6 +97,13 @@ def test_results_are_those_that_pycocotools_reads(tmp_path):
             "entry 0: names no image; one of file, image, filename, image_id is needed",
         ),
         ("a.json", "{}", "a.json: holds no captions"),
+        ("a.json", '{"images": [], "annotations": 7}', "a.json, annotations: is 7, and a list is expected"),
+        (
+            "a.json",
+            '{"images": [{"id": 1, "sentences": true}]}',
+            r"images\[0\].sentences: is true, and a list is expected",
+        ),
+        ("a.jsonl", "null", "a.jsonl, entry 1: is null, and an object with a file and a caption"),
         ("a.json", '{"a.jpg": "x"', "a.json: not whole"),
         ("a.json", "[" * 99, "a.json: not whole"),
         ("a.jsonl", '{"file": "a.jpg", "caption": "x"}\n{', "a.jsonl, line 2: not whole"),
@@ -120,6 +127,26 @@ def test_photos_are_found_by_path_name_stem_and_id(tmp_path):
     places = ("x/a.jpg", "x/b_000042.jpg", "x/b_000042.jpg", "y/c_007.png", "x/b_000042.jpg", "y/c_007.png", "y/a.jpg")
     assert found == {name: tmp_path / place for name, place in zip(found, places, strict=True)}
     assert [index.find(name) for name in ("a.jpg", "a", "d.jpg", 43)] == [None] * 4  # ambiguous, or not there
+
+
+def test_an_id_of_thousands_of_digits_is_a_name(colours):
+    digits = "9" * 5000
+    (colours / "a.json").write_text(json.dumps([{"image_id": digits, "caption": "a dog"}]))
+    assert read_caption_set(colours / "a.json", Notes()).captions == {digits: ["a dog"]}
+    (colours / "ids.json").write_text(json.dumps({digits: "a.png", "٣": "b.png", "7": "c.png"}))
+    assert read_ids(colours / "ids.json") == {7: "c.png"}
+    said = {"a.png": "red", "b.png": "green"}
+    some = {"images": [{"id": digits}], "categories": [{"id": 1, "name": "dog"}]}
+    (colours / "instances.json").write_text(json.dumps({**some, "annotations": []}))
+    assert saywhich.judge(said, "photos", judges=["colours"], instances=["instances.json"]).rows
+    (colours / "instances.json").write_text(
+        json.dumps({**some, "annotations": [{"image_id": "x" * 999, "category_id": 1}]})
+    )
+    with pytest.raises(
+        UserError, match=r'instances.json, annotations\[0\] .*: image "x+…? or category 1 is not'
+    ) as error:
+        saywhich.judge(said, "photos", judges=["colours"], instances=["instances.json"])
+    assert len(str(error.value)) < 300
 
 
 def test_faults_are_counted_with_the_first_three(colours):
