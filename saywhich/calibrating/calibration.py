@@ -150,6 +150,8 @@ def _judge_scores(
         raise UserError(f"--judge {spec}: cannot read {len(items.files) - len(photos.files)} of the photos")
     for text in judge.cut(list(dict.fromkeys(items.captions))):
         notes.add(f"captions that are cut, since {name} reads no more of them", text)
+    for text in judge.unknown(list(dict.fromkeys(items.captions))):
+        notes.add(f"captions mostly of words that {name} does not know", text)
     images = torch.from_numpy(photos.vectors)[torch.from_numpy(items.owners)]
     if judge.metric is None:
         cosines = (encode_captions(judge, items.captions).double() * images.double()).sum(1)

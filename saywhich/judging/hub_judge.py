@@ -21,6 +21,7 @@ from pipeline.features.hub_tower import PREFIX, weights_digest
 from pipeline.runtime.files import sha256
 from pipeline.runtime.hub_loading import load_pretrained
 from saywhich.judging.clip_metrics import CLIP_SCORE
+from saywhich.judging.foreign_captions import foreign_to_hub_tokenizer
 from saywhich.judging.judging_choices import HUB_FAMILIES
 from saywhich.judging.open_clip_judge import OFFLINE
 from saywhich.judging.photo_vectors import PreparedPhoto
@@ -87,7 +88,7 @@ class HubJudge:
         return [text for text, each in zip(texts, ids, strict=True) if len(each) > self._limit]
 
     def unknown(self, texts: Sequence[str]) -> list[str]:
-        return []
+        return foreign_to_hub_tokenizer(texts, self._processor.tokenizer)
 
 
 def _processor_digest(processor: Any) -> str:

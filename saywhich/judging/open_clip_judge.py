@@ -18,6 +18,7 @@ from pipeline.features.extractor import NetworkSettings
 from pipeline.features.network_weights import HUB, UnreachableWeightsError
 from pipeline.runtime.torchvision_cpu import declare_operators
 from saywhich.judging.clip_metrics import CLIP_SCORE, ClipMetric
+from saywhich.judging.foreign_captions import foreign_captions, foreign_to_hub_tokenizer
 from saywhich.judging.photo_vectors import PreparedPhoto
 from saywhich.photos import Photo, open_photo
 
@@ -75,7 +76,14 @@ class OpenClipJudge:
         return [text for text, over in zip(texts, (rest != blank).tolist(), strict=True) if over]
 
     def unknown(self, texts: Sequence[str]) -> list[str]:
-        return []
+        if all(text.isascii() for text in texts):
+            return []
+        import open_clip
+
+        tokeniser: Any = open_clip.get_tokenizer(self._network.architecture)
+        if hasattr(tokeniser, "tokenizer"):
+            return foreign_to_hub_tokenizer(texts, tokeniser.tokenizer)
+        return foreign_captions(texts, tokeniser.encode)  # open_clip's own; it has no unknown token
 
 
 def _image_size(name: str) -> int:

@@ -56,7 +56,10 @@ class CaptionJudge(PhotoEncoder, Protocol):
         ...
 
     def unknown(self, texts: Sequence[str]) -> list[str]:
-        """Return the captions of which more than half of the words are not in the network's vocabulary."""
+        """Return the captions mostly of words that are not in the network's vocabulary, or that its tokenizer splits.
+
+        See saywhich/judging/foreign_captions.py for judges with a tokenizer.
+        """
         ...
 
 

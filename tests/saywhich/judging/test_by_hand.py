@@ -7,10 +7,13 @@ import math
 
 import numpy as np
 import pytest
+from colour_judge import ColourJudge, paint_colours
 
 import saywhich
 from pipeline.analysis.bootstrap import draw_resamples
 from pipeline.errors import UserError
+from pipeline.metrics.coco_caption import find_spice
+from pipeline.metrics.java import NotComputedError
 from saywhich.cli import main
 from saywhich.judging.caption_scores import ScoreKey
 
@@ -26,16 +29,14 @@ def folder(colours):
     return colours
 
 
-@pytest.fixture
-def judged(folder):
-    return saywhich.judge(
-        "said.json",
-        "photos",
-        references="people.json",
-        judges=["colours"],
-        galleries="galleries.json",
-        metrics=["BLEU", "ROUGE-L", "CIDEr"],
-    )
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory):
+    photos = tmp_path_factory.mktemp("judged") / "photos"
+    paint_colours(photos)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(photos.parent / "cache"))
+        options = {"judges": [ColourJudge()], "metrics": ["BLEU", "METEOR", "ROUGE-L", "CIDEr"]}
+        return saywhich.judge(SAID, photos, references=PEOPLE, galleries=GALLERIES, **options)
 
 
 def test_recalls_and_clip_scores(judged):
@@ -68,12 +69,17 @@ def test_metrics_against_references(judged):
     assert row.value("", "BLEU-4") == pytest.approx(0, abs=1e-4)
     # longest common subsequences of 2, 1 and 1 words; F with β = 1.2
     assert row.value("", "ROUGE-L") == pytest.approx((2 / 3 + 1 / 3 + 2.44 * 0.2 / (1 + 1.44 * 0.2)) / 3)
+    assert row.value("", "CIDEr") == pytest.approx(10 / 4 * sum(cider_by_hand()) / 3)
+
+
+def cider_by_hand():
+    """Return the sums of the three captions' cosines of n-grams, n = 1 … 4."""
     # unigrams: a and red have idf log 1.5, others log 3; bigrams: log 3. Only a has a common bigram, "a red".
     near, far = math.log(1.5), math.log(3)
     square = 2 * near**2 / (2 * near**2 + far**2) + far**2 / (2 * far**2)
     cat = near**2 / (math.sqrt(2 * near**2 + far**2) * math.sqrt(near**2 + 2 * far**2)) / 2
     plain = near / math.sqrt(2 * near**2 + 3 * far**2) * math.exp(-(4**2) / 72)
-    assert row.value("", "CIDEr") == pytest.approx(10 / 4 * (square + cat + plain) / 3)
+    return square, cat, plain
 
 
 def test_reader_scores(judged):
@@ -116,6 +122,71 @@ def test_intervals_are_those_of_the_images_drawn(judged):
     bleu = counts[1] / counts[0] * np.exp(np.minimum(0, 1 - closest / counts[0]))
     assert row.interval(ScoreKey("", "BLEU-1")) == pytest.approx(tuple(np.percentile(bleu, (2.5, 97.5))))
     assert row.interval(ScoreKey("", "Self-BLEU")) is None
+
+
+def test_ends_of_intervals_are_the_lowest_and_the_highest_images_own_scores(judged):
+    """A resample of three images is three times the same image in 1 of 27 cases each, which is more than 2.5 %."""
+    cider = [10 / 4 * each for each in cider_by_hand()]
+    expected = {
+        "R@1": (0, 100),
+        "R@5": (100, 100),
+        "R@1 image → text": (0, 100),
+        "R@1 (hard)": (0, 100),
+        "R@1 (hard) image → text": (0, 100),
+        "CLIPScore": (0, 2.5),
+        "RefCLIPScore": (0, 2 * 2.5 * 1 / 3.5),
+        "BLEU-1": (1 / 5, 2 / 3),
+        "BLEU-2": (0, math.sqrt(2 / 3 / 2)),
+        "ROUGE-L": (1 / 3, 2 / 3),
+        "CIDEr": (min(cider), max(cider)),
+        "words per caption": (3, 5),
+        "without an end, %": (0, 100),
+        "with a repetition, %": (0, 0),
+        "equal to another image's, %": (0, 0),
+        "absent objects, % (CHAIR_i)": (0, 100),  # 0 without b, the only image whose caption names an object
+        "with absent objects, % (CHAIR_s)": (0, 100),
+    }
+    (row,) = judged.rows
+    ends = {key.name: row.interval(key) for key in row.scores if key.name in expected}
+    assert ends == {name: pytest.approx(both, abs=1e-6) for name, both in expected.items()}
+
+
+def test_meteor(judged):
+    """METEOR 1.5: F of α = .85, content words weigh .75 and function words .25, and a penalty of .6 · fragments^.2."""
+
+    def weigh(content, function):
+        return 0.75 * content + 0.25 * function
+
+    def score(matched, said, human, chunks):
+        precision, recall = weigh(*matched) / weigh(*said), weigh(*matched) / weigh(*human)
+        mean = precision * recall / (0.85 * precision + 0.15 * recall)
+        return mean * (1 - 0.6 * (chunks / sum(matched)) ** 0.2)
+
+    alone = [
+        score((1, 1), (2, 1), (2, 1), 1),  # “a red” of “a red wall”; a is a function word
+        score((0, 1), (2, 1), (2, 1), 1),  # “a” of “a green dog”
+        score((1, 0), (2, 3), (1, 0), 1),  # “red”; and, with, a are function words
+    ]
+    whole = score((2, 2), (6, 5), (5, 2), 3)  # of the sums
+    (row,) = judged.rows
+    assert row.value("", "METEOR") == pytest.approx(whole)
+    shift = whole - sum(alone) / 3
+    ends = alone[1] + shift, alone[2] + shift
+    assert row.interval(ScoreKey("", "METEOR")) == pytest.approx(ends)
+
+
+def test_spice(folder):
+    try:
+        find_spice()
+    except NotComputedError as error:
+        pytest.skip(str(error))
+    # tuples: (square), (square, red) both match; of (cat), (cat, red) and (cat), (cat, black) one; none of dog and wall
+    said = {"a.png": "a red square", "b.png": "a red cat", "c.png": "a dog"}
+    people = {"a.png": ["a red square"], "b.png": ["a black cat"], "c.png": ["a wall"]}
+    found = saywhich.judge(said, "photos", references=people, judges=[], metrics=["SPICE"])
+    (row,) = found.rows
+    assert row.value("", "SPICE") == pytest.approx((1 + 1 / 2 + 0) / 3)
+    assert row.interval(ScoreKey("", "SPICE")) == pytest.approx((0, 1))
 
 
 def test_an_unknown_metric_is_one_line(folder):

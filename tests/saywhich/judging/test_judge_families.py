@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from captions_in_scripts import LATIN, OTHER_SCRIPTS
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from saywhich_world import paint
@@ -74,7 +75,7 @@ def test_a_hub_judge_has_the_embeddings_of_the_librarys_own_forward(family, phot
 def test_a_hub_judge_reports_truncated_captions(family):
     judge = open_judge(str(family[1]))
     assert judge.cut(["a", LONG]) == [LONG]
-    assert judge.unknown(["xyz"]) == []
+    assert judge.unknown(["xyz", "a green dog", *OTHER_SCRIPTS]) == OTHER_SCRIPTS
 
 
 def test_a_hub_judge_with_code_of_its_own_is_refused(family, tmp_path):
@@ -113,6 +114,7 @@ def test_an_open_clip_judge_has_the_embeddings_of_open_clip(clip_file, photos):
         wanted = normalize(model.encode_image(images), dim=1), normalize(model.encode_text(tokens), dim=1)
     close(judge.encode_photos([judge.prepare(photo) for photo in photos]), wanted[0])
     close(judge.encode_texts([*SHORT, LONG]), wanted[1])
+    assert judge.unknown([*LATIN, *OTHER_SCRIPTS]) == OTHER_SCRIPTS
     assert judge.cut(["a dog", LONG, 40 * "dog ", "dog " * 14]) == [40 * "dog "]  # 14 words, a begin and an end fit
     assert judge.metric == CLIP_SCORE
     assert judge.temperature == pytest.approx(1 / model.logit_scale.exp().item())
