@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,14 +21,16 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from damaged import damaged, kinds
+from dvc.cli import main as dvc
 from dvc.repo import Repo
 from full_disk import filled, small_disk
 from homeless import USER, run_homeless
 from interrupted import STAGES as KILLED
 from interrupted import interrupted, work_of
-from toy_world import ROOT, stages_run, succeed
+from toy_world import ROOT, committed, stages_run, succeed
 
 from pipeline.workflow import stage as door
+from pipeline.workflow.dvc_settings import write_local_settings
 from stages import evaluate, train
 
 slow = partial(pytest.param, marks=pytest.mark.slow)
@@ -206,6 +209,37 @@ def test_metrics_are_shown_and_compared(world):
     table = succeed(world[0], "dvc", "metrics", "show", "--md").splitlines()
     assert table[0].count("|") <= 13  # twelve columns
     assert "R@10 judge" in table[0]
+
+
+def test_the_difference_after_one_changed_parameter_is_one_screen(folder, monkeypatch, capsys):
+    committed(folder)  # dvc.lock, too
+    change(folder, "methods", "psst_multinomial", "rho", to=0.75)
+    # what its training and evaluation would write: eleven other numbers
+    summary = folder / "data/evaluation/psst_multinomial/summary.json"
+    numbers = {name: value + 1 for name, value in json.loads(summary.read_text()).items()}
+    summary.unlink()  # the cache may have its bytes, too
+    summary.write_text(json.dumps(numbers))
+    monkeypatch.chdir(folder)
+    assert dvc(["metrics", "diff"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) == 1 + len(numbers) <= 24  # lines of a terminal
+    assert all(line.startswith("data/evaluation/psst_multinomial/summary.json") for line in shown[1:])
+    assert max(map(len, shown)) <= 120
+
+
+def test_dvcs_page_of_plots_has_curves_and_trainings_and_needs_no_network(folder, monkeypatch):
+    write_local_settings(folder)
+    monkeypatch.chdir(folder)
+    assert dvc(["plots", "show"]) == 0
+    page = Path("dvc_plots/index.html").read_text()
+    assert not re.search(r"<script[^>]*src=", page)
+    plots = [json.loads(plot) for plot in re.findall(r"var spec = (\{.*?\});\n", page.rpartition("<body>")[2])]
+    # a file without lines, here of ρ, is an empty plot
+    titles = {plot["title"]["text"]: plot["data"]["values"] for plot in plots if plot}
+    assert {row["method"] for row in titles["discriminability against CIDEr"]} >= {"psst_multinomial", "luo"}
+    trained = titles["CIDEr on validation while training"]
+    assert {row["method"] for row in trained} == {"mle", "psst_multinomial", "st_multinomial", "luo"}
+    assert all(float(row["val/cider"]) >= 0 for row in trained)
 
 
 def test_mlflow_has_a_run_for_every_stage_and_cell(world):

@@ -94,8 +94,8 @@ class ReportContent:
 
     @cached_property
     def histories(self) -> dict[str, History]:
-        """Return the training histories of rewarded methods; empty without a retriever that rewards."""
-        return training_histories(self.choices, self.sweep / HISTORY, self.models) if self.retriever else {}
+        """Return the training histories by method."""
+        return training_histories(self.choices, self.sweep / HISTORY, self.models)
 
     @cached_property
     def pair(self) -> tuple[Choice | None, Choice | None]:

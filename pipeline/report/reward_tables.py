@@ -76,25 +76,27 @@ def rewarded_table(results: Results, choices: Sequence[Choice], retriever: str, 
 
 
 def training_histories(choices: Iterable[Choice], swept: Path, models: Iterable[Path]) -> dict[str, History]:
-    """Return the training history of each rewarded method's chosen setting, averaged over its seeds, by method.
+    """Return the training history of each method's chosen setting, averaged over its seeds, by method.
 
-    `swept` is the file of the histories of all cells, `models` the folders of single runs. Other methods are omitted.
+    `swept` is the file of the histories of all cells, `models` the folders of single runs. Methods without a history
+    are omitted.
     """
     cells: dict[tuple[str, str], list[dict[str, float]]] = {}
     for entry in _lines(swept):
         cells.setdefault((entry.pop("method"), entry.pop("cell")), []).append(entry)
-    single = {folder.name: folder / "history.jsonl" for folder in models}
+    of_single = {folder.name: _lines(folder / "history.jsonl") for folder in models}
     histories: dict[str, History] = {}
     for choice in choices:
         runs = [run for run in (choice.point.runs if choice.point else ()) if run.frozen is None]
-        trained = [
-            cells.get((run.method, run.cell), []) if run.cell else _lines(single.get(run.method, Path()))
-            for run in runs
-        ]
-        entries = [_mean(epochs) for epochs in zip(*trained, strict=False)]
-        if any(f"{REWARDED}1" in entry for entry in entries):
+        trained = [cells.get((run.method, run.cell), []) if run.cell else of_single.get(run.method, []) for run in runs]
+        if entries := [_mean(epochs) for epochs in zip(*trained, strict=False)]:
             histories[choice.method] = entries
     return histories
+
+
+def rewarded_histories(histories: Mapping[str, History]) -> dict[str, History]:
+    """Return the histories of methods whose rewards a fixed retriever computes."""
+    return {name: history for name, history in histories.items() if any(f"{REWARDED}1" in entry for entry in history)}
 
 
 def training_panels(results: Results, histories: Mapping[str, History]) -> list[PlotPanel]:
@@ -115,7 +117,7 @@ def discriminator_panels(results: Results, histories: Mapping[str, History]) -> 
 
 
 def training_csv(histories: Mapping[str, History]) -> str:
-    """Return the CSV of the panels' values and both rewards: one line per method and epoch."""
+    """Return the CSV of validation metrics and both rewards: one line per method and epoch."""
     recalls = [f"{who}{k}" for who in (REWARDED, JUDGED, LISTENER) for k in (1, 10)]
     keys = ["epoch", "step", CIDER, *recalls, RIGHT, "discriminability/score", "naturalness/score"]
     rows = [{"method": method, **entry} for method, history in histories.items() for entry in history]

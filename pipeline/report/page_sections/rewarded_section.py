@@ -7,13 +7,22 @@ from pipeline.report.hacked import hacked_captions, hacked_pictures
 from pipeline.report.pictures import gallery_png
 from pipeline.report.report_content import ReportContent
 from pipeline.report.report_section import TEMPLATE, ReportSection, SectionContent
-from pipeline.report.reward_tables import discriminator_panels, rewarded_table, training_csv, training_panels
+from pipeline.report.reward_tables import (
+    discriminator_panels,
+    rewarded_histories,
+    rewarded_table,
+    training_csv,
+    training_panels,
+)
 
 
 def build_rewarded(content: ReportContent) -> SectionContent:
-    """Return the table of rewarded captions, the curves of training, and the captions most in dispute."""
+    """Return the table of rewarded captions, the curves of training, and the captions most in dispute.
+
+    training.csv has the curves of all methods, for `dvc plots`.
+    """
     results, choices, retriever = content.results, content.choices, content.retriever
-    histories, control = content.histories, content.settings.control
+    control, histories = content.settings.control, rewarded_histories(content.histories) if retriever else {}
     table = rewarded_table(results, choices, retriever, control) if retriever else None
     training, discriminator = training_panels(results, histories), discriminator_panels(results, histories)
     judges = [results.judges[name] for name in (retriever, results.ends[-1]) if name in results.judges]
@@ -25,7 +34,7 @@ def build_rewarded(content: ReportContent) -> SectionContent:
         [table] if table else [],
         {"training": training, "discriminator": discriminator},
         {
-            "training.csv": training_csv(histories) if histories else None,
+            "training.csv": training_csv(content.histories) if content.histories else None,
             "training.png": panels_png(training) if training else None,
             "hacked.png": gallery_png(pictures, *judges) if pictures else None,
         },

@@ -14,6 +14,7 @@ from pipeline.report.hacked import hacked_captions
 from pipeline.report.report_page import write_report
 from pipeline.report.reward_tables import (
     discriminator_panels,
+    rewarded_histories,
     rewarded_table,
     training_csv,
     training_histories,
@@ -92,6 +93,12 @@ def test_the_figure_has_the_validation_metrics_in_percent(rewarded):
     found = training_histories(
         choose_all(results, ReportSettings()), rewarded.sweep / "history.jsonl", models(rewarded)
     )
+    assert list(found) == ["mle", "wtf_rl", "rl"]
+    mle = [row for row in csv.DictReader(training_csv(found).splitlines()) if row["method"] == "mle"]
+    assert [(row["step"], row["val/cider"], row["val/recall@10"]) for row in mle] == [
+        ("10.0", "1.0", "50.0"), ("20.0", "1.0", "50.0"),
+    ]  # fmt: skip
+    found = rewarded_histories(found)
     assert list(found) == ["wtf_rl", "rl"]
     panels = training_panels(results, found)
     panels += discriminator_panels(results, found)
