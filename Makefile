@@ -129,7 +129,7 @@ fmt: $(INSTALLED)
 
 ui: $(INSTALLED)
 	@mlflow db upgrade sqlite:///mlflow.db
-	@echo "The evaluations, with their settings and recalls: http://127.0.0.1:5000/$$(python -m pipeline.tracking view)"
+	@python -m pipeline.tracking view
 	MLFLOW_DISABLE_TELEMETRY=true MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false mlflow ui --backend-store-uri sqlite:///mlflow.db --host 127.0.0.1 --port 5000
 
 # The drawn scenes are there to try it with, where they are and nothing else is named.

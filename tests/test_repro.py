@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import yaml
 from dvc.repo import Repo
 from preloaded_python import program
 
+from pipeline.config import overlays
 from pipeline.errors import UserError
 from pipeline.workflow import repro, unchanged
 
@@ -243,6 +245,20 @@ def test_a_lock_truncated_within_a_line_is_removed(tmp_path, monkeypatch, capsys
     assert not (tmp_path / "dvc.lock").exists()
     assert (tmp_path / ".dvc/tmp/rwlock").exists()
     assert capsys.readouterr().out.startswith("dvc.lock is cut, as a kill leaves it: removed")
+
+
+def test_a_run_is_named_by_its_profile_and_start(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("profiles").mkdir()
+    for name in ("base", "scenes", "films"):
+        shutil.copy(ROOT / f"profiles/{name}.yaml", "profiles")
+    params, text = tmp_path / "params.yaml", overlays.with_start(overlays.profile_text("films"), 7)
+    params.write_text(text)
+    assert repro.profile_title() == "films, start 7"
+    params.write_text(text.replace("methods:", "methods: # mine", 1))
+    assert repro.profile_title() == "films, changed, start 7"
+    params.write_text("rho: 1\n")
+    assert repro.profile_title() == "data, changed, start None"
 
 
 def test_the_grid_waits_for_all_instances():

@@ -254,6 +254,8 @@ def test_mlflow_has_a_run_for_every_stage_and_cell(world):
     assert all(run.info.status == "FINISHED" for run in runs.values())
     children = [r for r in runs.values() if r.data.tags.get("mlflow.parentRunId") == runs["sweep"].info.run_id]
     assert len(children) == 6, "two cells, each a training, a listener that gets used to it, and an evaluation"
+    above = {r.data.tags["mlflow.parentRunId"] for name, r in runs.items() if name in stages}
+    assert above == {runs["scenes, changed, start 1"].info.run_id}
     train = runs["train@psst_multinomial"]
     assert train.data.params["methods.psst_multinomial.rho"] == "0.25"
     evaluated = runs["evaluate@psst_multinomial"]

@@ -1,4 +1,4 @@
-"""Commands: `sync` sends the spool, `costs` prints the stages' costs, `view` prints the address of the runs' view.
+"""Commands: `sync` sends the spool, `costs` prints the stages' costs, `view` prints the addresses of MLflow's pages.
 
 `send` is the sender that a run starts.
 """
@@ -15,8 +15,10 @@ from pipeline.errors import UserError
 from pipeline.runtime.command import run_command
 from pipeline.tracking import sender
 from pipeline.tracking.costs import page
-from pipeline.tracking.runs_view import save_view
+from pipeline.tracking.runs_view import comparison_address, save_view
 from pipeline.tracking.spool import SYNC, root, without_secrets
+
+SERVER = "http://127.0.0.1:5000"  # of make ui
 
 
 class SecretFilter(io.TextIOBase):
@@ -46,7 +48,10 @@ def main(arguments: Sequence[str]) -> int:
             print(page())
             return 0
         if list(arguments) == ["view"]:
-            print(save_view(sender.connect()))
+            tracker = sender.connect()
+            print(f"The evaluations, with their settings and recalls: {SERVER}/{save_view(tracker)}")
+            if address := comparison_address(tracker):
+                print(f"The last evaluations side by side: {SERVER}/{address}")
             return 0
         raise UserError(f"usage: {SYNC} | costs | view")
 

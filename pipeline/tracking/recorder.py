@@ -6,7 +6,8 @@ serves all runs there, and ends after a while without any. So training neither i
 run is recorded as KILLED. Records that could not be sent stay in the spool until `python -m pipeline.tracking sync`.
 
 The environment: MLFLOW_TRACKING_URI (default: `mlflow.db`, SQLite, beside the spool), MLFLOW_EXPERIMENT_NAME,
-SAYWHICH_PARENT_RUN (the key of the parent run), SAYWHICH_CELL (appended to the run's name) and SAYWHICH_TRACKING=off.
+SAYWHICH_PARENT_RUN (the key of the parent run), SAYWHICH_CELL (appended to the run's name), SAYWHICH_PROFILE (the name
+of a run that becomes the parent of runs without another) and SAYWHICH_TRACKING=off.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import Any, TextIO
 from pipeline.runtime.files import digest, sha256, write_atomically
 from pipeline.tracking.spool import NOT_SENT, SYNC, address, is_locked, line_of, now, root
 
-PARENT = "SAYWHICH_PARENT_RUN"
+PARENT, PROFILE = "SAYWHICH_PARENT_RUN", "SAYWHICH_PROFILE"
 PATIENCE = 120.0  # seconds that a finished run waits for its records to be sent
 MEMORY, PROCESSOR = "process/peak_memory_megabytes", "process/processor_seconds"
 LARGEST_OUTPUT = 64 * 2**20  # bytes; larger outputs are recorded by their digests alone
@@ -175,7 +176,9 @@ def _start(name: str, params: Mapping[str, Any], tags: Mapping[str, str], inputs
     except OSError as error:
         _warn(f"nothing is recorded of this run: {error}")
         return RunRecord(None)
-    started._record({"name": name, "key": key, "parent": os.environ.get(PARENT), "sender": address(), "time": now()})
+    profile = os.environ.get(PROFILE)
+    head = {"name": name, "key": key, "parent": os.environ.get(PARENT), "sender": address(), "time": now()}
+    started._record(head | ({"profile": profile} if profile else {}))
     started._record({"params": {record_name(option): value for option, value in _flat(params)}})
     started._record({"datasets": {str(path): content for path, content in inputs.items()}})
     source = {"mlflow.source.name": " ".join(sys.argv), "mlflow.source.type": "LOCAL"} | _git()

@@ -1,4 +1,4 @@
-"""The view with which MLflow's page opens by `make ui`: evaluations, with the settings and metrics that compare them.
+"""Pages with which `make ui` begins: the evaluations in a table, and those of the last profile side by side.
 
 MLflow keeps a shared view as a tag of the experiment, which the key in an address names.
 """
@@ -6,11 +6,13 @@ MLflow keeps a shared view as a tag of the experiment, which the key in an addre
 from __future__ import annotations
 
 import json
+from urllib.parse import quote
 
 from pipeline.tracking.recorder import record_name
 from pipeline.tracking.sender import Tracker
 
 KEY = "results"
+EVALUATIONS = "attributes.run_name LIKE 'evaluate@%'"
 SETTINGS = ("method", "lambda", "rho", "seed")  # parameters of every training and evaluation
 METRICS = ("CIDEr", *(f"R@1 (hard) {judge}" for judge in ("own", "symbolic", "judge")), "R@10 own", "R@10 judge")
 
@@ -19,10 +21,28 @@ def save_view(tracker: Tracker) -> str:
     """Save the view in the tracker's experiment, and return its address below that of the server."""
     columns = [f"metrics.`{record_name(name)}`" for name in METRICS]
     view = {
-        "searchFilter": "attributes.run_name LIKE 'evaluate@%'",
-        "orderByKey": "attributes.start_time",
+        "searchFilter": EVALUATIONS,
+        "orderByKey": columns[METRICS.index("R@1 (hard) judge")],  # by time MLflow would fold runs below their parents
         "orderByAsc": False,
-        "selectedColumns": [*(f"params.`{name}`" for name in SETTINGS), *columns],
+        "selectedColumns": ["tags.`profile`", *(f"params.`{name}`" for name in SETTINGS), *columns],
     }
     tracker.client.set_experiment_tag(tracker.experiment, f"mlflow.sharedViewState.{KEY}", json.dumps(view))
     return f"#/experiments/{tracker.experiment}/runs?viewStateShareKey={KEY}"
+
+
+def comparison_address(tracker: Tracker) -> str:
+    """Return the address of MLflow's comparison of each method's last evaluation in the profile of the last of all.
+
+    Cells of a grid, whose names have a second word, are left out. Returns "" where there are fewer than two.
+    """
+    order = ["attributes.start_time DESC"]
+    runs = tracker.client.search_runs([tracker.experiment], EVALUATIONS, order_by=order, max_results=1000)
+    profile = runs[0].data.tags.get("profile") if runs else None
+    last: dict[str, str] = {}
+    for run in runs:
+        if run.data.tags.get("profile") == profile and " " not in run.info.run_name:
+            last.setdefault(run.info.run_name, run.info.run_id)
+    if len(last) < 2:
+        return ""
+    names = (json.dumps(list(last.values())), json.dumps([tracker.experiment]))
+    return "#/compare-runs?runs={}&experiments={}".format(*map(quote, names))

@@ -236,8 +236,12 @@ def connect() -> Tracker:
 def _open_run(tracker: Tracker, head: Mapping[str, Any], spool: Path) -> str:
     """Return MLflow's id of the run, which an earlier attempt may have created."""
     tags = {KEY: head["key"]}
+    profile = head.get("profile")
+    tags |= {"profile": profile} if profile else {}
     if head["parent"]:
         tags["mlflow.parentRunId"] = _parent(tracker, head["parent"], spool)
+    elif profile:
+        tags["mlflow.parentRunId"] = _profile_run(tracker, profile, head["time"])
     with _locked(tracker.lock):
         run_id = tracker.find(head["key"])
         if run_id is None:
@@ -245,6 +249,20 @@ def _open_run(tracker: Tracker, head: Mapping[str, Any], spool: Path) -> str:
                 tracker.experiment, start_time=head["time"], tags=tags, run_name=head["name"]
             )
             run_id = made.info.run_id
+    return run_id
+
+
+def _profile_run(tracker: Tracker, profile: str, time_: int) -> str:
+    """Return MLflow's id of the run that is the parent of all runs of a profile."""
+    key = "profile " + re.sub(r"[^\w, .-]", "_", profile)
+    with _locked(tracker.lock):
+        run_id = tracker.find(key)
+        if run_id is None:
+            made = tracker.client.create_run(
+                tracker.experiment, start_time=time_, tags={KEY: key, "profile": profile}, run_name=profile
+            )
+            run_id = made.info.run_id
+            tracker.client.set_terminated(run_id, "FINISHED", time_)
     return run_id
 
 

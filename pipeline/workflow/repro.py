@@ -21,11 +21,13 @@ from pathlib import Path
 from voluptuous import Invalid
 
 from pipeline.config.name_checks import read_checked_names
+from pipeline.config.overlays import profile_of
 from pipeline.config.reading import read_mapping
 from pipeline.errors import UserError
 from pipeline.metrics import shared_meteor
 from pipeline.runtime import signals
 from pipeline.runtime.command import report_failure
+from pipeline.tracking.recorder import PROFILE
 from pipeline.workflow import unchanged
 from pipeline.workflow.grid_cells import cells, cores, gpus
 from pipeline.workflow.progress import Progress, recorded_costs, with_grid
@@ -76,6 +78,14 @@ def check_annotations(params: Path = PARAMS) -> None:
             )
 
 
+def profile_title(params: Path = PARAMS) -> str:
+    """Return the profile and start of params.yaml; of a changed one, the data set."""
+    settings = read_mapping(params)
+    dataset = (settings.get("prepare") or {}).get("dataset", "data")
+    name = profile_of(params.read_text(encoding="utf-8")) or f"{dataset}, changed"
+    return f"{name}, start {settings.get('seed')}"
+
+
 def grid_last(waits: Mapping[str, set[str]]) -> dict[str, set[str]]:
     """Return the stages with their inputs; the grid also waits for all instances of foreach stages."""
     before_grid = {stage for stage in waits if "@" in stage}
@@ -90,6 +100,11 @@ class DvcJobs:
         self._asked = asked
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._meteor: subprocess.Popen[str] | None = None
+        self._profile: dict[str, str] = {}
+
+    def record_below(self, profile: str) -> None:
+        """Record all runs as children of one run that is named like `profile`."""
+        self._profile = {PROFILE: profile}
 
     def share_meteor(self) -> None:
         """Start one METEOR server for all processes. It ends with this process."""
@@ -132,7 +147,7 @@ class DvcJobs:
         return sorted(self._running)
 
     def _begin(self, name: str, threads: int, *command: str) -> None:
-        environment = {"OMP_NUM_THREADS": str(threads)} | os.environ
+        environment = {"OMP_NUM_THREADS": str(threads)} | self._profile | os.environ
         words = [sys.executable, "-m", "pipeline.workflow.run_dvc", *command, "--quiet"]
         self._running[name] = subprocess.Popen(words, env=environment, process_group=0)
 
@@ -189,6 +204,7 @@ def run_stale(jobs: DvcJobs) -> int:
     if not waits:
         print(UP_TO_DATE)
         return 0
+    jobs.record_below(profile_title())
     jobs.share_meteor()
     if not jobs.stages(grid_last(waits), cores(), 1 if gpus() else cores()):
         return 1

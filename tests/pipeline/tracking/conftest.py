@@ -17,7 +17,7 @@ def workspace(tmp_path, monkeypatch):
     monkeypatch.setattr(recorder.sys, "executable", program("python"))  # senders have imported mlflow already
     for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "DVC_ROOT", "DVC_EXP_NAME"):
         monkeypatch.delenv(name, raising=False)
-    for name in ("SAYWHICH_TRACKING", "SAYWHICH_PARENT_RUN", "SAYWHICH_CELL"):
+    for name in ("SAYWHICH_TRACKING", "SAYWHICH_PARENT_RUN", "SAYWHICH_CELL", "SAYWHICH_PROFILE"):
         monkeypatch.delenv(name, raising=False)
 
 

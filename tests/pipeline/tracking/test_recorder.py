@@ -228,6 +228,33 @@ def test_children_find_their_parent(spooled, database, monkeypatch):
     assert runs()["later"].data.tags["mlflow.parentRunId"] == parent_id
 
 
+def test_runs_of_a_profile_are_children_of_one_run(spooled, database, monkeypatch):
+    for profile, names in (("scenes, start 1", ("sweep", "train@mle")), ("own photos", ("adapt@luo",))):
+        monkeypatch.setenv("SAYWHICH_PROFILE", profile)
+        for name in names:
+            with recorder.record_run(name) as run:
+                pass
+    with monkeypatch.context() as patch:
+        patch.setenv("SAYWHICH_PARENT_RUN", run.key)
+        with recorder.record_run("cell"):
+            pass
+    monkeypatch.delenv("SAYWHICH_PROFILE")
+    with recorder.record_run("alone"):
+        pass
+    assert sync() == 0
+    recorded = runs()
+    parents = {name: run.data.tags.get("mlflow.parentRunId") for name, run in recorded.items()}
+    scenes, photos = (recorded[name].info.run_id for name in ("scenes, start 1", "own photos"))
+    assert parents == {
+        "scenes, start 1": None, "sweep": scenes, "train@mle": scenes,
+        "own photos": None, "adapt@luo": photos, "cell": recorded["adapt@luo"].info.run_id, "alone": None,
+    }  # fmt: skip
+    assert recorded["own photos"].info.status == "FINISHED"
+    assert [recorded[name].data.tags.get("profile") for name in ("sweep", "cell", "alone")] == [
+        "scenes, start 1", "own photos", None,
+    ]  # fmt: skip
+
+
 def broken_mlflow(folder: Path) -> str:
     """Write a folder for PYTHONPATH, with which a sender cannot send."""
     (folder / "broken").mkdir()

@@ -1,28 +1,53 @@
-"""The view with which MLflow's page opens: its columns are those of evaluations."""
+"""The pages of MLflow with which `make ui` begins."""
 
 from __future__ import annotations
 
 import json
+from urllib.parse import parse_qs
 
 from mlflow.tracking import MlflowClient
+from recorded_runs import sync
 
 from pipeline.evaluation.summary import summary_metrics
+from pipeline.tracking import recorder
 from pipeline.tracking.__main__ import main
 from pipeline.tracking.runs_view import METRICS
 
 
-def test_the_address_names_a_view_that_the_experiment_keeps(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "DVC_ROOT"):
-        monkeypatch.delenv(name, raising=False)
+def printed(capsys) -> list[str]:
+    """The lines of `make ui`."""
     assert main(["view"]) == 0
-    address = capsys.readouterr().out.splitlines()[-1]
-    experiment = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}").get_experiment_by_name("saywhich")
-    assert address == f"#/experiments/{experiment.experiment_id}/runs?viewStateShareKey=results"
+    return capsys.readouterr().out.splitlines()
+
+
+def test_the_address_names_a_view_that_the_experiment_keeps(database, capsys):
+    (line,) = printed(capsys)
+    experiment = MlflowClient(f"sqlite:///{database}").get_experiment_by_name("saywhich")
+    address = f"http://127.0.0.1:5000/#/experiments/{experiment.experiment_id}/runs?viewStateShareKey=results"
+    assert line == f"The evaluations, with their settings and recalls: {address}"
     view = json.loads(experiment.tags["mlflow.sharedViewState.results"])
-    assert {"params.`method`", "params.`lambda`", "metrics.`CIDEr`", "metrics.`R_at_1 hard judge`"} <= set(
-        view["selectedColumns"]
-    )
+    assert {"tags.`profile`", "params.`method`", "params.`lambda`", "metrics.`CIDEr`"} <= set(view["selectedColumns"])
+    assert view["orderByKey"] == "metrics.`R_at_1 hard judge`"
+    assert view["orderByKey"] in view["selectedColumns"]
+
+
+def test_the_last_evaluations_of_a_profile_are_compared(spooled, database, monkeypatch, capsys):
+    ran = [("evaluate@mle", "scenes"), ("evaluate@mle", "films"), ("train@luo", "films"), ("evaluate@luo", "films")]
+    ran += [("evaluate@luo lambda=0.5_seed=1", "films")]
+    for n, (name, profile) in enumerate([*ran, ("evaluate@mle", "films")]):
+        monkeypatch.setenv("SAYWHICH_PROFILE", profile)
+        monkeypatch.setattr(recorder, "now", lambda n=n: 1000 + n)
+        with recorder.record_run(name, {"n": n}):
+            pass
+    assert sync() == 0
+    capsys.readouterr()
+    _, line = printed(capsys)
+    assert line.startswith("The last evaluations side by side: http://127.0.0.1:5000/#/compare-runs?runs=")
+    given = parse_qs(line.partition("?")[2])
+    client = MlflowClient(f"sqlite:///{database}")
+    compared = [client.get_run(run).data.params["n"] for run in json.loads(given["runs"][0])]
+    assert sorted(compared) == ["3", "5"]
+    assert json.loads(given["experiments"][0]) == [client.get_experiment_by_name("saywhich").experiment_id]
 
 
 def test_the_views_metrics_are_those_of_a_summary():
