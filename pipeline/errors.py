@@ -39,6 +39,6 @@ def _visible(character: str) -> str:
     return repr(character)[1:-1]
 
 
-def reason(error: Exception, longest: int = 160) -> str:
+def reason(error: BaseException, longest: int = 160) -> str:
     """Return the first line of an error's text, or its type's name, of at most `longest` characters."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:longest]

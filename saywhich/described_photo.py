@@ -16,13 +16,12 @@ from PIL import Image
 
 from pipeline.errors import UserError
 from pipeline.runtime.files import atomic_path
-from saywhich.xmp_packet import edit_packet, read_description
+from saywhich.xmp_packet import LARGEST, edit_packet, read_description
 
 JPEG_XMP, JPEG_EXIF, MPF = b"http://ns.adobe.com/xap/1.0/\0", b"Exif\0\0", b"MPF\0"
 PNG, PNG_XMP = b"\x89PNG\r\n\x1a\n", b"XML:com.adobe.xmp\0"
 XMP_FLAG, ALPHA_FLAG = 0x04, 0x10  # of WebP's chunk VP8X
 LONGEST = 2**16 - 1  # bytes of a JPEG segment with its length
-LARGEST = 2**24  # bytes of a packet that is decompressed
 
 Edit = Callable[[bytes | None], bytes]  # the photo's packet, or None → its new packet
 

@@ -14,6 +14,7 @@ from pipeline.errors import UserError, reason
 
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 DUBLIN_CORE = "http://purl.org/dc/elements/1.1/"
+LARGEST = 2**24  # bytes of a packet that is read
 NEW = (
     '<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>\n<x:xmpmeta xmlns:x="adobe:ns:meta/">\n'
     f'<rdf:RDF xmlns:rdf="{RDF}">\n</rdf:RDF>\n</x:xmpmeta>\n<?xpacket end="w"?>'
@@ -37,9 +38,9 @@ def edit_packet(packet: bytes | None, text: str) -> bytes:
     if not places:
         element = f'<rdf:Description rdf:about={quoteattr(found.about)} xmlns:rdf="{RDF}">{element}</rdf:Description>\n'
         places = [(found.end, found.end)]
-    edited = packet
-    for first, last in reversed(places):  # the first gets the text, all others go
-        edited = edited[:first] + (element.encode() if first == places[0][0] else b"") + edited[last:]
+    ends = [0, *(last for _, last in places)]
+    kept = [packet[end:first] for end, (first, _) in zip(ends, places, strict=False)]
+    edited = kept[0] + element.encode() + b"".join(kept[1:]) + packet[ends[-1] :]  # the first gets the text, others go
     if _parse(edited).text != _legal(text):
         raise UserError("its XMP packet cannot be edited")
     return edited
@@ -52,7 +53,7 @@ def read_description(packet: bytes) -> str | None:
 
 @dataclass
 class _ParsedPacket:
-    """Places in a packet, in bytes: of whole elements dc:description, and of the end tag of rdf:RDF."""
+    """Places in a packet, in bytes: of whole outermost elements dc:description, and of the end tag of rdf:RDF."""
 
     descriptions: list[tuple[int, int]] = field(default_factory=list)
     end: int | None = None
@@ -61,26 +62,31 @@ class _ParsedPacket:
 
 
 def _parse(packet: bytes) -> _ParsedPacket:
+    if len(packet) > LARGEST:
+        raise UserError(f"its XMP packet has more than {LARGEST} bytes")
     found, parser = _ParsedPacket(), ParserCreate("utf-8", " ")
-    opened: list[tuple[str, int]] = []
+    opened: list[int] = []  # places of the open elements
+    describing = 0  # open elements dc:description
     childless = False  # whether nothing followed the last start tag
     said: list[str] | None = None
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        nonlocal said, childless
+        nonlocal said, childless, describing
         childless = True
-        opened.append((name, parser.CurrentByteIndex))
+        opened.append(parser.CurrentByteIndex)
+        describing += name == f"{DUBLIN_CORE} description"
         if name == f"{RDF} Description":
             found.about = found.about or attributes.get(f"{RDF} about", "")
-        if name == f"{RDF} li" and found.text is None and f"{DUBLIN_CORE} description" in (each for each, _ in opened):
+        if name == f"{RDF} li" and found.text is None and describing:
             said = []
 
     def end(name: str) -> None:
-        nonlocal said, childless
-        (_, first), at = opened.pop(), parser.CurrentByteIndex
+        nonlocal said, childless, describing
+        first, at = opened.pop(), parser.CurrentByteIndex
         empty = childless and packet[at - 2 : at] == b"/>"  # expat reports the end of <a/> behind it
         childless = False
-        if name == f"{DUBLIN_CORE} description":
+        describing -= name == f"{DUBLIN_CORE} description"
+        if name == f"{DUBLIN_CORE} description" and not describing:
             found.descriptions.append((first, at if empty else packet.index(b">", at) + 1))
         elif name == f"{RDF} RDF" and not empty:
             found.end = at

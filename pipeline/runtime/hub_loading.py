@@ -6,7 +6,9 @@ code or another repository is refused before transformers reads it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +17,7 @@ from pydantic import Field
 
 from pipeline.errors import UserError, reason
 from pipeline.ranges import Channels, Pixels
+from pipeline.runtime.memory import is_full
 from pipeline.runtime.records import Record, parse_record, read_json
 from pipeline.runtime.torchvision_cpu import declare_operators
 
@@ -51,6 +54,17 @@ LEADING_ELSEWHERE = frozenset(
     )
 )
 IMPLEMENTATIONS = ("attn_implementation", "experts_implementation")  # these may load kernels from the hub
+# keys of numbers that decide how long a network is built, or how large an image is made, and their largest values
+MOST_PIXELS = 2**25
+BOUNDS = (
+    (re.compile(r"(.*_)?(layers?|depths?|blocks|stages)"), 1_000),
+    (re.compile(r"(max_)?(height|width|shortest_edge|longest_edge)|image_size"), 4_096),
+    (re.compile(r"(min|max)_pixels|max_num_patches|.*image_seq_len(gth)?"), MOST_PIXELS),
+)
+EDGES, AREAS = (
+    ("shortest_edge", "longest_edge"),
+    ("Qwen", "Glm", "VideoLlama3", "PaddleOCR", "Ernie", "Keye"),
+)  # whose edges are areas
 TIMM = ("timm_backbone", "timm_wrapper")  # timm opens the repository that such a part names
 
 
@@ -75,7 +89,8 @@ def load_pretrained(kind: str, name: str, **options: Any) -> Any:
         if not local:  # one state of the repository for all files; without a network, that of the hub's cache
             options = {"revision": _resolve_revision(name), **options}
         _check_files(name, local, options.get("revision"))
-        return loader.from_pretrained(name, local_files_only=local, trust_remote_code=False, **options)
+        with naming_faults(f"{name}: its files are not those of a whole {kind}", (OSError, ValueError, KeyError)):
+            return loader.from_pretrained(name, local_files_only=local, trust_remote_code=False, **options)
     except UserError:
         raise
     except (OSError, ValueError, KeyError) as error:
@@ -89,6 +104,22 @@ def load_pretrained(kind: str, name: str, **options: Any) -> Any:
             f"hf download {name} --local-dir FOLDER where there is a network, put the folder on this machine and give "
             "its path instead of the name"
         ) from None
+
+
+@contextmanager
+def naming_faults(fault: str, handled: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Raise UserError with `fault` for any error of a library that reads a model's files: bad values raise anything.
+
+    A missing package, exhausted memory and the errors `handled` pass.
+    """
+    try:
+        yield
+    except BaseException as error:
+        panic = type(error).__name__ == "PanicException"  # of a library in Rust, and no Exception
+        known = isinstance(error, (UserError, ImportError, *handled)) or is_full(error)
+        if known or not (panic or isinstance(error, Exception)):
+            raise
+        raise UserError(f"{fault} ({reason(error)}); {REMEDY}") from None
 
 
 def load_captioner(name: str) -> Any:
@@ -133,8 +164,14 @@ def read_processor(name: str) -> ImageProcessor:
 
 
 def check_config(config: Any, where: str) -> None:
-    """Raise UserError for a config that names code or another repository, or has parts that are not known here."""
+    """Raise UserError for a config that names code or another repository, or has parts that are not known here.
+
+    The same holds for sizes that no model has, which would take hours or all memory.
+    """
     for key, value in _pairs(config):
+        for pattern, most in BOUNDS:
+            if pattern.fullmatch(key) and (large := [n for n in _whole_numbers(value) if n > _most(config, key, most)]):
+                raise UserError(f"{where}: has {key} {large[0]:,}, which no model has; {REMEDY}")
         from_hub = key.strip("_").startswith(IMPLEMENTATIONS) and value not in (None, False, True, "eager", "sdpa")
         from_timm = key == "model_type" and value in TIMM
         if from_hub or from_timm or (value and key in LEADING_ELSEWHERE):
@@ -172,6 +209,17 @@ def _check_files(name: str, local: bool, revision: str | None) -> None:
         if file == "adapter_config.json":
             raise UserError(f"{path}: an adapter's model lies in another repository; merge the two and give the result")
         check_config(read_json(Path(path), REMEDY, LARGEST), f"{path}")
+
+
+def _most(config: Any, key: str, most: int) -> int:
+    """Return the largest value of `key`; some processors give areas as edges."""
+    kinds = [value for name, value in _pairs(config) if name in ("image_processor_type", "video_processor_type")]
+    areas = any(isinstance(kind, str) and kind.startswith(AREAS) for kind in kinds)
+    return MOST_PIXELS if areas and key in EDGES else most
+
+
+def _whole_numbers(value: Any) -> list[int]:
+    return [each for each in (value if isinstance(value, list) else [value]) if type(each) is int]
 
 
 def _pairs(config: Any) -> Iterator[tuple[str, Any]]:

@@ -1,10 +1,15 @@
-"""Control over the return of freed memory to the system."""
+"""Control over the return of freed memory to the system, and errors of exhausted memory."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from pipeline.errors import UserError
+
+FULL = ("can't allocate memory", "not enough memory", "out of memory", "cannot allocate memory")
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # of mallopt(3)
 
 
@@ -25,3 +30,19 @@ def return_freed() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
         trim(0)
+
+
+def is_full(error: BaseException) -> bool:
+    """Return whether an error says that memory is exhausted; PyTorch's are RuntimeErrors."""
+    return isinstance(error, MemoryError) or any(text in str(error).lower() for text in FULL)
+
+
+@contextmanager
+def naming_memory(what: str, remedy: str) -> Iterator[None]:
+    """Raise UserError in one line where the block runs out of memory."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_full(error):
+            raise
+        raise UserError(f"{what}: too little memory; {remedy}") from None

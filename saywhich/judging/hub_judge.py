@@ -6,7 +6,9 @@ No code of a model's folder or repository is executed (pipeline/runtime/hub_load
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,8 +20,10 @@ from torch.nn.functional import normalize
 
 from pipeline.errors import UserError, reason
 from pipeline.features.hub_tower import PREFIX, weights_digest
+from pipeline.models.hub_captioner import plain_config
 from pipeline.runtime.files import sha256
-from pipeline.runtime.hub_loading import load_pretrained
+from pipeline.runtime.hub_loading import load_pretrained, naming_faults
+from pipeline.runtime.memory import naming_memory
 from saywhich.judging.clip_metrics import CLIP_SCORE
 from saywhich.judging.foreign_captions import foreign_to_hub_tokenizer
 from saywhich.judging.judging_choices import HUB_FAMILIES
@@ -61,34 +65,45 @@ class HubJudge:
         self._limit = int(text.max_position_embeddings)
         self._pads = True if kind == "clip" else "max_length"  # SigLIP was trained on texts of full length
         self.size = int(getattr(self._model.config, "projection_dim", 0) or text.projection_size)
-        made = f"judge {weights_digest(self._model.cpu())} {_processor_digest(self._processor)}"
+        config = json.dumps(plain_config(self._model), sort_keys=True)  # equal weights compute other vectors by another
+        made = f"judge {weights_digest(self._model.cpu())} {config} {_processor_digest(self._processor)}"
         self.digest = hashlib.sha256(made.encode()).hexdigest()
         self._model.to(self._device)
 
     def prepare(self, photo: Photo) -> PreparedPhoto:
-        with open_photo(photo, 28) as image:
+        with open_photo(photo, 28) as image, self._naming("prepare a photo"):
             inputs: Any = self._processor(images=image, return_tensors="pt")
-        return {key: value[0] for key, value in inputs.items()}
+            return {key: value[0] for key, value in inputs.items()}
 
     @torch.inference_mode()
     def encode_photos(self, prepared: Sequence[PreparedPhoto]) -> np.ndarray:
-        inputs = {key: torch.stack([each[key] for each in prepared]).to(self._device) for key in prepared[0]}
-        return normalize(_pooled(self._model.get_image_features(**inputs)).float(), dim=1).cpu().numpy()
+        with self._naming("encode a photo"):
+            inputs = {key: torch.stack([each[key] for each in prepared]).to(self._device) for key in prepared[0]}
+            return normalize(_pooled(self._model.get_image_features(**inputs)).float(), dim=1).cpu().numpy()
 
     @torch.inference_mode()
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
-        inputs = self._processor(
-            text=list(texts), padding=self._pads, truncation=True, max_length=self._limit, return_tensors="pt"
-        )
-        found = self._model.get_text_features(**inputs.to(self._device))
-        return normalize(_pooled(found).float(), dim=1).cpu()
+        with self._naming("encode a caption"):
+            inputs = self._processor(
+                text=list(texts), padding=self._pads, truncation=True, max_length=self._limit, return_tensors="pt"
+            )
+            found = self._model.get_text_features(**inputs.to(self._device))
+            return normalize(_pooled(found).float(), dim=1).cpu()
 
     def cut(self, texts: Sequence[str]) -> list[str]:
-        ids = self._processor.tokenizer(list(texts), truncation=False, padding=False, verbose=False)["input_ids"]
+        with self._naming("encode a caption"):
+            ids = self._processor.tokenizer(list(texts), truncation=False, padding=False, verbose=False)["input_ids"]
         return [text for text, each in zip(texts, ids, strict=True) if len(each) > self._limit]
 
     def unknown(self, texts: Sequence[str]) -> list[str]:
         return foreign_to_hub_tokenizer(texts, self._processor.tokenizer)
+
+    @contextmanager
+    def _naming(self, work: str) -> Iterator[None]:
+        """Raise UserError in one line where the model's files do not fit each other or memory is exhausted."""
+        judge = f"--judge {self.name}"
+        with naming_memory(judge, "give a smaller model"), naming_faults(f"{judge}: cannot {work} by its files"):
+            yield
 
 
 def _processor_digest(processor: Any) -> str:

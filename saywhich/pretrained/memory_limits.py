@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from torch import nn
 
 from pipeline.errors import UserError
-
-FULL = ("can't allocate memory", "not enough memory", "out of memory", "cannot allocate memory")
 
 
 def check_fit(model: nn.Module, dtype: torch.dtype, device: torch.device) -> None:
@@ -33,19 +29,3 @@ def available_memory(device: torch.device) -> int | None:
     lines = table.read_text(encoding="ascii").splitlines() if table.exists() else []
     found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     return found[0] if found else None
-
-
-def is_full(error: Exception) -> bool:
-    """Return whether an error says that memory is exhausted; PyTorch's are RuntimeErrors."""
-    return isinstance(error, MemoryError) or any(text in str(error).lower() for text in FULL)
-
-
-@contextmanager
-def naming_memory(what: str, remedy: str) -> Iterator[None]:
-    """Raise UserError in one line where the block runs out of memory."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if not is_full(error):
-            raise
-        raise UserError(f"{what}: too little memory; {remedy}") from None

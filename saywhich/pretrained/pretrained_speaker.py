@@ -20,11 +20,12 @@ from torch import Tensor
 from pipeline.errors import UserError, reason
 from pipeline.features.hub_tower import PREFIX
 from pipeline.runtime.checksums import check_checksums
-from pipeline.runtime.hub_loading import import_transformers, load_pretrained
+from pipeline.runtime.hub_loading import import_transformers, load_pretrained, naming_faults
+from pipeline.runtime.memory import is_full, naming_memory
 from saywhich.photos import Photo, open_photo
 from saywhich.pretrained.captioner_families import CaptionerFamily, family_of
 from saywhich.pretrained.counter_based_sampling import CounterBasedSampling, photo_uniforms
-from saywhich.pretrained.memory_limits import check_fit, is_full, naming_memory
+from saywhich.pretrained.memory_limits import check_fit
 
 DTYPES = ("float32", "bfloat16", "float16")
 LogitsProcessor = Callable[[Tensor, Tensor], Tensor]  # tokens so far (n, t), scores (n, V) → scores (n, V)
@@ -115,7 +116,7 @@ class PretrainedSpeaker:
         self.processor = _open_processor(self.source, self.family)
         precision: torch.dtype = getattr(torch, dtype)
         with naming_memory("its weights", "give --dtype bfloat16, or a smaller model"):
-            with torch.device("meta"):
+            with torch.device("meta"), naming_faults(f"{self.source}: its config is of no whole model"):
                 check_fit(getattr(hub, self.family.loader)(config), precision, self.device)
             model, report = load_pretrained(
                 self.family.loader, self.source, dtype=dtype, output_loading_info=True, use_safetensors=True
@@ -180,9 +181,9 @@ class PretrainedSpeaker:
             try:
                 inputs = self.encode(photos)
                 tokens = self.model.generate(**inputs, **self._options(photos, settings, processors))
-            except torch.OutOfMemoryError:
+            except (torch.OutOfMemoryError, UserError):
                 raise
-            except (ValueError, RuntimeError, IndexError, KeyError, TypeError) as error:
+            except Exception as error:  # bad values in a model's files raise anything
                 if is_full(error):
                     raise
                 raise UserError(

@@ -159,6 +159,22 @@ def test_one_description_replaces_empty_and_repeated_ones(properties):
     assert edited.endswith("</dc:description><b/></r:Description></r:RDF>")
 
 
+def test_a_hostile_packet_takes_no_longer_than_its_bytes():
+    """Each of many elements was searched in all that are open, and each of many descriptions copied the packet."""
+    names = f'<x:x xmlns:x="x" xmlns:rdf="{RDF}" xmlns:dc="{DUBLIN_CORE}"><rdf:RDF>'
+    deep, many = (
+        30_000 * "<x:x>" + 30_000 * "<rdf:li/>" + 30_000 * "</x:x>",
+        100_000 * "<dc:description>a</dc:description>",
+    )
+    nested = "<dc:description>a<dc:description>b</dc:description></dc:description>"
+    for properties in (deep, many, nested):
+        edited = edit_packet(f"{names}{properties}</rdf:RDF></x:x>".encode(), TEXT)
+        assert read_description(edited) == TEXT
+        assert edited.count(b"</dc:description>") == 1
+    with pytest.raises(UserError, match="its XMP packet has more than 16777216 bytes"):
+        edit_packet(f"{names}{2**24 * ' '}</rdf:RDF></x:x>".encode(), TEXT)
+
+
 def test_a_caption_is_one_line_of_text_that_xml_can_hold():
     assert read_description(edit_packet(None, "a\x00b\n\ud800 ]]> \ufffe&amp;")) == "a b ]]> &amp;"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -69,6 +71,7 @@ def test_a_hub_judge_has_the_embeddings_of_the_librarys_own_forward(family, phot
     assert seen.shape == (3, judge.size)
     close(seen, wanted.image_embeds)
     close(judge.encode_texts(texts), wanted.text_embeds)
+    close(judge.encode_texts(texts[:1]), wanted.text_embeds[:1])  # padded as beside a longer text
     assert np.abs(seen[0] - seen[1]).max() > 0.01  # photos differ
 
 
@@ -82,6 +85,77 @@ def test_a_hub_judge_with_code_of_its_own_is_refused(family, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": family[0], "auto_map": {"AutoModel": "evil.Evil"}}))
     with pytest.raises(UserError, match="has auto_map, by which code or another repository is loaded"):
         open_judge(str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def clip_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hostile") / "clip"
+    write_judge("clip", folder)
+    return folder
+
+
+def changed_copy(folder: Path, out: Path, file: str, *keys: str, value: object) -> Path:
+    """Copy a model's folder and change one value of a JSON file."""
+    shutil.copytree(folder, out)
+    content = json.loads((out / file).read_text())
+    inner = content
+    for key in keys[:-1]:
+        inner = inner[key]
+    inner[keys[-1]] = value
+    (out / file).write_text(json.dumps(content))
+    return out
+
+
+def test_embeddings_are_cached_by_weights_config_and_processor(clip_folder, tmp_path):
+    """Equal weights compute other vectors by another activation, size or mean colour."""
+    changes = (
+        ("config.json", "text_config", "hidden_act", "gelu"),
+        ("processor_config.json", "image_processor", "image_mean", [0.5, 0.5, 0.5]),
+    )
+    shutil.copytree(clip_folder, tmp_path / "same")
+    found = [open_judge(str(clip_folder)).digest, open_judge(str(tmp_path / "same")).digest]
+    for number, (file, *keys, value) in enumerate(changes):
+        copy = changed_copy(clip_folder, tmp_path / f"{number}", file, *keys, value=value)
+        found.append(open_judge(str(copy)).digest)
+    assert found[0] == found[1]
+    assert len(set(found)) == 3
+
+
+@pytest.mark.parametrize(
+    ("file", "keys", "value"),
+    [
+        ("config.json", ("dtype",), []),
+        ("config.json", ("initializer_factor",), []),
+        ("config.json", ("logit_scale_init_value",), 0),
+        ("config.json", ("text_config", "num_attention_heads"), 0),
+        ("config.json", ("vision_config", "patch_size"), "a\nb"),
+        ("processor_config.json", ("image_processor", "crop_size"), {"height": [], "width": 32}),
+        ("processor_config.json", ("image_processor", "crop_size"), {"height": 64, "width": 64}),
+        ("processor_config.json", ("image_processor", "image_mean"), ["x", 0, 0]),
+        ("tokenizer.json", ("version",), 0),
+        ("tokenizer.json", ("model",), {}),
+    ],
+)
+def test_bad_values_in_a_judge_s_files_are_one_line(clip_folder, tmp_path, photos, file, keys, value):
+    folder = changed_copy(clip_folder, tmp_path / "judge", file, *keys, value=value)
+    with pytest.raises(UserError, match=r"^--judge .*take the captioner from its publisher") as error:
+        open_judge(str(folder)).encode_photos([open_judge(str(folder)).prepare(photos[0])])
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "keys", "value", "line"),
+    [
+        ("config.json", ("text_config", "num_hidden_layers"), 10**5, "num_hidden_layers 100,000"),
+        ("config.json", ("vision_config", "image_size"), 10**5, "image_size 100,000"),
+        ("processor_config.json", ("image_processor", "crop_size"), {"height": 10**5, "width": 9}, "height 100,000"),
+        ("processor_config.json", ("image_processor", "size"), {"shortest_edge": 10**5}, "shortest_edge 100,000"),
+    ],
+)
+def test_sizes_that_no_model_has_are_refused_before_anything_is_built(clip_folder, tmp_path, file, keys, value, line):
+    folder = changed_copy(clip_folder, tmp_path / "judge", file, *keys, value=value)
+    with pytest.raises(UserError, match=f"{file}: has {line}, which no model has; take the captioner from"):
+        open_judge(str(folder))
 
 
 def test_another_kind_of_model_is_no_judge(tmp_path):

@@ -16,9 +16,10 @@ from tiny_judges import write_judge
 from tiny_pretrained import change, write_pretrained
 
 from pipeline.errors import UserError
+from pipeline.runtime.memory import naming_memory
 from saywhich.cli import main
 from saywhich.pretrained import memory_limits
-from saywhich.pretrained.memory_limits import check_fit, naming_memory
+from saywhich.pretrained.memory_limits import check_fit
 from saywhich.pretrained.presets import PRESETS
 
 
@@ -134,6 +135,19 @@ def test_a_processor_of_another_model(folder, capsys):
     tokenizer["model"]["vocab"] |= {f"more{number}": 100 + number for number in range(50)}
     change(Path("git/tokenizer.json"), model=tokenizer["model"])
     assert "tokens and its model 21: the processor's files are not those" in told(capsys, "--speaker", "git")
+
+
+def test_bad_values_in_a_model_s_files(folder, capsys):
+    settings = json.loads(Path("idefics3/processor_config.json").read_text())
+    settings["image_processor"]["max_image_size"] = {"longest_edge": 0}
+    change(Path("idefics3/processor_config.json"), **settings)
+    assert "--speaker idefics3: it cannot generate (division by zero" in told(capsys, "--speaker", "idefics3")
+    config = json.loads(Path("blip/config.json").read_text())
+    change(Path("blip/config.json"), text_config=config["text_config"] | {"num_hidden_layers": 10**6})
+    assert "has num_hidden_layers 1,000,000, which no model has" in told(capsys, "--speaker", "blip")
+    config = json.loads(Path("git/config.json").read_text())
+    change(Path("git/config.json"), **{"num_attention_heads": 0, "vision_config": config["vision_config"]})
+    assert "--speaker git: its config is of no whole model (" in told(capsys, "--speaker", "git")
 
 
 def test_weights_that_are_missing(folder, capsys):
