@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from pipeline.errors import UserError, one_line
 from pipeline.runtime.escaping import csv_cell
-from saywhich.outputs import drop_output, open_output
+from saywhich.outputs import check_outputs, drop_output, open_output
 
 if TYPE_CHECKING:
     from saywhich.model import Caption
@@ -121,10 +121,10 @@ def _describe(photo: Path, caption: Caption) -> None:
 def _page(path: Path) -> Iterator[Write]:
     from saywhich.contact_sheet import sheet_entry, write_sheet
 
+    check_outputs(path)
     entries: list[Any] = []
-    with open_output(path) as page:
-        yield lambda photo, caption: entries.append(sheet_entry(photo, caption))
-        write_sheet(page, entries)
+    yield lambda photo, caption: entries.append(sheet_entry(photo, caption))
+    write_sheet(path, entries)
 
 
 @contextmanager

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import one_line
 from pipeline.features.animated_thumbnail import animated_thumbnail, first_frame
+from saywhich.offline_page import PLAIN, write_offline_page
 from saywhich.search_page import SHOWN, thumbnail_url
 
 if TYPE_CHECKING:
@@ -31,10 +30,9 @@ def sheet_entry(file: Path, caption: Caption) -> Mapping[str, Any]:
     }
 
 
-def write_sheet(out: TextIO, entries: Sequence[Mapping[str, Any]]) -> None:
-    """Write the page of the photos `entries`, in that order."""
-    pages = Environment(loader=PackageLoader("saywhich", "pages"), autoescape=True, undefined=StrictUndefined)
+def write_sheet(out: Path, entries: Sequence[Mapping[str, Any]]) -> None:
+    """Write the page of the photos `entries`, in that order, to `out`."""
     ranked = [entry for entry in entries if entry["rank"]]
     first = sum(entry["first"] for entry in ranked)
-    page = pages.get_template("captions.html")
-    out.write(page.render(photos=entries, ranked=len(ranked), first=first))
+    styles = [PLAIN, "captions.css"]
+    write_offline_page(out, "captions.html", styles=styles, photos=entries, ranked=len(ranked), first=first)

@@ -15,9 +15,11 @@ from pipeline.runtime.files import atomic_path
 
 def check_outputs(*paths: str | Path | None) -> None:
     """Raise UserError, before a long run, for a file that cannot be written; None is no file."""
-    for path in (Path(path).absolute() for path in paths if path is not None):
+    for path in (Path(path) for path in paths if path is not None):
         if path.is_dir():
             raise UserError(f"{path}: is a folder; name a file to write")
+        if path.exists() and not path.is_file():
+            continue  # a pipe or a device
         folder = next(parent for parent in path.parents if parent.exists())
         if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
             what = "cannot be written into" if folder.is_dir() else "is no folder"

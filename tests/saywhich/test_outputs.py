@@ -70,7 +70,7 @@ def test_an_unwritable_output_is_reported_in_one_line(photos, named, capsys, wha
     Path("full").symlink_to("/dev/full")
     assert main([*what, where, *named]) == 2
     told = capsys.readouterr().err
-    assert told.startswith("saywhich: ")
+    assert told.startswith(("saywhich: ", f"{where}: "))
     assert told.count("\n") == 1
     assert ".part" not in told
     assert Path("full").is_symlink(), "a device is no file that can be replaced"
@@ -122,6 +122,9 @@ class SheetReader(HTMLParser):
         self.tags, self.addresses, self.texts, self._open = set(), [], {}, []
 
     def handle_starttag(self, tag, attributes):
+        if tag == "link":
+            assert attributes == [("rel", "icon"), ("href", "data:,")]
+            return
         self.tags.add(tag)
         self.addresses += [value for name, value in attributes if name in ("src", "href", "srcset", "action")]
         assert not any(name.startswith("on") for name, _ in attributes)
@@ -170,8 +173,7 @@ def test_a_contact_sheet_shows_photos_captions_ranks_and_other_candidates(photos
 def test_untrusted_captions_are_text_on_a_contact_sheet(tmp_path):
     paint(tmp_path / "a.png", 0)
     entries = [sheet_entry(tmp_path / "a.png", Caption(text, (text, f"{text}!"))) for text in MARKUP]
-    with open(tmp_path / "said.html", "w", encoding="utf-8") as page:
-        write_sheet(page, entries)
+    write_sheet(tmp_path / "said.html", entries)
     reader, shown = read_sheet(tmp_path / "said.html")
     assert [caption for _, caption in shown] == [one_line(text) for text in MARKUP]
     assert [text.strip("\n") for text in reader.texts["li"] if text.strip()] == [
