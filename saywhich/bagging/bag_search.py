@@ -86,12 +86,14 @@ def find_bags(folder: Path, size: int, neighbours: str, least: float, most: int 
     """Return bags of `size` look-alike photos in and below `folder`, at most `most`, by the encoder `neighbours`.
 
     Bags contain no near-duplicates; each photo is in at most one bag. Raises UserError for a size below 2, for fewer
-    distinct photos than a bag holds, and for an unknown encoder.
+    distinct photos than a bag holds, for a cosine out of range, and for an unknown encoder.
     """
     if size < 2:
         raise UserError(f"--size {size}: a bag holds 2 photos or more")
     if most is not None and most < 1:
         raise UserError(f"--most {most}: give 1 or more")
+    if not -1 <= least <= 1:
+        raise UserError(f"--least {least:g}: give a cosine, −1 … 1")
     if not folder.is_dir():
         raise UserError(f"{folder}: is no folder; give a folder of photos")
     encoder = open_encoder(neighbours)

@@ -20,7 +20,7 @@ from saywhich.calibrating.rating_files import CaptionRating, read_ratings
 from saywhich.judging.caption_files import Source, read_caption_set
 from saywhich.judging.caption_scores import ScoreKey
 from saywhich.judging.clip_metrics import PROMPT, with_nearest_reference
-from saywhich.judging.judge_sources import open_judge
+from saywhich.judging.judge_sources import check_judges, open_judge
 from saywhich.judging.metric_choices import check_metrics
 from saywhich.judging.notes import Notes
 from saywhich.judging.photo_index import PhotoIndex
@@ -87,6 +87,7 @@ def calibrate_judges(
     Raises UserError for a file of another form, fewer than two images, and an unknown judge or metric.
     """
     check_metrics(metrics)
+    check_judges(judges)
     notes = Notes()
     items = _read_items(file, images, references, notes)
     scores: dict[ScoreKey, np.ndarray] = {}

@@ -63,6 +63,8 @@ def _search_pretrained(name: str, text: str, files: list[Path]) -> tuple[PhotoGa
     from saywhich.pretrained.pretrained_captioner import open_listener
 
     listener = open_listener(name)
+    if listener.unknown([text]):
+        print(one_line(f"note: mostly of words that {listener.name} does not know: {text}"), file=sys.stderr)
     gallery = encode_gallery(listener, files)
     return gallery, gallery.vectors @ listener.encode_texts([text])[0].numpy(), len(gallery.files) < len(files)
 

@@ -12,6 +12,7 @@ from pipeline.errors import UserError
 from pipeline.metrics.retrieval import similar_distractors
 from pipeline.runtime.records import parse_json, read_bytes
 from saywhich.judging.caption_files import LARGEST, ImageKey
+from saywhich.judging.notes import Notes
 from saywhich.judging.photo_index import PhotoIndex
 from saywhich.judging.thumbnails import near_duplicates
 
@@ -44,13 +45,19 @@ def read_galleries(file: Path) -> Galleries:
     return content
 
 
-def given_galleries(galleries: Galleries, index: PhotoIndex, files: Sequence[Path]) -> Tensor:
-    """Return the galleries of `files` (M,) as rows (M, K) int64, padded with −1; other photos are left out."""
+def given_galleries(galleries: Galleries, index: PhotoIndex, files: Sequence[Path], notes: Notes) -> Tensor:
+    """Return the galleries of `files` (M,) as rows (M, K) int64, padded with −1.
+
+    Photos without captions are left out, and names of no photo with a note.
+    """
     place = {path: row for row, path in enumerate(files)}
 
     def row_of(name: ImageKey) -> int | None:
         path = index.find(name)
-        return None if path is None else place.get(path)
+        if path is None:
+            notes.add("names in hard galleries of no photo, or of several, which are left out", name)
+            return None
+        return place.get(path)
 
     rows: list[list[int]] = [[] for _ in files]
     for name, others in galleries.items():

@@ -91,12 +91,15 @@ class HubJudge:
             return normalize(_pooled(found).float(), dim=1).cpu()
 
     def cut(self, texts: Sequence[str]) -> list[str]:
+        if not texts:
+            return []  # tokenizers of transformers fail without a text
         with self._naming("encode a caption"):
             ids = self._processor.tokenizer(list(texts), truncation=False, padding=False, verbose=False)["input_ids"]
         return [text for text, each in zip(texts, ids, strict=True) if len(each) > self._limit]
 
     def unknown(self, texts: Sequence[str]) -> list[str]:
-        return foreign_to_hub_tokenizer(texts, self._processor.tokenizer)
+        with self._naming("encode a caption"):
+            return foreign_to_hub_tokenizer(texts, self._processor.tokenizer)
 
     @contextmanager
     def _naming(self, work: str) -> Iterator[None]:

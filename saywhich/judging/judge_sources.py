@@ -53,7 +53,10 @@ def _pac_s(name: str) -> CaptionJudge:
     if not file or model not in PAC_S:
         forms = " or ".join(f"{each}=FILE.safetensors" for each in PAC_S)
         raise UserError(f"--judge {name}: give {forms}; docs/judge.md says how to make the file")
-    judge = OpenClipJudge(PAC_S[model], file, metric=PAC_SCORE)
+    try:
+        judge = OpenClipJudge(PAC_S[model], file, metric=PAC_SCORE)
+    except UserError as error:
+        raise UserError(str(error).replace(f"--judge {PAC_S[model]}", f"--judge {name}")) from None
     judge.name = model
     return judge
 
@@ -89,6 +92,13 @@ def open_judge(name: str | CaptionJudge) -> CaptionJudge:
     raise UserError(f"--judge {name}: no such judge; give {JUDGE_FORMS}")
 
 
+def check_judges(names: Sequence[str | CaptionJudge]) -> None:
+    """Raise UserError for a name that is given twice."""
+    for place, name in enumerate(names):
+        if isinstance(name, str) and name in names[:place]:
+            raise UserError(f"--judge {name}: is given twice; give different judges")
+
+
 def open_encoder(name: str) -> PhotoEncoder:
     """Open an encoder of photos: `thumbnail`, a judge, or a network of timm, NAME or NAME=FILE.safetensors.
 
@@ -115,7 +125,8 @@ class NetworkEncoder:
         try:
             self._network = open_network(NetworkSettings(network, 224, file or HUB), device)
         except UserError as error:
-            raise UserError(f"--neighbours {name}: {error}") from None
+            text = str(error).replace("features.network: ", "").replace("features.weights: ", "")
+            raise UserError(f"--neighbours {name}: {text}") from None
         self.name, self.size = network, self._network.pooled_size
         made = json.dumps(self._network.description, sort_keys=True, default=str)
         self.digest = hashlib.sha256(f"encoder {made}".encode()).hexdigest()

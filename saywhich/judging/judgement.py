@@ -18,7 +18,7 @@ from saywhich.judging.baseline_rows import HUMAN, RULE, human_row, rule_row
 from saywhich.judging.caption_files import CaptionSet, Source, as_number, read_caption_set, read_ids
 from saywhich.judging.caption_scores import KINDS, ScoreKey, ScoreValues, resample_scores, score_interval
 from saywhich.judging.hard_galleries import Galleries, given_galleries, neighbour_galleries, read_galleries
-from saywhich.judging.judge_sources import open_encoder, open_judge
+from saywhich.judging.judge_sources import check_judges, open_encoder, open_judge
 from saywhich.judging.judging_choices import DEFAULT_JUDGE, HARD, THUMBNAIL
 from saywhich.judging.metric_choices import check_metrics
 from saywhich.judging.notes import Notes
@@ -104,6 +104,7 @@ def judge_captions(
     if options.hard < 2:
         raise UserError(f"--hard {options.hard}: a gallery holds 2 images or more")
     check_metrics(options.metrics)
+    check_judges(options.judges)
     notes = Notes()
     sets = [read_caption_set(source, notes) for source in captions]
     _name_apart(sets, captions)
@@ -117,7 +118,7 @@ def judge_captions(
         raise UserError(f"{images}: {len(thumbnails.files)} photos with captions; two or more are needed")
     files = list(thumbnails.files)  # without those that cannot be read
     small = torch.from_numpy(thumbnails.vectors)
-    galleries, rule = _galleries(options, index, files, small)
+    galleries, rule = _galleries(options, index, files, small, notes)
     people = [[] for _ in files] if human is None else _references(human, index, files, notes)
     rows = [JudgedRow(each.name, [by[path] for path in files], people) for each, by in zip(sets, found, strict=True)]
     beside = _rows_beside(rows[0].captions, people, notes, human)
@@ -213,13 +214,13 @@ def _rows_beside(
 
 
 def _galleries(
-    options: JudgeOptions, index: PhotoIndex, files: Sequence[Path], thumbnails: Tensor
+    options: JudgeOptions, index: PhotoIndex, files: Sequence[Path], thumbnails: Tensor, notes: Notes
 ) -> tuple[Tensor, str]:
     """Return the hard galleries, and how they were made."""
     if options.galleries is not None:
         given = options.galleries
         read = given if isinstance(given, Mapping) else read_galleries(Path(given))
-        return given_galleries(read, index, files), "given" if isinstance(given, Mapping) else f"from {given}"
+        return given_galleries(read, index, files, notes), "given" if isinstance(given, Mapping) else f"from {given}"
     if options.neighbours in [judge if isinstance(judge, str) else judge.name for judge in options.judges]:
         raise UserError(
             f"--neighbours {options.neighbours}: is also a judge, and would choose its own galleries; give another"

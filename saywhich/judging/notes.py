@@ -21,6 +21,11 @@ class Notes:
         """Add one example of `problem`."""
         self.found.setdefault(problem, []).append(str(example))
 
+    def add_once(self, problem: str, example: object) -> None:
+        """Add one example of `problem`, unless it is there."""
+        if str(example) not in self.found.get(problem, ()):
+            self.add(problem, example)
+
     def lines(self) -> Iterator[str]:
         """Yield one line per problem: its count, the problem, and the first three examples."""
         for problem, examples in self.found.items():

@@ -91,7 +91,7 @@ def reference_scores(
         return {}
     found = language.score(texts, [pairs[image][1] for image in owners])
     for name, why in found.not_computed.items():
-        notes.add(f"metrics that are not computed ({why})", name)
+        notes.add_once(f"metrics that are not computed ({why})", name)
     scores = {}
     for name, value in found.scores.items():
         key = ScoreKey("", name)

@@ -13,6 +13,7 @@ from pipeline.analysis.bootstrap import interval
 from pipeline.errors import UserError
 from saywhich.judging.caption_files import Source
 from saywhich.judging.caption_scores import HARD, ScoreKey
+from saywhich.judging.judge_sources import open_judge
 from saywhich.judging.judgement import JudgedRow, Judgement, JudgeOptions, judge_captions
 from saywhich.judging.retrieval_scores import flatten
 from saywhich.reward_hacking.word_drift import NgramGrowth, grown_ngrams
@@ -89,7 +90,11 @@ def measure_hacking(
     """
     if reward in options.judges or not options.judges:
         raise UserError(f"--judge: give judges other than the reward {reward}")
-    both = replace(options, judges=(reward, *options.judges))
+    try:
+        judge = open_judge(reward)
+    except UserError as error:
+        raise UserError(str(error).replace("--judge", "--reward")) from None
+    both = replace(options, judges=(judge, *options.judges))
     found = judge_captions([before, after], images, None, both)
     return hacking_of(found)
 

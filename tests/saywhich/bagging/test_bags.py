@@ -72,6 +72,7 @@ def test_the_command_writes_bags_galleries_and_a_page(photos, capsys):
         ({"size": 1}, "--size 1: a bag holds 2 photos or more"),
         ({"size": 8}, "photos: 7 distinct photos; a bag of --size 8 needs as many"),
         ({"most": 0}, "--most 0: give 1 or more"),
+        ({"least": 1.5}, "--least 1.5: give a cosine, −1 … 1"),
     ],
 )
 def test_impossible_bags_are_reported_in_one_line(photos, options, said):

@@ -189,6 +189,20 @@ def test_spice(folder):
     assert row.interval(ScoreKey("", "SPICE")) == pytest.approx((0, 1))
 
 
+def test_names_of_no_photo_in_galleries_are_counted_and_a_metric_that_cannot_run_is_named_once(folder):
+    galleries = {"a.png": ["c.png", "x.png"], "y.png": ["a.png"]}
+    options = {"judges": ["colours"], "galleries": galleries, "metrics": ["SPICE"]}
+    found = saywhich.judge("said.json", "photos", references="people.json", **options)
+    left, *others = found.notes
+    assert left == "names in hard galleries of no photo, or of several, which are left out: 2 (x.png, y.png)"
+    assert all(note.endswith(": 1 (SPICE)") for note in others)
+
+
+def test_a_judge_that_is_given_twice_is_one_line(folder):
+    with pytest.raises(UserError, match="--judge colours: is given twice; give different judges"):
+        saywhich.judge("said.json", "photos", judges=["colours", "colours"])
+
+
 def test_an_unknown_metric_is_one_line(folder):
     with pytest.raises(UserError, match="--metrics CIDER: no such metric; the metrics are BLEU, METEOR, ROUGE-L, CID"):
         saywhich.judge("said.json", "photos", judges=["colours"], metrics=["BLEU", "CIDER"])

@@ -16,6 +16,7 @@ from saywhich_world import paint
 from tiny_judges import LONGEST, MODELS, write_judge
 from torch.nn.functional import normalize
 
+import saywhich
 from pipeline.errors import UserError
 from pipeline.runtime.hub_loading import import_transformers
 from pipeline.runtime.torchvision_cpu import declare_operators
@@ -79,6 +80,21 @@ def test_a_hub_judge_reports_truncated_captions(family):
     judge = open_judge(str(family[1]))
     assert judge.cut(["a", LONG]) == [LONG]
     assert judge.unknown(["xyz", "a green dog", *OTHER_SCRIPTS]) == OTHER_SCRIPTS
+
+
+def test_a_hub_judge_judges_captions(family, photos, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    name, folder = family
+    said = {path.name: text for path, text in zip(photos, SHORT, strict=True)}
+    found = saywhich.judge(said, photos[0].parent, judges=[str(folder)])
+    judge = open_judge(str(folder))
+    seen = judge.encode_photos([judge.prepare(path) for path in photos])
+    cosines = judge.encode_texts(SHORT).numpy() @ seen.T
+    ranks = (cosines >= cosines.diagonal()[:, None]).sum(1)
+    (row,) = found.rows
+    assert row.ranks[folder.name].among_all.tolist() == ranks.tolist()
+    assert ((folder.name, "CLIPScore") in row.scores) == (name == "clip")
+    assert found.notes == []
 
 
 def test_a_hub_judge_with_code_of_its_own_is_refused(family, tmp_path):
@@ -229,7 +245,10 @@ def test_pacs_is_twice_the_cosine_and_its_harmonic_mean_with_the_nearest_referen
 def test_names_of_pacs_are_those_of_its_weights(clip_file):
     with pytest.raises(UserError, match=r"give pac_s/ViT-B-32=FILE.safetensors or pac_s/ViT-L-14=FILE"):
         open_judge("pac_s/ViT-B-32")
-    with pytest.raises(UserError, match=r"clip\.safetensors, .*: has the shape .*not the weights of open_clip/ViT-B"):
+    with pytest.raises(
+        UserError,
+        match=r"--judge pac_s/ViT-B-32=.*clip\.safetensors, .*: has the shape .*not the weights of open_clip/ViT-B",
+    ):
         open_judge(f"pac_s/ViT-B-32={clip_file[0]}")
 
 

@@ -108,6 +108,8 @@ def test_ngrams_that_grew():
 def test_a_reward_among_the_judges_is_reported_in_one_line():
     with pytest.raises(UserError, match="--judge: give judges other than the reward plain"):
         saywhich.hacked(BEFORE, AFTER, "photos", reward="plain", judges=["plain"])
+    with pytest.raises(UserError, match="--reward nothing: no such judge; give "):
+        saywhich.hacked(BEFORE, AFTER, "photos", reward="nothing", judges=["plain"])
 
 
 def test_the_command_prints_and_writes_the_same(folder, capsys):
