@@ -169,6 +169,8 @@ def test_scenes_is_the_default_profile():
         "scenes_beyond",
         "scenes_lambda",
         "scenes_lstm",
+        "scenes_pragmatic",
+        "scenes_pragmatic_alpha",
         "scenes_rerank",
         "scenes_results",
         "scenes_rewards",
