@@ -85,6 +85,7 @@ FILES = [
     "curve.png",
     "gallery.png",
     "pairs.png",
+    "photos.txt",
     "report.html",
     "rho.csv",
     "table.md",
