@@ -6,7 +6,7 @@
 # make repro DATA=scenes METHODS=wtf GRID=wtf  the same for a composition of data, methods and a grid: profiles/README.md
 # make repro PROFILE=scenes START=2  the same from another start: other data, networks and pretraining; then make record PROFILE=scenes START=2
 # make profile PROFILE=coco       write params.yaml alone
-# make test [WORKERS=2]           install, run the tests in parallel, except slow tests; prints how many were left out
+# make test [WORKERS=2]           install, run the tests in parallel, except slow tests; prints how many were left out; then make record PROFILE=tests
 # make test-all [WORKERS=2]       all tests, slow ones included: kills, browsers, whole reruns, a sample of make mutants
 # make test-cluster               the grid on a real Slurm, MLflow's server, an S3 store; skipped where they are not installed
 # make estimate [MACHINES=4 CORES=16 MEMORY=64 OVERHEAD=10]  how long the grid takes on so many machines
@@ -101,7 +101,7 @@ mutants: $(INSTALLED)
 	@python benchmarks/mutants.py --number $(or $(NUMBER),480) --seed $(or $(SEED),0) --workers $(or $(WORKERS),1) $(if $(ROOM),--only $(ROOM))
 
 test: $(INSTALLED)
-	$(PYTEST) -m "not slow"
+	SAYWHICH_TESTS_RECORD=data/tests/tests.md $(PYTEST) -m "not slow"
 
 test-all: $(INSTALLED)
 	$(PYTEST)

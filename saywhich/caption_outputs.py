@@ -89,6 +89,8 @@ def open_outputs(options: Namespace, photos: Sequence[Path]) -> Iterator[Caption
 def _copies(photos: Sequence[Path], folder: str, asked: Sequence[str]) -> dict[Path, Path]:
     """Return where the copy of each photo goes: below `folder`, as the photo lies below what all photos share."""
     out = Path(os.path.abspath(folder))
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--xmp {folder}: is a file; name a folder for the copies")
     for place in map(os.path.abspath, asked):
         if os.path.isdir(place) and out.is_relative_to(place):
             raise UserError(f"--xmp {folder}: lies within {place}, whose photos are captioned; give a folder outside")

@@ -16,6 +16,7 @@ from PIL import Image
 
 from pipeline.errors import UserError
 from pipeline.runtime.files import atomic_path
+from pipeline.runtime.untrusted import require_plain_file
 from saywhich.xmp_packet import LARGEST, edit_packet, read_description
 
 JPEG_XMP, JPEG_EXIF, MPF = b"http://ns.adobe.com/xap/1.0/\0", b"Exif\0\0", b"MPF\0"
@@ -40,7 +41,7 @@ def describe_photo(photo: Path, text: str, out: Path) -> str | None:
         return edit_packet(packet, text)
 
     try:
-        content = with_packet(photo.read_bytes(), edit)
+        content = with_packet(require_plain_file(photo).read_bytes(), edit)
     except UserError as error:
         raise UserError(f"{photo}: no caption can be written into it: {error}") from None
     with atomic_path(out.resolve()) as temporary:

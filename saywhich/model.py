@@ -218,10 +218,13 @@ class Model:
         self, decoding: PragmaticDecoding, among: Sequence[Photo] | Photo | None
     ) -> PragmaticGallery[PhotoFeatures]:
         """Encode the images among which distractors are found; raises UserError where there are none."""
-        self.require_listener()
         if among is None:
             raise UserError(NEEDS_AMONG)
-        seen = self.extract_features(among)
+        return self.gallery_of(decoding, self.extract_features(among))
+
+    def gallery_of(self, decoding: PragmaticDecoding, seen: PhotoFeatures) -> PragmaticGallery[PhotoFeatures]:
+        """Return the photos `seen` as those among which distractors are found."""
+        self.require_listener()
         return PragmaticGallery(decoding, Distractors(seen.vectors, seen.contents), seen.select)
 
     def features_of(self, prepared: Sequence[Tensor]) -> PhotoFeatures:

@@ -24,6 +24,7 @@ from pipeline.runtime.memory import return_freed
 from saywhich.attention import caption_attention
 from saywhich.model import Distractors, Model, PhotoFeatures, batch_of, best_matches
 from saywhich.photos import load_in_threads
+from saywhich.pragmatic_decoding import PragmaticDecoding
 from saywhich.pretrained.pretrained_model import PretrainedFeatures, PretrainedModel
 from saywhich.uploads import BODY, LONGEST, Upload, UploadLimits, Uploads, check_photos
 
@@ -63,7 +64,10 @@ class CaptionRequest(RequestBody):
     models: list[str] | None = Field(None, min_length=1, max_length=1000, description="names, each once")
     among: bool = False
     samples: int = Field(20, ge=1, le=100, description="candidates, with among")
-    beam: int = Field(5, ge=1, le=20, description="without among")
+    beam: int = Field(5, ge=1, le=20, description="without among, or with pragmatic")
+    pragmatic: float | None = Field(
+        None, ge=0, le=100, description="with among: weight of telling photos apart word by word; begin with 1"
+    )
 
 
 class ModelCaption(BaseModel):
@@ -181,7 +185,10 @@ def make_app(
         by_name = {name: find_model(name) for name in query.models or models}
         if len(by_name) < len(query.models or models):
             raise _unprocessable("a model is named more than once")
-        each = query.samples if query.among else query.beam
+        if query.pragmatic is not None and not query.among:
+            raise _unprocessable("pragmatic: goes with among")
+        each = query.samples if query.among and query.pragmatic is None else query.beam
+        each *= 1 if query.pragmatic is None else PragmaticDecoding(query.pragmatic).width
         if (captions := len(query.photos) * len(by_name) * each) > limit.captions:
             raise _unprocessable(
                 f"{len(query.photos)} photos, {len(by_name)} models and {each} candidates are {captions:,} captions; "
@@ -304,6 +311,9 @@ def _caption_part(
     """Return one model's captions of `part` of the photos in `features`, which begins at index `first`."""
     among = Distractors(features.vectors, features.contents) if query.among else None
     options: dict[str, Any] = {"samples": query.samples} if query.among else {"beam": query.beam}
+    if query.pragmatic is not None:
+        gallery = model.gallery_of(PragmaticDecoding(query.pragmatic), features)  # type: ignore[arg-type]
+        options = {"beam": query.beam, "pragmatic": gallery}
     captions = model.caption_features(part, among=among, **options)  # type: ignore[arg-type]  # features of this model
     texts = [caption.text for caption in captions]
     words = [text.split() for text in texts]

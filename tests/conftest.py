@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import preloaded_python
 import pytest
 import torch
 from filelock import FileLock
+from run_record import write_run_record
 from toy_world import make_world
 
 from pipeline.channels.hard import Beam
@@ -32,7 +34,7 @@ from pipeline.models.listener import Listener
 from pipeline.models.retriever import Retriever
 from pipeline.types import Batch
 
-SLOW_LEFT = pytest.StashKey[int]()
+SLOW_LEFT, BEGAN, RECORD = pytest.StashKey[int](), pytest.StashKey[float](), pytest.StashKey[str]()
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 WORDS, IMAGES, STEPS = 12, 8, 6  # V, images, the longest caption
 SMALL = {"word_dim": 6, "hidden_dim": 8, "attention_dim": 6}  # the other sizes are 2
@@ -56,7 +58,9 @@ def pytest_configure(config: pytest.Config) -> None:
     programs = str(Path(sys.executable).parent)
     if os.environ["PATH"].split(os.pathsep)[0] != programs:
         os.environ["PATH"] = os.pathsep.join((programs, os.environ["PATH"]))
-    config.stash[SLOW_LEFT] = 0
+    config.stash[SLOW_LEFT], config.stash[BEGAN] = 0, time.monotonic()
+    # the file to which `make test` writes its time, if all tests pass; not for runs of pytest that tests start
+    config.stash[RECORD] = os.environ.pop("SAYWHICH_TESTS_RECORD", "")
     if preloaded_python.FOLDER not in os.environ:  # the test processes that this one starts share it
         os.environ[preloaded_python.FOLDER] = folder = tempfile.mkdtemp(prefix="python-")
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
@@ -86,8 +90,11 @@ def pytest_testnodedown(node: Any) -> None:
     node.config.stash[SLOW_LEFT] = getattr(node, "workeroutput", {}).get("slow left", 0)
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Print how many slow tests were left out."""
+def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
+    """Print how many slow tests were left out; record the time of `make test`."""
+    if (record := config.stash[RECORD]) and exitstatus == 0:
+        passed, seconds = len(terminalreporter.stats.get("passed", ())), time.monotonic() - config.stash[BEGAN]
+        write_run_record(Path(record), "make test", passed, seconds, len(config.getoption("tx", [])) or 1)
     if left := config.stash[SLOW_LEFT]:
         terminalreporter.write_line(f"{left} slow tests were left out: make test-all runs them")
 

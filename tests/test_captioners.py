@@ -117,14 +117,18 @@ def test_the_tower_takes_squashed_images_with_its_processors_settings(photos):
     network = open_network(NetworkSettings("hub/captioner"))
     image = Image.fromarray(np.arange(IMAGE * IMAGE * 3, dtype=np.uint8).reshape(IMAGE, IMAGE, 3))
     pixels = network.prepare(image)
-    torch.testing.assert_close(pixels[1, 2, 5], torch.tensor((np.asarray(image)[2, 5, 1] / 255 - 0.5) / 0.25).float())
+    for channel, (mean, std) in enumerate(((0.4, 0.2), (0.5, 0.25), (0.6, 0.3))):
+        wanted = torch.tensor((np.asarray(image)[2, 5, channel] / 255 - mean) / std).float()
+        torch.testing.assert_close(pixels[channel, 2, 5], wanted)
+    other = open_network(NetworkSettings("hub/captioner", mean=(0.0, 0.0, 0.0))).prepare(image)
+    torch.testing.assert_close(other[0], pixels[0] + 0.4 / 0.2)  # a mean of params.yaml replaces the processor's
     assert network.prepare(Image.new("RGB", (100, 30))).shape == (3, IMAGE, IMAGE)
     with torch.no_grad():
         wanted = network.model(pixel_values=pixels[None])
     seen = network([pixels])
     torch.testing.assert_close(seen.regions, wanted.last_hidden_state)
     torch.testing.assert_close(seen.pooled, wanted.pooler_output)
-    assert network.description["preprocessing"]["mean"] == (0.5, 0.5, 0.5)
+    assert network.description["preprocessing"]["mean"] == (0.4, 0.5, 0.6)
     with pytest.raises(UserError, match=r"features.image_size: captioner does not take 40 pixels"):
         open_network(NetworkSettings("hub/captioner", 40))
     with pytest.raises(UserError, match=r"takes weights: hub, options: {} and grid_size: null"):

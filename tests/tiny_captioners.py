@@ -81,6 +81,10 @@ def write_captioner(kind: str, folder: Path) -> Any:
             (model.text_decoder if kind == "blip" else model).get_output_embeddings().bias[END] += 1.0
     model.eval().save_pretrained(folder)
     write_tokenizer(folder)
-    processor = {"size": {"height": IMAGE, "width": IMAGE}, "image_mean": [0.5] * 3, "image_std": [0.25] * 3}
+    processor = {
+        "size": {"height": IMAGE, "width": IMAGE},
+        "image_mean": [0.4, 0.5, 0.6],
+        "image_std": [0.2, 0.25, 0.3],
+    }
     (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     return model

@@ -28,6 +28,7 @@ OTHERS = {  # folders in data/ and the commands that write them; profiles use da
     "judging_photos": "python benchmarks/judging_photos.py",
     "reliability": "make fault-injection",
     "mutants": "make mutants",
+    "tests": "make test",
     "gradients_scenes": "make gradients TRAINED=data",
     "gradients_flickr8k": "make gradients TRAINED=data",
 }

@@ -72,7 +72,7 @@ def run(options: Namespace) -> int:
     gallery = photo_files(options.among) if options.among else []
     pragmatic = _pragmatic(options)
     ranked = gallery and options.beam is None and pragmatic is None
-    samples = options.samples or (CANDIDATES if ranked else None)
+    samples = CANDIDATES if options.samples is None and ranked else options.samples
     with open_outputs(options, photos) as outputs:
         if options.speaker is None and options.preset is None:
             for name in ("listener", "language"):

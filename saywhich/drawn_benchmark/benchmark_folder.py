@@ -17,11 +17,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
+from pipeline.readers.table_files import read_texts
 from pipeline.runtime.files import sha256, write_checked
 from pipeline.runtime.records import parse_json, read_bytes
+from pipeline.runtime.untrusted import path_inside
+from pipeline.worlds.scene_baselines import oracle_caption
 from pipeline.worlds.scenes.dataset_files import draw_all
 from pipeline.worlds.scenes.drawing.draw_scene import draw_scene
+from pipeline.worlds.scenes.faithfulness import faithfulness
 from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_facts import Scene, stream
 from pipeline.worlds.scenes.scene_world import NEIGHBOURS
@@ -29,6 +33,7 @@ from saywhich.drawn_benchmark.benchmark_galleries import DIFFICULTIES, sample_ga
 
 FORMAT = "saywhich drawn benchmark 1"
 INDEX, IMAGES = "images.parquet", "images"
+AGAIN = "make the benchmark again"
 FEWEST, MOST = 16, 8000  # pictures
 SIZE = 256  # pixels
 LARGEST_KEY = 2**28  # bytes
@@ -102,25 +107,33 @@ def read_benchmark(folder: Path, key: Path) -> DrawnBenchmark:
     content = read_bytes(key, "give the key that `saywhich bench make` wrote, by --key", LARGEST_KEY)
     digest, _, body = content.partition(b"\n")
     if hashlib.sha256(body).hexdigest().encode() != digest:
-        raise UserError(f"{key}: its bytes are not those that `saywhich bench make` wrote; make the benchmark again")
-    record = parse_json(body, str(key), "make the benchmark again")
+        raise UserError(f"{key}: its bytes are not those that `saywhich bench make` wrote; {AGAIN}")
+    record = parse_json(body, str(key), AGAIN)
     if not isinstance(record, Mapping) or record.get("format") != FORMAT:
-        raise UserError(f"{key}: is no key of this version's benchmarks; make the benchmark again")
+        raise UserError(f"{key}: is no key of this version's benchmarks; {AGAIN}")
     index = folder / INDEX
-    if not index.is_file() or sha256(index) != record["index"]:
+    if not index.is_file() or sha256(index) != record.get("index"):
         raise UserError(f"{index}: is not the one that {key} belongs to; give the benchmark's own folder")
-    rows = _read_index(index)
-    for row in rows:
-        path = folder / row["file"]
+    for _, row in read_texts(index, ("file", "sha256"), ("file", "sha256")):
+        path = path_inside(folder, row["file"])
         if not path.is_file() or sha256(path) != row["sha256"]:
             raise UserError(f"{path}: is missing, or not the picture that was drawn; copy the benchmark's folder again")
-    scenes = record["scenes"]
-    return DrawnBenchmark(
-        record["difficulty"],
-        [scene["file"] for scene in scenes],
-        [scene["gallery"] for scene in scenes],
-        [Scene.of(scene) for scene in scenes],
-    )
+    try:
+        return _built(record)
+    except Exception as error:  # facts of another form raise anything where captions are written and judged by them
+        raise UserError(f"{key}: its facts are not those of drawn scenes ({reason(error)}); {AGAIN}") from None
+
+
+def _built(record: Mapping[str, Any]) -> DrawnBenchmark:
+    """Return the benchmark of a key; raises some error where a caption cannot be written or judged by its facts."""
+    scenes = [Scene.of(scene) for scene in record["scenes"]]
+    files, galleries = ([scene[name] for scene in record["scenes"]] for name in ("file", "gallery"))
+    if not all(isinstance(each, str) for each in files) or len(set(files)) < len(files):
+        raise TypeError("a file is no name, or is there twice")
+    if not all(isinstance(each, int) for each in (*galleries, record["difficulty"])):
+        raise TypeError("a gallery or the difficulty is no whole number")
+    faithfulness([oracle_caption(scene, row) for row, scene in enumerate(scenes)], scenes)
+    return DrawnBenchmark(record["difficulty"], files, galleries, scenes)
 
 
 def _draw(folder: Path, seed: int, wanted: Mapping[int, tuple[int, str]], row: int) -> Scene:
@@ -141,10 +154,3 @@ def _write_index(folder: Path, files: Sequence[str], galleries: Sequence[int]) -
         "sha256": [sha256(folder / file) for file in files],
     }
     pq.write_table(pa.table(columns), folder / INDEX)
-
-
-def _read_index(path: Path) -> list[dict[str, Any]]:
-    import pyarrow.parquet as pq
-
-    rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
-    return rows

@@ -56,10 +56,10 @@ async function refresh(wrong = []) {
   asked.abort();
   captions = [];
   asked = new AbortController();
-  const mine = asked.signal, among = $("among").checked;
+  const mine = asked.signal, among = $("among").checked, how = among && $("pragmatic").checked ? { pragmatic: 1 } : {};
   say(`${photos.length} photos: the models look at them …`);
   try {
-    const answer = await post("caption", { photos: photos.map((p) => p.data), among }, mine);
+    const answer = await post("caption", { photos: photos.map((p) => p.data), among, ...how }, mine);
     if (mine.aborted) return;
     captions = answer.photos;
     $("photos").replaceChildren(...captions.map(article));
@@ -181,7 +181,8 @@ async function samples() {
 }
 
 $("files").addEventListener("change", (event) => { add(event.target.files); });
-$("among").addEventListener("change", () => refresh());
+$("among").addEventListener("change", () => { $("pragmatic").disabled = !$("among").checked; refresh(); });
+$("pragmatic").addEventListener("change", () => refresh());
 $("clear").addEventListener("click", () => { photos = []; $("files").value = ""; refresh(); $("files").focus(); });
 $("try")?.addEventListener("click", samples);
 $("search").querySelector("form").addEventListener("submit", search);

@@ -73,9 +73,16 @@ class PretrainedModel:
             decoding = PragmaticDecoding(pragmatic, distractors, posterior)
             if others is None:
                 raise UserError(NEEDS_AMONG)
-            gallery = PragmaticGallery(decoding, others, lambda rows: [seen.photos[row] for row in rows])
+            gallery = self.gallery_of(decoding, seen)
         sight = self.extract_features(images)
         return self.caption_features(sight, beam=beam, samples=samples, among=others, seed=seed, pragmatic=gallery)
+
+    def gallery_of(
+        self, decoding: PragmaticDecoding, seen: PretrainedFeatures
+    ) -> PragmaticGallery[Sequence[DecodedPhoto]]:
+        """Return the photos `seen` as those among which distractors are found."""
+        others = Distractors(seen.vectors, seen.contents)
+        return PragmaticGallery(decoding, others, lambda rows: [seen.photos[row] for row in rows])
 
     def score(self, captions: Sequence[str], images: Sequence[Photo] | Photo) -> np.ndarray:
         """Return the listener's scores (N, M) float32 of N captions and M images, cosines in −1 … 1."""

@@ -110,6 +110,8 @@ class PretrainedSpeaker:
                 f"captioners of the kind {config.model_type} write in the language of their training alone; leave out "
                 "--language, or give a chat model"
             )
+        if language is not None and not language.strip():
+            raise UserError("--language is empty; name a language, such as German")
         self.prompt = self.family.prompt if prompt is None else prompt
         if language is not None:
             self.prompt = f"{self.prompt} Answer in {language}."

@@ -139,6 +139,17 @@ def test_all_photos_can_be_removed_without_losing_the_focus(open_page, photos):
     assert page.evaluate("document.activeElement.id") == "files"
 
 
+def test_captions_are_chosen_word_by_word_on_request(open_page, photos):
+    page = captioned(open_page(), photos)
+    assert page.locator("#pragmatic").is_disabled()
+    asked = []
+    page.on("request", lambda request: asked.append(request.post_data_json) if request.method == "POST" else None)
+    for box in ("#among", "#pragmatic"):
+        page.locator(box).check()
+        page.get_by_text("3 photos, each captioned by 2 models.").wait_for()
+    assert [(each["among"], each.get("pragmatic")) for each in asked] == [(True, None), (True, 1)]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_is_wider_than_a_phone_in_either_colours(open_page, photos, scheme):
     page = captioned(open_page(viewport=NARROW, color_scheme=scheme), photos)

@@ -159,6 +159,22 @@ def test_one_description_replaces_empty_and_repeated_ones(properties):
     assert edited.endswith("</dc:description><b/></r:Description></r:RDF>")
 
 
+def test_the_namespaces_are_those_of_the_standard():
+    """ISO 16684-1: dc is Dublin Core's element set, and a text without a language has x-default."""
+    root = Xml.fromstring(edit_packet(None, "a ball").split(b"?>", 1)[1].rsplit(b"<?", 1)[0])
+    rdf = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}"
+    dc = "{http://purl.org/dc/elements/1.1/}"
+    (item,) = root.findall(f"{rdf}RDF/{rdf}Description/{dc}description/{rdf}Alt/{rdf}li")
+    assert item.text == "a ball"
+    assert item.attrib == {"{http://www.w3.org/XML/1998/namespace}lang": "x-default"}
+
+
+def test_a_device_is_no_photo(tmp_path):
+    (tmp_path / "a.png").symlink_to("/dev/zero")  # reading it would not end
+    with pytest.raises(UserError, match=r"a.png: no caption can be written into it: .*a.png: is not a plain file"):
+        describe_photo(tmp_path / "a.png", TEXT, tmp_path / "b.png")
+
+
 def test_a_hostile_packet_takes_no_longer_than_its_bytes():
     """Each of many elements was searched in all that are open, and each of many descriptions copied the packet."""
     names = f'<x:x xmlns:x="x" xmlns:rdf="{RDF}" xmlns:dc="{DUBLIN_CORE}"><rdf:RDF>'

@@ -26,6 +26,7 @@ from pipeline.runtime.files import sha256
 from saywhich.cli import main
 from saywhich.evaluation_summary import read_evaluation
 from saywhich.exporting import export_model
+from saywhich.model_files import ModelFiles
 
 ROOT = Path(__file__).parents[2]
 POINTS = (0, 1, 5, 20, 40)  # writes of an export before which it is killed
@@ -232,3 +233,18 @@ def test_an_exported_folder_fetches_nothing(exported, tmp_path, monkeypatch, man
     resealed(tmp_path / "out", **manifest)
     with pytest.raises(UserError, match=r"manifest\.json: the network .* would be fetched"):
         saywhich.load(tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "eyes/manifest.json", "vocabulary.json", "tokenizer.json"])
+def test_embeddings_are_cached_by_weights_features_and_words(tmp_path, name):
+    for each in ("weights.safetensors", "eyes/manifest.json", "vocabulary.json", "tokenizer.json"):
+        (tmp_path / each).parent.mkdir(exist_ok=True)
+        (tmp_path / each).write_text(each)
+
+    def digest() -> str:
+        return ModelFiles(tmp_path, tmp_path / "weights.safetensors", tmp_path / "eyes", tmp_path, None).digest
+
+    before = digest()
+    assert digest() == before
+    (tmp_path / name).write_text("another")
+    assert digest() != before

@@ -1,8 +1,11 @@
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.analysis.bootstrap import bleu_from_counts, draw_resamples, interval, resample
+from pipeline.analysis.bootstrap import _again, bleu_from_counts, draw_resamples, interval, resample
 from pipeline.analysis.judge_titles import recall_keys
 from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.errors import UserError
@@ -180,3 +183,11 @@ def test_an_empty_bleu_row_is_refused(full_world, make_full_cell):
     full_world.write([], [entry])
     with pytest.raises(UserError, match="ten counts"):
         resample(read(full_world), 10)
+
+
+def test_an_image_that_is_alone_in_its_hard_gallery_does_not_count():
+    frame = pd.DataFrame({"neighbourhood_own": pd.array([1, 2, 0, 1], dtype="int64[pyarrow]")})
+    drawn = np.array([[0.0, 1, 3, 0], [1, 1, 1, 1]])
+    ((again, measured),) = _again(Path(), frame, drawn).values()
+    assert measured == pytest.approx(200 / 3)
+    assert again == pytest.approx([0, 200 / 3])

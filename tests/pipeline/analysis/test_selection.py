@@ -52,6 +52,12 @@ def test_exactly_the_floor_is_enough(world, make_cell):
     assert choices["luo"].point.settings["lambda"] == 0.95
 
 
+def test_a_control_with_several_settings_counts_with_its_best(world, make_cell):
+    control = [make_cell("mle", cider, 60.0, **{"lambda": cider, "seed": 1}) for cider in (0.8, 1.0, 0.9)]
+    results, _ = pick(world, control)
+    assert naturalness_floor(results, SETTINGS) == pytest.approx(0.95)
+
+
 def test_recall_alone_decides_without_a_control_and_the_rule_states_it(world, make_cell):
     cells = [make_cell("luo", c, r, **{"lambda": c, "seed": 1}) for c, r in ((0.3, 90.0), (0.9, 80.0))]
     results, choices = pick(world, cells)

@@ -20,6 +20,7 @@ from pipeline.evaluation.generate import generate_captions
 from pipeline.evaluation.hard_gallery import galleries_by_vectors
 from pipeline.evaluation.human_likelihood import human_log_likelihood
 from pipeline.evaluation.judges import JudgedCaptions, ListenerJudge, judge_retrieval
+from pipeline.evaluation.multi_sample import MultiSample
 from pipeline.evaluation.rerank import Reranker
 from pipeline.metrics.language import LanguageScorer
 from pipeline.models.att2in import Att2in
@@ -150,3 +151,22 @@ def test_baselines_are_judged_and_the_listener_can_rerank(prepared, store, speak
     _, columns = evaluation(prepared, store, {"own": judge}, rerank=chooses, no_repeat=1).split(speaker, "val")
     chosen = chooses.captions(speaker, sequential_batches(prepared, store, rows, 8), prepared.vocabulary, CPU, 1)
     assert columns["caption"] == [prepared.vocabulary.decode(row) for row in chosen.tokens[:, 0].tolist()]
+
+
+def test_the_best_caption_of_a_wide_beam_is_its_first(prepared, store, speaker):
+    scored = []
+
+    class Recorded:
+        tokenised = staticmethod(LANGUAGE.tokenised)
+
+        def score(self, texts, references, *names):
+            scored.append(list(texts))
+            return LANGUAGE.score(texts, references, *names)
+
+    made = Evaluation(prepared, store, {}, Recorded(), 3, CPU, multi_sample=MultiSample(2, 3))
+    results, columns = made.split(speaker, "val")
+    first, last = ([beam[place] for beam in columns["beams"]] for place in (0, -1))
+    assert first == columns["caption"] != last
+    assert first in scored[1 + 3 + 2 :]  # after those of the captions and of both sets
+    assert last not in scored[1 + 3 + 2 :]
+    assert "best" in results["multi_sample"]["beams"]

@@ -5,7 +5,14 @@ import torch
 
 from pipeline.channels.hard import Beam, Greedy
 from pipeline.evaluation.generate import generate_captions
-from pipeline.evaluation.judges import JudgedCaptions, ListenerJudge, TextJudge, judge_retrieval, sample_galleries
+from pipeline.evaluation.judges import (
+    JudgedCaptions,
+    ListenerJudge,
+    TextJudge,
+    judge_retrieval,
+    make_judge,
+    sample_galleries,
+)
 from pipeline.evaluation.validation import Validation
 
 CPU = torch.device("cpu")
@@ -139,6 +146,21 @@ def test_a_text_judge_encodes_texts_not_ids():
     found = judge_retrieval(judge, JudgedCaptions(torch.zeros(3, 2), ["0", "2", "0"]), torch.tensor([1, 0, 1]), some)
     assert found.by_caption.tolist() == [1, 1, 1]
     assert found.retrieved[:, 0].tolist() == [1, 0, 1]
+
+
+def test_mirror_images_stand_behind_all_others_in_the_store(toy):
+    class Store:
+        mirrored = True
+
+        def __len__(self):
+            return 8
+
+        def pooled(self, rows):
+            return rows[:, None].astype("float32")
+
+    judge = make_judge(toy.agents().listener, Store(), CPU)
+    assert judge.pooled(torch.tensor([3, 0])).flatten().tolist() == [3, 0]
+    assert judge.mirrored(torch.tensor([3, 0])).flatten().tolist() == [11, 8]
 
 
 def test_an_image_embedding_is_the_mean_with_the_mirror_image():

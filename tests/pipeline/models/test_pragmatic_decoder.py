@@ -142,3 +142,13 @@ def test_a_splits_speaker_takes_the_features_of_each_images_neighbours(toy, spea
     others = DistractorBatches([images(column.numpy()) for column in nearest.T], nearest >= 0)
     wanted = generate(PragmaticDecoder(speaker, ALPHA, lambda _: others), batch, Greedy(), rng()).tokens
     assert torch.equal(found, wanted)
+    some = generate(bound, images(rows[[6, 2, 5]]), Greedy(), rng()).tokens
+    assert torch.equal(some, wanted[[6, 2, 5], : some.shape[1]])
+    few = [
+        PragmaticCaptions(ALPHA, count, "speaker", ByNumber()).bind(
+            speaker, rows[:2], images, Vocabulary(tuple("abcdefghijkl"))
+        )
+        for count in (1, 3)
+    ]  # two images have one distractor each; two more are missing
+    for_each = [generate(each, images(rows[:2]), Greedy(), rng()).tokens for each in few]
+    assert torch.equal(*for_each)

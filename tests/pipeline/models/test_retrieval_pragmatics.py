@@ -126,5 +126,11 @@ def test_a_splits_speaker_embeds_each_images_neighbours(toy, agents):
         images = with_distractors(vectors, vectors, nearest_images(vectors, 2))
         wanted = RetrievalPragmaticDecoder(speaker, ALPHA, lambda _: images, lambda said: embeddings(listener, said))
     assert torch.equal(found, generate(wanted, batch, Beam(3), rng()).tokens)
+    last = replace(
+        batch, images=batch.images[5:], pooled=batch.pooled[5:], regions=batch.regions[5:],
+        region_mask=batch.region_mask[5:], captions=batch.captions[5:],
+    )  # fmt: skip
+    some = generate(bound, last, Beam(3), rng()).tokens
+    assert torch.equal(some, found[5:, : some.shape[1]])
     none = PragmaticCaptions(0.0, 2, "listener", judge).bind(speaker, rows.numpy(), lambda _: batch, WORDS)
     assert torch.equal(generate(none, batch, Beam(3), rng()).tokens, generate(speaker, batch, Beam(3), rng()).tokens)

@@ -4,6 +4,7 @@ import subprocess
 
 import pytest
 from printed import table
+from run_record import write_run_record
 
 from pipeline.config.overlays import profile_text
 from pipeline.errors import UserError
@@ -64,6 +65,16 @@ def test_a_profiles_tables_figures_seeds_commit_and_command(root, capsys):
     assert found.figures["curve"].sha256 == sha256(root / "data" / "report" / "curve.png")
     assert documents.update_documents([]) == 0
     assert (root / "README.md").read_text().splitlines()[1] == "![A curve](docs/small_curve.png)"
+
+
+def test_the_time_of_make_test_is_recorded(root):
+    write_run_record(root / "data/tests/tests.md", "make test", 3456, 401.4, 2)
+    assert command.main(["tests"]) == 0
+    found = read_result(root, "tests")
+    assert found.command == "make test"
+    assert found.tables["Time of the tests"] == PrintedTable(
+        columns=["command", "tests", "minutes", "processes"], rows=[["make test", "3,456", "6.7", "2"]]
+    )
 
 
 def test_changed_code_and_another_machine_are_named(root):

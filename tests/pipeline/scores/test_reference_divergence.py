@@ -103,8 +103,9 @@ def test_a_penalty_that_does_not_fit_is_reported_in_one_line(toy):
 
 
 def test_the_frozen_copy_shares_nothing_that_is_trained(toy):
-    speaker = toy.agents().speaker
+    speaker = toy.agents(dropout=0.5).speaker.train()
     copied = copy_frozen(speaker)
+    assert (copied.training, speaker.training) == (False, True)
     assert {id(p) for p in copied.parameters()}.isdisjoint({id(p) for p in speaker.parameters()})
     assert not any(p.requires_grad for p in copied.parameters())
     assert all(p.requires_grad for p in speaker.parameters())

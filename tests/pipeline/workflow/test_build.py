@@ -389,3 +389,11 @@ def test_a_retriever_that_would_truncate_captions_is_refused(models, data, monke
     monkeypatch.setattr(reward_files, "_encoder", lambda root, name: Reads())
     with pytest.raises(UserError, match="a caption has 6 tokens, and the text encoder takes 4: “"):
         reward_files.make_rewards(settings, 0.1, models, data, None, CPU)
+
+
+def test_text_rewards_compare_with_whole_references(data):
+    """Training clips captions to max_words; a reward counts all words of people, as evaluation does."""
+    whole = SimpleNamespace(
+        vocabulary=data.vocabulary, max_words=2, words=lambda image: [["a", "red", "ball", "today"]]
+    )
+    assert text_scorer(whole)._references(0) == ["a red ball today"]

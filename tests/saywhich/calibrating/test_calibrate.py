@@ -50,6 +50,20 @@ def test_clip_score_by_hand():
     assert each.ratings == 5
 
 
+def test_clip_scores_read_captions_and_references_after_their_prompt(monkeypatch):
+    read = []
+
+    class Reader(ColourJudge):
+        def encode_texts(self, texts):
+            read.extend(texts)
+            return super().encode_texts(texts)
+
+    monkeypatch.setattr(judge_sources, "JUDGES", (JudgeSource(lambda name: True, Reader),))
+    saywhich.calibrate("ratings.csv", "photos", references=PEOPLE, judges=["colours"], metrics=["ROUGE-L"])
+    assert "A photo depicts a green thing" in read  # a reference, and no caption
+    assert all(text.startswith("A photo depicts ") for text in read)
+
+
 def test_references_equal_to_the_caption_do_not_count():
     found = saywhich.calibrate("ratings.csv", "photos", references=PEOPLE, judges=["colours"], metrics=["ROUGE-L"])
     # a's only reference is one of its captions; the other caption keeps it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from itertools import combinations
@@ -180,3 +181,29 @@ def test_a_damaged_key_and_a_changed_picture_are_refused(benchmark, tmp_path):
     (picture := copied / "images/0003.png").write_bytes(picture.read_bytes() + b"0")
     with pytest.raises(UserError, match=r"0003\.png: is missing, or not the picture"):
         read_benchmark(copied, key)
+
+
+def test_a_stranger_s_key_is_read_by_type(benchmark, tmp_path):
+    """The key's own digest tells damage, and any key can have one."""
+    folder, key = benchmark
+    record = json.loads(key.read_bytes().partition(b"\n")[2])
+
+    def refused(**changes):
+        body = json.dumps(record | changes).encode()
+        (tmp_path / "key").write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+        with pytest.raises(UserError) as error:
+            read_benchmark(folder, tmp_path / "key")
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    first, *others = record["scenes"]
+    thing = first["objects"][0]
+    for change in (
+        {"file": 7}, {"gallery": "x"}, {"setting": None}, {"weather": ["rainy"]}, {"scenery": 1}, {"objects": []},
+        {"objects": [None]}, {"objects": [thing | {"category": "x"}]}, {"objects": [thing | {"count": -1}]},
+        {"objects": [thing | {"pose": {}}]}, {"objects": [{"box": [0, 0, 1, 1]}]}, {"file": others[0]["file"]},
+    ):  # fmt: skip
+        assert "key: its facts are not those of drawn scenes (" in refused(scenes=[first | change, *others])
+    assert "its facts are not those" in refused(scenes=7)
+    assert "its facts are not those" in refused(difficulty="3")
+    assert "images.parquet: is not the one that" in refused(index=None)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from colour_judge import ColourJudge
+from colour_judge import ColourJudge, paint_colours
 from damaged import HOW, damage
 
-from saywhich.judging.photo_vectors import TEXTS_AT_ONCE, encode_captions
+from saywhich.judging.photo_vectors import TEXTS_AT_ONCE, encode_captions, encode_gallery
 
 TEXTS = [f"red {'green ' * (number % 7)}{'blue ' * (number % 5)}{number}" for number in range(3 * TEXTS_AT_ONCE)]
 
@@ -68,3 +69,21 @@ def test_a_damaged_cache_gives_equal_embeddings_and_heals(kept, how):
         count_encoded()
         count_encoded()
         assert count_encoded() == 0, "does not heal"
+
+
+class MirroredJudge(ColourJudge):
+    """Embeds photos with red and blue exchanged."""
+
+    digest = "mirrored"
+
+    def encode_photos(self, prepared):
+        return super().encode_photos(prepared)[:, ::-1].copy()
+
+
+def test_models_do_not_share_embeddings_of_photos(tmp_path):
+    paint_colours(tmp_path / "photos")
+    files = sorted((tmp_path / "photos").iterdir())
+    for _ in range(2):
+        plain, mirrored = (encode_gallery(judge, files).vectors for judge in (ColourJudge(), MirroredJudge()))
+        np.testing.assert_array_equal(plain, mirrored[:, ::-1])
+        assert plain[0].tolist() == [1, 0, 0]

@@ -267,3 +267,17 @@ def test_python_has_the_commands_captions(models, photos):
     assert Path("said.csv").read_text().splitlines()[1:] == lines
     with pytest.raises(UserError, match="give among"):
         model.caption(paths, pragmatic=3.0)
+
+
+def test_temperature_follows_the_choice_of_a_word(models, photos):
+    """S1 is of the speaker's own probabilities; its temperature applies to S1."""
+    speaker, seen = PretrainedSpeaker(str(models / "blip"), device="cpu"), []
+
+    def note(tokens, scores):
+        seen.append(scores.clone())
+        return scores
+
+    for temperature in (1.0, 0.25):
+        settings = GenerationSettings(samples=2, temperature=temperature, max_tokens=1)
+        speaker.candidates([speaker.prepare(photos[0])], settings, [note])
+    torch.testing.assert_close(*seen)

@@ -61,6 +61,15 @@ def told(capsys, *arguments):
         (["--speaker", "blip", "--device", "toaster"], "--speaker blip: the device toaster cannot be used ("),
         (["--speaker", "blip", "--batch", "0"], "--batch 0: give 1 or more"),
         (["--speaker", "blip", "--samples", "2", "--top-p", "0"], "temperature 1.0, top-p 0.0: give more than 0"),
+        (["--speaker", "blip", "--samples", "0", "--among", "."], "beam 5, samples 0, max-tokens 5: give 1 or more"),
+        (
+            ["--speaker", "blip", "--xmp", "blip/config.json"],
+            "--xmp blip/config.json: is a file; name a folder for",
+        ),
+        (
+            ["--speaker", "idefics3", "--language", " "],
+            "--speaker idefics3: --language is empty; name a language",
+        ),
         (["--language", "German"], "--language German: goes with --speaker or --preset; give one of them"),
         (
             ["--speaker", "blip", "--language", "German"],

@@ -64,6 +64,12 @@ def test_the_page_has_pretrained_models(model, photos):
             assert said["unlike"] is False
         plain = client.post("/caption", json={"photos": content, "beam": 2}).json()
         assert [each[0]["caption"] for each in plain["photos"]] == [str(each) for each in model.caption(photos, beam=2)]
+        words = {"photos": content, "beam": 2, "among": True, "pragmatic": 1.0}
+        told = client.post("/caption", json=words).json()
+        expected = model.caption(photos, beam=2, among=photos, pragmatic=1.0)
+        assert [each[0]["caption"] for each in told["photos"]] == [str(each) for each in expected]
+        refused = client.post("/caption", json={**words, "among": False})
+        assert (refused.status_code, refused.json()["detail"]) == (422, "pragmatic: goes with among")
         hits = client.post("/find", json={"photos": content, "text": "a red ball"}).json()
     scores = model.score(["a red ball"], photos)[0]
     assert [hit["photo"] for hit in hits["found"]] == (-scores).argsort(kind="stable").tolist()

@@ -123,3 +123,18 @@ def test_the_command_prints_and_writes_the_same(folder, capsys):
     page = (folder / "out.html").read_text()
     assert page.count("<img") == page.count('src="data:image/jpeg;base64,') == len(record["parting"]) == 1
     assert "http:" not in page
+
+
+def test_gains_are_paired_over_the_resamples():
+    """Both judges find images 0 … 19 before and after; the reward's gain is that of ten more images alone."""
+    before, after = np.arange(40) < 20, np.arange(40) < 30
+    none, rows = np.zeros(40, int), []
+    scores = [{ScoreKey(judge, "R@1"): ratio(100.0 * hits, np.ones(40)) for judge in "ab"} for hits in (before, after)]
+    for own, drawn in zip(scores, resample_scores(scores, 40), strict=True):
+        ranks = {judge: CaptionRanks(none + 1, none, none) for judge in "ab"}
+        rows.append(JudgedRow("", [["x"]] * 40, [], own, ranks, drawn))
+    found = hacking_of(
+        Judgement([Path(f"{n}.png") for n in range(40)], rows, [], ["a", "b"], torch.empty(40, 0), "", [], 1000)
+    )
+    drawn = draw_resamples(40) @ (after & ~before) / 40 * 100
+    assert found.gain("b", "R@1").interval == pytest.approx(tuple(np.percentile(drawn, (2.5, 97.5))))

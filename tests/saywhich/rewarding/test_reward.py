@@ -134,3 +134,11 @@ def test_settings_that_do_not_fit_are_reported_in_one_line(settings, said):
 def test_rows_that_do_not_fit_are_reported_in_one_line(completions, columns, said):
     with pytest.raises(UserError, match=said):
         saywhich.reward(ColourJudge())(["say"], completions, **columns)
+
+
+def test_photos_of_one_name_in_two_folders_are_two_photos(folder):
+    (folder / "more").mkdir()
+    Image.open("photos/b.png").save("more/a.png")
+    reward = saywhich.reward(ColourJudge(), score="clip_score")
+    assert reward(["say"] * 2, ["red", "red"], image=["photos/a.png", "more/a.png"]) == pytest.approx([2.5, 0])
+    assert reward(["say"], ["green"], image=["more/a.png"]) == pytest.approx([2.5])
