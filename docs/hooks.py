@@ -1,6 +1,6 @@
-"""Lets the site have the repository's own files under their own paths, so that links hold there as they do here.
+"""Hooks of MkDocs that keep the repository's paths on the site, so that relative links hold there, too.
 
-Pages outside docs/ are those that mkdocs.yml names. The reference has a page for each room, from docstrings.
+Pages outside docs/ are those that mkdocs.yml names. The reference has a page per package, from docstrings.
 """
 
 import logging
@@ -27,7 +27,7 @@ def on_config(config):
 
 
 def on_files(files, config):
-    """The files of docs/ below docs/, the other pages of the contents, and the reference."""
+    """Return the files of docs/ under docs/, the other pages of the contents, and the reference."""
     found = Files([])
     for file in files:
         ours = file.abs_src_path and Path(file.abs_src_path).is_relative_to(config.docs_dir)
@@ -44,7 +44,7 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Links to other files of the repository lead to a copy; what links to a folder that is no page is only named."""
+    """Return the page with copies of linked files on the site, and without links to folders that are no pages."""
 
     def updated(match):
         here = posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), match["to"]))
@@ -69,13 +69,13 @@ def _file(config, path):
 
 
 def _pages(nav):
-    """All paths of the contents."""
+    """Yield all paths of the contents."""
     for entry in nav.values() if isinstance(nav, dict) else nav:
         yield from [entry] if isinstance(entry, str) else _pages(entry)
 
 
 def _reference():
-    """Of each room the page, what it is called, and its module; the public package first, where it is there."""
+    """Yield the page, the title and the module of each package; the public package is first if there is one."""
     packages = [path.parent for path in sorted(ROOT.glob("pipeline/*/__init__.py"))]
     if (ROOT / "saywhich" / "__init__.py").exists():
         packages.insert(0, ROOT / "saywhich")

@@ -16,17 +16,17 @@ from saywhich.outputs import drop_output
 # each is a module of saywhich/commands: `add` adds its options to a parser, `run` takes them and returns the exit
 # status
 COMMANDS = {
-    "caption": "say what makes each photo this one",
+    "caption": "caption photos, and distinguish each from others",
     "find": "find photos by words",
-    "judge": "say how distinctive captions are, by judges that did not write them",
-    "compare": "say whether some captions are better than others, or open",
+    "judge": "measure how distinctive captions are, by judges that did not write them",
+    "compare": "compare caption files by paired differences",
     "bags": "find groups of look-alike photos, on which captions are tested",
     "bench": "draw a benchmark that nobody was trained on, and score captions of it",
-    "hacked": "say how much of a reward's gain independent judges see",
+    "hacked": "measure how much of a reward's gain independent judges confirm",
     "calibrate": "compare judges and metrics with people's ratings of captions",
     "export": "write a trained model into a folder that works anywhere",
-    "serve": "a page for photos of one's own, on this machine",
-    "study": "let people judge captions, and read what they say",
+    "serve": "serve a page for your photos on this machine",
+    "study": "prepare a human study of captions, and analyse its answers",
 }
 
 

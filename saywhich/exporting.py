@@ -42,8 +42,8 @@ def export_model(folder: Path, out: Path) -> Model:
         written = [*(new / name for name in sources), *model.feature_extractor.save(new / EYES)]
         write_atomically(new / CARD, model_card(description))
         files = {path.relative_to(new).as_posix(): sha256(path) for path in written}
-        said = {"form": FORM, "model": description, "files": files}
-        write_atomically(new / EXPORTED, checksummed_json(said))
+        manifest = {"form": FORM, "model": description, "files": files}
+        write_atomically(new / EXPORTED, checksummed_json(manifest))
     return load_model(out)
 
 

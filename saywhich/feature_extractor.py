@@ -65,7 +65,9 @@ class FeatureExtractor:
         path = folder / MANIFEST
         manifest = read_checksummed(path, AGAIN, required=not exported)
         if "network" not in manifest or "preprocessing" not in manifest:
-            raise UserError(f"{path}: these features were imported, so no network here can see a photo as they do")
+            raise UserError(
+                f"{path}: these features were imported, so no network here can extract such features of a photo"
+            )
         made = parse_record(manifest, Manifest, str(path), AGAIN)
         if exported:
             _refuse_fetching(path, made)
@@ -114,13 +116,15 @@ class FeatureExtractor:
 
         Raises UserError where a feature is not finite.
         """
-        seen = self.network([tensor.flip(-1) for tensor in prepared] if mirrored else prepared)
-        pooled, regions = self.fitted(_as_stored(seen.pooled), _as_stored(seen.regions), seen.region_count.cpu())
-        count = seen.region_count.cpu()
+        features = self.network([tensor.flip(-1) for tensor in prepared] if mirrored else prepared)
+        pooled, regions = self.fitted(
+            _as_stored(features.pooled), _as_stored(features.regions), features.region_count.cpu()
+        )
+        count = features.region_count.cpu()
         pooled, regions = _as_stored(pooled), _as_stored(regions)
         if not (pooled.isfinite().all() and regions.isfinite().all()):
             raise UserError(f"{self.folder / MANIFEST}: a photo's features are infinite, or no numbers; {AGAIN}")
-        return seen._replace(pooled=pooled, regions=regions, region_count=count)
+        return features._replace(pooled=pooled, regions=regions, region_count=count)
 
     def save(self, folder: Path) -> list[Path]:
         """Write all files that `open` needs into `folder`, and return their paths.

@@ -35,24 +35,26 @@ def load_model(folder: Path) -> Model:
     assert isinstance(speaker, Decoder)
     assert isinstance(listener, Listener)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    eyes = FeatureExtractor.open(place.feature_extractor, _named_weights(place), device, exported=place.root is None)
+    extractor = FeatureExtractor.open(
+        place.feature_extractor, _named_weights(place), device, exported=place.root is None
+    )
     vocabulary = load_vocabulary(place.words)
-    _check_sizes(place, speaker, listener, eyes, vocabulary)
-    return Model(speaker, listener, eyes, vocabulary, place, device)
+    _check_sizes(place, speaker, listener, extractor, vocabulary)
+    return Model(speaker, listener, extractor, vocabulary, place, device)
 
 
 def _check_sizes(
-    place: ModelFiles, speaker: Decoder, listener: Listener, eyes: FeatureExtractor, vocabulary: Vocabulary
+    place: ModelFiles, speaker: Decoder, listener: Listener, extractor: FeatureExtractor, vocabulary: Vocabulary
 ) -> None:
     """Raise UserError where the sizes of speaker, listener, feature extractor and vocabulary do not match."""
     decoder = speaker.inner if isinstance(speaker, GuidedDecoder) else speaker
     attended = decoder.region_size if isinstance(decoder, HubDecoder) else decoder.region.in_features
-    # a listener of other features sees no photo here (`Model.require_listener`)
-    pooled_size = eyes.network.pooled_size if listener.features == MAIN else listener.image.in_features
+    # a listener of other features encodes no photo here (`Model.require_listener`)
+    pooled_size = extractor.network.pooled_size if listener.features == MAIN else listener.image.in_features
     for what, found, wanted in (
         ("the speaker's vocabulary has so many words", speaker.vocabulary, len(vocabulary)),
         ("the listener's vocabulary has so many words", listener.vocabulary, len(vocabulary)),
-        ("the speaker's regions have so many numbers", attended, eyes.regions_size),
+        ("the speaker's regions have so many numbers", attended, extractor.regions_size),
         ("the listener's images have so many numbers", listener.image.in_features, pooled_size),
     ):
         if found != wanted:

@@ -23,8 +23,8 @@ class CaptionModel(PythonModel):
         from saywhich.uploads import Upload, UploadLimits
 
         images = [Upload(number, content, UploadLimits()) for number, content in enumerate(model_input["image"], 1)]
-        said = self.model.caption(images, beam=(params or {}).get("beam", 5))
-        return pd.DataFrame({"caption": [caption.text for caption in said]})
+        captions = self.model.caption(images, beam=(params or {}).get("beam", 5))
+        return pd.DataFrame({"caption": [caption.text for caption in captions]})
 
 
 set_model(CaptionModel())

@@ -16,7 +16,7 @@ from pipeline.runtime.escaping import markdown_code, markdown_text
 
 def model_card(description: Mapping[str, Any]) -> str:
     """Return the model card: front matter in the form of model hubs, then the text."""
-    said = {"settings": {}, "signature": "", "metrics": [], "samples": [], "images": 0, **description}
+    content = {"settings": {}, "signature": "", "metrics": [], "samples": [], "images": 0, **description}
     pages = Environment(
         loader=PackageLoader("saywhich", "pages"),
         undefined=StrictUndefined,
@@ -24,28 +24,28 @@ def model_card(description: Mapping[str, Any]) -> str:
         finalize=lambda value: value if isinstance(value, Markup) else markdown_text(value),
     )
     pages.filters["code"] = lambda value: Markup(markdown_code(value))
-    return f"---\n{_yaml(_front_matter(said))}---\n\n{pages.get_template('card.md').render(said)}"
+    return f"---\n{_yaml(_front_matter(content))}---\n\n{pages.get_template('card.md').render(content)}"
 
 
-def _front_matter(said: Mapping[str, Any]) -> dict[str, Any]:
-    data = said["data"]
+def _front_matter(content: Mapping[str, Any]) -> dict[str, Any]:
+    data = content["data"]
     front: dict[str, Any] = {"library_name": "saywhich", "pipeline_tag": "image-to-text", "language": "en"}
     front["license"] = one_line(data["weights"])
     if data["weights"] == "other":
         front["license_name"] = one_line(data["licence"])
     front["datasets"] = [one_line(data["dataset"])]
     front["tags"] = ["image-captioning", "image-retrieval", "discriminative-captioning"]
-    if said["metrics"]:
+    if content["metrics"]:
         metrics = [
             {"type": one_line(each["type"]), "name": one_line(each["name"]), "value": float(f"{each['value']:.4g}")}
-            for each in said["metrics"]
+            for each in content["metrics"]
         ]
         result = {
             "task": {"type": "image-to-text", "name": "Image captioning"},
             "dataset": {"type": one_line(data["dataset"]), "name": one_line(data["title"]), "split": "test"},
             "metrics": metrics,
         }
-        front["model-index"] = [{"name": one_line(said["name"]), "results": [result]}]
+        front["model-index"] = [{"name": one_line(content["name"]), "results": [result]}]
     return front
 
 

@@ -147,12 +147,12 @@ def _root(folder: Path) -> Path:
 
 def _exported(folder: Path) -> ModelFiles:
     path = folder / EXPORTED
-    said = read_checksummed(path, AGAIN, required=False)
-    if (form := said.get("form")) != FORM:
+    manifest = read_checksummed(path, AGAIN, required=False)
+    if (form := manifest.get("form")) != FORM:
         raise UserError(
             f"{path}: of form {json.dumps(form)[:20]}, and this version reads form {FORM}; export the model again"
         )
-    exported = parse_record(said, ExportManifest, str(path), AGAIN)
+    exported = parse_record(manifest, ExportManifest, str(path), AGAIN)
     if unlisted := [name for name in READ if name not in exported.files and (folder / name).exists()]:
         raise UserError(f"{path}: has no digest of {unlisted[0]}; {AGAIN}")
     for name, wanted in exported.files.items():

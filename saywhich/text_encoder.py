@@ -102,13 +102,13 @@ class TextEncoder:
         """Return the text embedding (H,) float32 of length 1; (2·H,) for the encoder "pair"."""
         words = text.split() if self.vocabulary.reads_text else tokenise(text)
         ids = self.vocabulary.encode(words)[: self.longest]
-        heard = [*ids, 0] if len(ids) < self.longest else ids  # the EOS of a caption shorter than T
+        inputs = [*ids, 0] if len(ids) < self.longest else ids  # the EOS of a caption shorter than T
         table, found = self.weights["word.weight"], []
         own = np.split(table, 2, 1) if {"bag.weight", "gru.weight_ih_l0"} <= self.weights.keys() else [table]
         if "gru.weight_ih_l0" in self.weights:
-            found.append(self._last_state(own[0][[len(table) - 1, *heard]]))  # BOS comes first
+            found.append(self._last_state(own[0][[len(table) - 1, *inputs]]))  # BOS comes first
         if "bag.weight" in self.weights:
-            found.append(self.weights["bag.weight"] @ own[-1][heard].mean(0) + self.weights["bag.bias"])
+            found.append(self.weights["bag.weight"] @ own[-1][inputs].mean(0) + self.weights["bag.bias"])
         unit = [each / max(float(np.linalg.norm(each)), 1e-7) for each in found]
         return (np.concatenate(unit) / len(unit) ** 0.5).astype(np.float32)
 

@@ -68,20 +68,20 @@ def _parse(packet: bytes) -> _ParsedPacket:
     opened: list[int] = []  # places of the open elements
     describing = 0  # open elements dc:description
     childless = False  # whether nothing followed the last start tag
-    said: list[str] | None = None
+    pieces: list[str] | None = None  # of the first description's text
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        nonlocal said, childless, describing
+        nonlocal pieces, childless, describing
         childless = True
         opened.append(parser.CurrentByteIndex)
         describing += name == f"{DUBLIN_CORE} description"
         if name == f"{RDF} Description":
             found.about = found.about or attributes.get(f"{RDF} about", "")
         if name == f"{RDF} li" and found.text is None and describing:
-            said = []
+            pieces = []
 
     def end(name: str) -> None:
-        nonlocal said, childless, describing
+        nonlocal pieces, childless, describing
         first, at = opened.pop(), parser.CurrentByteIndex
         empty = childless and packet[at - 2 : at] == b"/>"  # expat reports the end of <a/> behind it
         childless = False
@@ -90,14 +90,14 @@ def _parse(packet: bytes) -> _ParsedPacket:
             found.descriptions.append((first, at if empty else packet.index(b">", at) + 1))
         elif name == f"{RDF} RDF" and not empty:
             found.end = at
-        elif name == f"{RDF} li" and said is not None:
-            found.text, said = "".join(said), None
+        elif name == f"{RDF} li" and pieces is not None:
+            found.text, pieces = "".join(pieces), None
 
     def characters(text: str) -> None:
         nonlocal childless
         childless = False
-        if said is not None:
-            said.append(text)
+        if pieces is not None:
+            pieces.append(text)
 
     def doctype(*_: object) -> None:
         raise UserError("its XMP packet declares a document type, which XMP has not")

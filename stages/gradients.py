@@ -30,15 +30,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status: 0 done; 2 an error, reported in one line; 128 + signal after a request to end."""
     parser = argparse.ArgumentParser(prog="python -m stages.gradients", allow_abbrev=False)
     for name, words in (
-        ("worlds", "drawn and taught worlds"),
+        ("worlds", "random and pretrained worlds"),
         ("epochs", "epochs of teaching"),
         ("rounds", "steps of what cannot be enumerated"),
         ("repeats", "timed steps"),
     ):
         parser.add_argument(f"--{name}", type=whole_number, metavar="N", help=words)
-    parser.add_argument("--only", metavar="TEXT", default="", help="estimators whose name begins so")
-    parser.add_argument("--trained", type=Path, metavar="DIR", help="the data/ of a run: measure before its speaker")
-    parser.add_argument("--captions", type=whole_number, metavar="N", default=100_000, help="of the true gradient")
+    parser.add_argument("--only", metavar="TEXT", default="", help="estimators whose name begins with this text")
+    parser.add_argument("--trained", type=Path, metavar="DIR", help="the data folder of a run: measure on its speaker")
+    parser.add_argument(
+        "--captions", type=whole_number, metavar="N", default=100_000, help="captions of the true gradient"
+    )
     parser.add_argument("--out", type=Path, metavar="DIR")
     options = parser.parse_args(arguments)
     return run_command("gradients", partial(run_trained if options.trained else run, options))

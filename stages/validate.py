@@ -47,7 +47,7 @@ def check_spice(params: Mapping[str, Any]) -> None:
     except NotComputedError as reason:
         if rewarded:
             raise UserError(f"params.yaml: {rewarded[0]}: {reason}") from None
-        print(f"validate: evaluate.metrics: {reason}; the evaluations go without SPICE", file=sys.stderr)
+        print(f"validate: evaluate.metrics: {reason}; evaluations omit SPICE", file=sys.stderr)
 
 
 def _rewards(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

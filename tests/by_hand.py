@@ -26,11 +26,11 @@ def gradients(loss: Tensor, agent: torch.nn.Module) -> list[Tensor]:
     return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)]
 
 
-def assert_same_gradients(loss: Tensor, wanted: Tensor, agent: torch.nn.Module, zero: bool = False) -> None:
+def assert_same_gradients(loss: Tensor, expected: Tensor, agent: torch.nn.Module, zero: bool = False) -> None:
     """Assert that both losses have equal values and gradients on `agent`, which are not all zero unless `zero`."""
-    torch.testing.assert_close(loss.detach(), wanted.detach().to(loss.dtype))
+    torch.testing.assert_close(loss.detach(), expected.detach().to(loss.dtype))
     found = gradients(loss, agent)
-    for left, right in zip(found, gradients(wanted, agent), strict=True):
+    for left, right in zip(found, gradients(expected, agent), strict=True):
         torch.testing.assert_close(left, right)
     assert all(not g.any() for g in found) is zero
 

@@ -73,8 +73,8 @@ def write_example(folder: Path) -> None:
         before[name] = f"a {COLOURS[first]} wall"
         times = max(1, round(share[first] / max(share[second], 0.1)))
         after[name] = f"a {' '.join([COLOURS[first]] * times)} wall with some {COLOURS[second]}"
-    for file, said in (("before", before), ("after", after)):
-        (folder / f"{file}.json").write_text(json.dumps(said))
+    for file, captions in (("before", before), ("after", after)):
+        (folder / f"{file}.json").write_text(json.dumps(captions))
 
 
 def print_example(folder: Path) -> None:

@@ -140,7 +140,7 @@ def reward_models(seed: int = 5) -> RewardModels:
     retriever = Retriever(encoder, vectors, 0.1, str, neighbours)
     search = NoRepeatNgram(Beam(3), 2)
     return RewardModels(
-        retriever, CaptionClassifier(10, (8, 4)), CaptionClassifier(10, (8, 4), looks=False), search, 0.02
+        retriever, CaptionClassifier(10, (8, 4)), CaptionClassifier(10, (8, 4), with_images=False), search, 0.02
     )
 
 
@@ -153,13 +153,13 @@ def toy_repository(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]
     shared = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent
-    folder, said = shared / "toy repository", shared / "toy repository.txt"
+    folder, output = shared / "toy repository", shared / "toy repository.txt"
     with FileLock(f"{folder}.lock"):
-        if not said.exists():
+        if not output.exists():
             shutil.rmtree(folder, ignore_errors=True)  # of a failed attempt
             text = make_world(folder)
-            said.write_text(text)
-    return folder, said.read_text()
+            output.write_text(text)
+    return folder, output.read_text()
 
 
 @pytest.fixture(scope="session")

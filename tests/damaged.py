@@ -129,16 +129,16 @@ def damage(how: str, whole: bytes, others: Sequence[bytes], rng: random.Random) 
 
 
 def _outcome(kind: Kind, path: Path, before: str) -> str:
-    said = io.StringIO()
+    printed = io.StringIO()
     try:
-        with redirect_stderr(said):
+        with redirect_stderr(printed):
             after = kind.read(path)
     except UserError as error:
         named = str(error)
         return "" if path.name in named or path.parent.name in named else f"{path.name}: not named: {named}"
     except Exception as error:  # to the user a traceback
         return f"{path.name}: {type(error).__name__}: {error}"
-    if path.name in said.getvalue() or (kind.equal and after == before):
+    if path.name in printed.getvalue() or (kind.equal and after == before):
         return ""
     return f"{path.name}: used silently, {'the same' if after == before else 'another'} result"
 
@@ -261,10 +261,10 @@ def _looped(folder: Path, path: Path, factor: int = 1) -> str:
             os._exit(0)
     os.close(write)
     with open(read, "rb") as answer:
-        said = answer.read().decode()
-    if (status := os.waitpid(child, 0)[1]) or not said:
+        content = answer.read().decode()
+    if (status := os.waitpid(child, 0)[1]) or not content:
         raise RuntimeError(f"the process ended with {status}")
-    return said
+    return content
 
 
 def _halved(values: np.ndarray) -> None:
@@ -280,12 +280,12 @@ def _doubled(values: np.ndarray) -> None:
 def _verified(world: Path, path: Path) -> str:
     from pipeline.workflow import verify
 
-    said = io.StringIO()
-    with chdir(world), redirect_stdout(said), redirect_stderr(said):
+    printed = io.StringIO()
+    with chdir(world), redirect_stdout(printed), redirect_stderr(printed):
         status = verify.main()
     if status:
-        raise UserError(said.getvalue() if path.suffix == ".json" else f"{path.name}: {said.getvalue()}")
-    return said.getvalue()
+        raise UserError(printed.getvalue() if path.suffix == ".json" else f"{path.name}: {printed.getvalue()}")
+    return printed.getvalue()
 
 
 def _spooled(folder: Path) -> list[Path]:

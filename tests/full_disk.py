@@ -46,9 +46,9 @@ def filled(world: Path, disk: Path, name: str, shares: tuple[float, ...], start:
 
     It has no fault where it prints one line, exits with 2, damages no older file, and succeeds once there is room.
     """
-    work, said = work_of(world, disk, name), world / "data" / f"{name}.said"
-    if status := start(world, work.words, said).wait():
-        raise RuntimeError(f"{name}, with room, ended with {status}: {said.read_text()[-1000:]}")
+    work, log = work_of(world, disk, name), world / "data" / f"{name}.said"
+    if status := start(world, work.words, log).wait():
+        raise RuntimeError(f"{name}, with room, ended with {status}: {log.read_text()[-1000:]}")
     files = [path for path in (disk / name).rglob("*") if path.is_file()]
     whole, pages = work.outputs(), sum(-(-path.stat().st_size // PAGE) for path in files)
     for share in shares if pages > 1 else ():  # a disk has one page at least
@@ -64,17 +64,17 @@ def filled(world: Path, disk: Path, name: str, shares: tuple[float, ...], start:
 
 
 def _problem(work: Work, disk: Path, whole: dict[str, str], line: str, start: Start) -> str:
-    said, before = work.world / "data" / f"{work.name}.said", work.outputs()
-    status = start(work.world, work.words, said).wait()
-    told = [each for each in said.read_text().splitlines() if line in each]
+    log, before = work.world / "data" / f"{work.name}.said", work.outputs()
+    status = start(work.world, work.words, log).wait()
+    reports = [each for each in log.read_text().splitlines() if line in each]
     wrong = [name for name, digest in work.outputs().items() if digest not in (whole.get(name), before.get(name))]
     _mount_again(disk, f"rw,{ROOM}")
-    if status != 2 or len(told) != 1 or "Traceback" in said.read_text():
-        return f"{work.name}: {line}, and it ended with {status}: {said.read_text()[-300:]}"
+    if status != 2 or len(reports) != 1 or "Traceback" in log.read_text():
+        return f"{work.name}: {line}, and it ended with {status}: {log.read_text()[-300:]}"
     if wrong:
         return f"{work.name}: {line}, and parts are left: {', '.join(wrong)}"
-    if status := start(work.world, work.words, said).wait():
-        return f"{work.name}: with room again it ended with {status}: {said.read_text()[-300:]}"
+    if status := start(work.world, work.words, log).wait():
+        return f"{work.name}: with room again it ended with {status}: {log.read_text()[-300:]}"
     return "" if work.outputs() == whole else f"{work.name}: other files than with room"
 
 

@@ -106,19 +106,19 @@ def model_files(name: str, model: Path, root: Path, photo: Path) -> Kind:
     files = read_by(lambda: saywhich.load(model), root)
     files += [model / "weights.safetensors"] if model / "weights.safetensors" not in files else []
 
-    def said(_: Path) -> str:
+    def describe(_: Path) -> str:
         loaded = saywhich.load(model)
-        sight = loaded.extract_features([photo])
+        features = loaded.extract_features([photo])
         tensors = [
             *loaded.speaker.state_dict().values(),
             *loaded.listener.state_dict().values(),
-            sight.pooled,
-            sight.regions,
+            features.pooled,
+            features.regions,
         ]
         words = "".join(str(caption) for caption in loaded.caption([photo]))
         return sha256(words.encode() + b"".join(tensor.numpy().tobytes() for tensor in tensors)).hexdigest()
 
-    return Kind(name, [(path, [other for other in files if other != path]) for path in files], said)
+    return Kind(name, [(path, [other for other in files if other != path]) for path in files], describe)
 
 
 def hostile_values(folder: Path, photo: Path, times: int | None = None, seed: int = 0) -> Iterator[str]:
@@ -142,9 +142,9 @@ def hostile_values(folder: Path, photo: Path, times: int | None = None, seed: in
 
 def refreshed(folder: Path, path: Path) -> None:
     """Write the digest of a file of the folder anew."""
-    said = json.loads((folder / EXPORTED).read_text())
-    said["files"][path.relative_to(folder).as_posix()] = sha256(path.read_bytes()).hexdigest()
-    (folder / EXPORTED).write_text(checksummed_json(said))
+    record = json.loads((folder / EXPORTED).read_text())
+    record["files"][path.relative_to(folder).as_posix()] = sha256(path.read_bytes()).hexdigest()
+    (folder / EXPORTED).write_text(checksummed_json(record))
 
 
 @contextmanager
@@ -242,8 +242,8 @@ def _sealed(whole: Any, place: tuple, text: str) -> bytes:
     """Return the same with the file's own digest, where it has one."""
     if not isinstance(whole, dict) or "sha256" not in whole:
         return _replaced(whole, place, text).encode()
-    said = _replaced(whole | {"sha256": NONE}, place, text)
-    return said.replace(NONE, sha256(said.encode()).hexdigest()).encode()
+    content = _replaced(whole | {"sha256": NONE}, place, text)
+    return content.replace(NONE, sha256(content.encode()).hexdigest()).encode()
 
 
 def _agents(path: Path) -> Any:
@@ -265,17 +265,17 @@ def _tried(folder: Path, photo: Path) -> str:
     reads, writes = os.pipe()
     child = os.fork()
     if child == 0:
-        said = "ended"
+        report = "ended"
         try:
             os.close(reads)
             signal.alarm(SECONDS)
             now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
             resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, now + MEMORY))
-            said = _used(folder, photo)
+            report = _used(folder, photo)
         except BaseException as error:
-            said = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
+            report = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
         finally:
-            os.write(writes, said.encode(errors="replace")[:4000])
+            os.write(writes, report.encode(errors="replace")[:4000])
             os._exit(0)
     os.close(writes)
     with os.fdopen(reads, "rb") as file:

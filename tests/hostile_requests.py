@@ -259,7 +259,7 @@ def hostile_bodies() -> Iterator[tuple[str, bytes]]:
 
 def hostile_outcome(address: str, body: bytes, status: int, content: bytes) -> str:
     """Return the fault of the answer to a hostile request; none where it is a short line with a status of 4xx."""
-    said = f"{address} {body[:60]!r}: {status}"
+    answer = f"{address} {body[:60]!r}: {status}"
     if not 400 <= status < 500:
-        return said
-    return "" if len(content) <= 220 and content.count(b"\n") == 0 else f"{said}, {len(content)} bytes"
+        return answer
+    return "" if len(content) <= 220 and content.count(b"\n") == 0 else f"{answer}, {len(content)} bytes"

@@ -50,10 +50,10 @@ class Started(Protocol):
 Start = Callable[[Path, Sequence[str], Path], Started]
 
 
-def started(world: Path, words: Sequence[str], said: Path) -> subprocess.Popen[bytes]:
+def started(world: Path, words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
     """Start `python -m stages.…` in `world`, with its output in the file `said`."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    with open(said, "wb") as file:
+    with open(log, "wb") as file:
         return subprocess.Popen(
             [sys.executable, "-m", *words], cwd=world, env={**os.environ, **SETTINGS, "PATH": path},
             stdout=file, stderr=file, start_new_session=True,
@@ -63,12 +63,12 @@ def started(world: Path, words: Sequence[str], said: Path) -> subprocess.Popen[b
 class Forked:
     """The same, forked from this process after its imports: all of its time is the stage's own work."""
 
-    def __init__(self, world: Path, words: Sequence[str], said: Path) -> None:
+    def __init__(self, world: Path, words: Sequence[str], log: Path) -> None:
         self.pid = os.fork()
         if self.pid == 0:
             status = 1
             try:
-                with open(said, "wb") as file:
+                with open(log, "wb") as file:
                     os.dup2(file.fileno(), 1)
                     os.dup2(file.fileno(), 2)
                 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -148,24 +148,24 @@ def interrupted(work: Work, requests: Sequence[signal.Signals], start: Start = s
 
     It has no fault where its outputs equal those of an undisturbed run.
     """
-    said = work.world / "data" / f"{work.name}.said"
+    log = work.world / "data" / f"{work.name}.said"
     instants = random.Random(f"{work.name} {seed}")
     work.clear()
     began = time.monotonic()
-    status = start(work.world, work.words, said).wait()
+    status = start(work.world, work.words, log).wait()
     seconds, whole = time.monotonic() - began, work.outputs()
     if status or not whole:
-        raise RuntimeError(f"{work.name}, undisturbed, ended with {status}: {said.read_text()[-1000:]}")
+        raise RuntimeError(f"{work.name}, undisturbed, ended with {status}: {log.read_text()[-1000:]}")
     for request in requests:
         status = 0
         while status == 0:  # it had ended before
             work.clear()
-            process = start(work.world, work.words, said)
+            process = start(work.world, work.words, log)
             time.sleep(instants.uniform(0, seconds))
             os.kill(process.pid, request)
             status = process.wait()
             seconds *= 1 if status else 0.9
-        yield _problem(work, request, status, said.read_text(), whole, start)
+        yield _problem(work, request, status, log.read_text(), whole, start)
     work.clear()
 
 
@@ -177,9 +177,9 @@ def _problem(work: Work, request: signal.Signals, status: int, line: str, whole:
         return f"{work.name}: {request.name}, and it did not say so"
     if status == -request and asked and work.outputs() not in ({}, whole):  # not before its work nor after it
         return f"{work.name}: {request.name}, and it had begun, and said nothing"
-    said = work.world / "data" / f"{work.name}.again"
-    if status := start(work.world, work.words, said).wait():
-        return f"{work.name}: run again after {request.name} it ended with {status}: {said.read_text()[-300:]}"
+    log = work.world / "data" / f"{work.name}.again"
+    if status := start(work.world, work.words, log).wait():
+        return f"{work.name}: run again after {request.name} it ended with {status}: {log.read_text()[-300:]}"
     found = work.outputs()
     if differ := sorted(name for name in found.keys() | whole.keys() if found.get(name) != whole.get(name)):
         return f"{work.name}: after {request.name} other files: {', '.join(differ)}"

@@ -23,8 +23,12 @@ class Taste:
         self.table = level + 2 * torch.randn(shape, generator=generator, dtype=torch.float64)
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
-        said = message.distributions(self.table.shape[1] - 1).to(self.table.dtype)  # (N, T', V+1)
+        distributions = message.distributions(self.table.shape[1] - 1).to(self.table.dtype)  # (N, T', V+1)
         value = self.table[message.images]
         for t in range(self.table.dim() - 1):
-            value = torch.einsum("nv...,nv->n...", value, said[:, t]) if t < said.shape[1] else value[:, 0]
+            value = (
+                torch.einsum("nv...,nv->n...", value, distributions[:, t])
+                if t < distributions.shape[1]
+                else value[:, 0]
+            )
         return value

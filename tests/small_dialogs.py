@@ -39,10 +39,10 @@ def batch(dialogs: int = 3, rounds: int = 4, options: int = 6, seed: int = 0, st
     truth = torch.randint(options, (many,), generator=rng)
     regions = torch.randn(dialogs, REGIONS, REGION, generator=rng).repeat_interleave(rounds, 0)
     asked = DialogQuestions(texts(many, 5), texts(dialogs, rounds, 8), candidates, truth, answers)
-    said = answers[candidates.gather(1, truth.unsqueeze(1))[:, 0]]
+    captions = answers[candidates.gather(1, truth.unsqueeze(1))[:, 0]]
     images = torch.arange(dialogs).repeat_interleave(rounds)
     mask = torch.ones(many, REGIONS, dtype=torch.bool)
-    return DialogBatch(images, regions.mean(1), regions, mask, said, step=step, rounds=asked)
+    return DialogBatch(images, regions.mean(1), regions, mask, captions, step=step, rounds=asked)
 
 
 def encoder(kind: str = "hciae", dropout: float = 0.0, words: int = WORDS, **told: bool):

@@ -125,12 +125,12 @@ class Tree:
         """Wait until `ready` holds."""
         deadline = time.monotonic() + 600
         while not ready():
-            assert self.make.poll() is None, self.said()
-            assert time.monotonic() < deadline, self.said()
+            assert self.make.poll() is None, self.printed()
+            assert time.monotonic() < deadline, self.printed()
             time.sleep(0.05)
 
-    def said(self) -> str:
-        return (self.folder / "said.txt").read_text()
+    def printed(self) -> str:
+        return (self.folder / "printed.txt").read_text()
 
     def stop(self, kind: str, request: signal.Signals, bound: float = BOUND) -> list[psutil.Process]:
         """Send `request` to one process, or to make's process group, or let the terminal send it.
@@ -188,12 +188,12 @@ def tree(folder: Path, nohup: bool = True, container: bool = False, terminal: bo
     }  # fmt: skip
     typed, keyboard = os.openpty() if terminal else (None, subprocess.DEVNULL)
     first = _take_terminal if terminal else _ignore_sigint if nohup else None
-    with open(folder / "said.txt", "wb") as said:
+    with open(folder / "printed.txt", "wb") as printed:
         command = [*(["nohup"] if nohup else []), "make", "repro", "PROFILE="]
         command = [*CONTAINER, sys.executable, "-m", "pipeline.workflow.repro"] if container else command
         make = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=said,
-            stderr=said, stdin=keyboard, start_new_session=True, preexec_fn=first,
+            command, cwd=folder, env=environment, stdout=printed,
+            stderr=printed, stdin=keyboard, start_new_session=True, preexec_fn=first,
         )  # fmt: skip
     if terminal:
         os.close(keyboard)
@@ -242,17 +242,17 @@ def _stop(world: Path, request: signal.Signals, seconds: float, random_: random.
             alive = running.stop(kind, request)
         except IndexError:  # it has just ended
             return None
-        said, status = running.said(), running.make.poll()
+        printed, status = running.printed(), running.make.poll()
     left = [process for process in psutil.process_iter() if _alive(process) and _folder(process) == str(world)]
     what = f"{request.name} to {kind}"
     if status == 0:
         return None
     if alive or left:
         return f"{what}: alive after {BOUND:.0f} s: {', '.join(sorted({_name(each) for each in [*alive, *left]}))}"
-    if status not in (2, -request) or "Traceback" in said:
-        return f"{what}: status {status}: {said[-200:]}"
-    if said.count("repro: ended by") != 1 and stages_run(said):
-        return f"{what}: it did not say once what was ended: {said[-200:]}"
+    if status not in (2, -request) or "Traceback" in printed:
+        return f"{what}: status {status}: {printed[-200:]}"
+    if printed.count("repro: ended by") != 1 and stages_run(printed):
+        return f"{what}: it did not say once what was ended: {printed[-200:]}"
     return ""
 
 
@@ -262,7 +262,7 @@ def _repeated(world: Path, clear: bool = True) -> dict[str, str]:
         _clear(world)
     with tree(world) as running:
         if running.make.wait():
-            return {"make repro failed": running.said()[-300:]}
+            return {"make repro failed": running.printed()[-300:]}
     stages = yaml.safe_load((world / "dvc.lock").read_text())["stages"]
     return {out["path"]: out["md5"] for stage in stages.values() for out in stage.get("outs", ())}
 

@@ -46,20 +46,20 @@ def as_long(x: torch.Tensor, steps: int) -> torch.Tensor:
     return torch.cat([x, x.new_zeros(len(x), steps - x.shape[1], *x.shape[2:])], 1)
 
 
-def check_captions(found: Message, wanted: Message) -> None:
+def check_captions(found: Message, expected: Message) -> None:
     """Compare captions; on a GPU they have positions for the largest number of words."""
     steps = found.tokens.shape[1]
-    assert torch.equal(found.tokens, as_long(wanted.tokens, steps))
-    assert torch.equal(found.mask, as_long(wanted.mask, steps))
-    assert torch.equal(found.images, wanted.images)
-    assert (found.samples, found.forced) == (wanted.samples, wanted.forced)
+    assert torch.equal(found.tokens, as_long(expected.tokens, steps))
+    assert torch.equal(found.mask, as_long(expected.mask, steps))
+    assert torch.equal(found.images, expected.images)
+    assert (found.samples, found.forced) == (expected.samples, expected.forced)
 
 
 @pytest.mark.parametrize("name", through_words())
 def test_text_embeddings_of_captions_are_the_same(world, name):
     speaker, listener, batch = world
     message = generate(speaker, batch, through_words()[name], rng())
-    heard, rows = listener.encode_text(message), message.distributions(speaker.vocabulary)
+    text_vectors, rows = listener.encode_text(message), message.distributions(speaker.vocabulary)
     with asynchronous():
         other = generate(speaker, batch, through_words()[name], rng())
         check_captions(other, message)
@@ -67,7 +67,7 @@ def test_text_embeddings_of_captions_are_the_same(world, name):
         silence = F.one_hot(other.tokens[:, rows.shape[1] :], speaker.vocabulary + 1)
         other_rows = other.distributions(speaker.vocabulary)
         assert same(other_rows, torch.cat([rows, silence], 1), (speaker,), (speaker,)) >= LEAST
-        assert same(listener.encode_text(other), heard, (speaker, listener), (speaker, listener)) >= LEAST + 5
+        assert same(listener.encode_text(other), text_vectors, (speaker, listener), (speaker, listener)) >= LEAST + 5
 
 
 @pytest.mark.parametrize("name", by_likelihood())
@@ -129,12 +129,12 @@ def test_continuations_give_the_same_credit(toy):
         message = rollouts.of(channel)
         return MonteCarloCredit(2)(score(message, toy.batch()), score, channel, rollouts), message
 
-    wanted, message = worth()
+    expected, message = worth()
     assert message.tokens.shape[1] == speaker.max_words
     with asynchronous():
         found, other = worth()
     assert torch.equal(other.tokens, message.tokens)
-    torch.testing.assert_close(found[message.mask], wanted[message.mask])
+    torch.testing.assert_close(found[message.mask], expected[message.mask])
 
 
 @pytest.mark.parametrize("recurrent", ["att2in", "lstm"])
@@ -150,12 +150,12 @@ def test_a_methods_losses_and_gradients_are_the_same(toy, name, recurrent):
             torch.nn.init.normal_(parameter)
         return method
 
-    wanted = step(method(), toy)
+    expected = step(method(), toy)
     with asynchronous():
         found = step(method(), toy)
-    assert found.keys() == wanted.keys()
-    assert len(wanted) > 15
-    for key, value in wanted.items():
+    assert found.keys() == expected.keys()
+    assert len(expected) > 15
+    for key, value in expected.items():
         torch.testing.assert_close(found[key], value, atol=1e-6, rtol=1e-4, msg=lambda text, k=key: f"{k}: {text}")
 
 

@@ -92,10 +92,10 @@ def test_a_captioner_is_prepared_trained_and_evaluated(photos):
     assert all("lora_" in name for name in moved)
     metrics = json.loads(Path("data/evaluation/psst_multinomial/metrics.json").read_text())
     assert metrics["test"]["images"] == 2
-    said = pq.read_table("data/evaluation/psst_multinomial/captions.parquet")["caption"].to_pylist()
-    assert len(said) == 4
-    assert any(said)
-    assert not any("##" in text for text in said)
+    captions = pq.read_table("data/evaluation/psst_multinomial/captions.parquet")["caption"].to_pylist()
+    assert len(captions) == 4
+    assert any(captions)
+    assert not any("##" in text for text in captions)
     read = FeatureStore(Path("data/features/main")).manifest
     assert read["network"] == "hub/captioner"
 
@@ -103,7 +103,9 @@ def test_a_captioner_is_prepared_trained_and_evaluated(photos):
 def test_text_rewards_score_words_without_punctuation(photos, monkeypatch):
     assert run_stage("prepare") == 0
     texts, asked = text_scorer(Prepared.load(Path("data/prepared"))), []
-    monkeypatch.setattr(texts, "_compute", lambda metric, said, human: asked.extend((*said, *human[0])) or [0.5])
+    monkeypatch.setattr(
+        texts, "_compute", lambda metric, captions, human: asked.extend((*captions, *human[0])) or [0.5]
+    )
     (meteor,) = (metric for metric in METRICS if metric.name == "METEOR")
     texts.score(meteor, torch.tensor([[1, 3, 13, 14, 15, 10, 16, 0]]), torch.tensor([0]))
     assert asked[0] == "a red whites on unk"

@@ -102,9 +102,9 @@ def test_the_report_has_the_papers_tables_and_sample_dialogs(world):
     assert "| D-NP-ATT ranks better than D-NP" in tables
     assert "−0.0000" not in tables
     page = (world / "data/report/report.html").read_text()
-    said = pq.read_table(world / "data/evaluation/g_dis/captions.parquet").to_pylist()
+    captions = pq.read_table(world / "data/evaluation/g_dis/captions.parquet").to_pylist()
     assert page.count("data:image") == 8
-    shown = [row for row in said if row["split"] == "test"]
+    shown = [row for row in captions if row["split"] == "test"]
     assert all(row["question"] in page for row in shown)
     assert all(text in page for row in shown for text in row["best"])
     assert "<script" not in page
@@ -185,5 +185,5 @@ def test_a_method_of_captions_is_refused_in_one_line(world, monkeypatch, capsys)
 def test_other_numbers_of_options_are_reported_with_file_dialog_and_round(world, monkeypatch, capsys):
     monkeypatch.chdir(world)
     assert run_stage("prepare", "--set", "prepare.dialogs.options=99", "--out", str(world / "refused")) == 2
-    said = capsys.readouterr().err
-    assert "dialogs_train.json, dialog 0 (image 16), round 1: 100 options, and 99 are expected" in said
+    printed = capsys.readouterr().err
+    assert "dialogs_train.json, dialog 0 (image 16), round 1: 100 options, and 99 are expected" in printed

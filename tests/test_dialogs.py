@@ -129,8 +129,8 @@ def test_pretraining_learns_to_rank_and_g_dis_raises_the_discriminators_preferen
         from pipeline.models.unroll import generate
 
         with torch.no_grad():
-            said = generate(both.speaker.eval(), given, Multinomial(50), torch.Generator().manual_seed(0))
-            return PairwiseScore(both.listener)(said, given).mean().item()
+            generated = generate(both.speaker.eval(), given, Multinomial(50), torch.Generator().manual_seed(0))
+            return PairwiseScore(both.listener)(generated, given).mean().item()
 
     before = gain()
     trained(IN_DIALOGS["g_dis"](both, MEAN, alpha=0.0), epochs=15)
@@ -139,7 +139,7 @@ def test_pretraining_learns_to_rank_and_g_dis_raises_the_discriminators_preferen
 
 def test_the_eos_of_an_answer_has_a_gradient_where_it_is_encoded():
     given = batch()
-    both = DialogAgents(generator(), discriminator(hears_end=True))
+    both = DialogAgents(generator(), discriminator(encode_eos=True))
     with torch.no_grad():
         both.speaker.logit.bias[0] = 9.0  # answers end at once
     constant, soft = (Objective(reduction="mean", eos_gradient=ending) for ending in ("constant", "soft"))

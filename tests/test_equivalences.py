@@ -162,7 +162,7 @@ def test_psst_of_full_distributions_is_the_deterministic_mapper(toy, mix):
     agents, batch = toy.agents(), toy.batch()
     speaker = agents.speaker
     message = generate(speaker, batch, PartialSampling(rho=1.0, mix=mix), rng())
-    said = message.distributions(speaker.vocabulary)
+    distributions = message.distributions(speaker.vocabulary)
     state = speaker.begin(batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None)), 1)
     fed = F.one_hot(torch.full((len(batch),), speaker.vocabulary + 1), speaker.vocabulary + 2).float()
     for t in range(message.tokens.shape[1]):
@@ -170,11 +170,11 @@ def test_psst_of_full_distributions_is_the_deterministic_mapper(toy, mix):
         mapped = speaker.logit(hidden).softmax(-1)
         fed = F.pad(mapped, (0, 1))
         going = message.tokens[:, t] > 0
-        torch.testing.assert_close(said[going, t], mapped[going])
-        silent = said[~going, t]
+        torch.testing.assert_close(distributions[going, t], mapped[going])
+        silent = distributions[~going, t]
         assert torch.equal(silent, F.one_hot(torch.zeros(len(silent), dtype=torch.int64), 13).float())
     assert (message.tokens > 0).any()
-    gradient = torch.autograd.grad(said[..., 3].sum(), list(speaker.parameters()))[0]
+    gradient = torch.autograd.grad(distributions[..., 3].sum(), list(speaker.parameters()))[0]
     assert gradient.abs().sum() > 0, "no gradient through the recurrence"
 
 
@@ -240,9 +240,9 @@ def test_the_hinge_of_a_listener_alone_is_averaged_or_summed_over_the_batch(toy,
         method.freeze(1)
         losses, _ = method.step(batch, seed=3)
         each = hinge(StepRollouts(agents.speaker, batch, 3).of(channel), batch)  # (8,), a caption of each image
-        wanted = sum(each.tolist()) / (len(each) if reduction == "mean" else 1)
-        assert float(sum(losses.values()).detach()) == pytest.approx(-lam * wanted)
-        assert abs(wanted) > 0.1
+        expected = sum(each.tolist()) / (len(each) if reduction == "mean" else 1)
+        assert float(sum(losses.values()).detach()) == pytest.approx(-lam * expected)
+        assert abs(expected) > 0.1
 
 
 def naturalness(method, batch):
@@ -261,12 +261,12 @@ def test_cider_may_score_the_listeners_samples(toy, make):
     loss, gradient, score = naturalness(make(agents, Objective(cider_sample="shared"), 0.25), batch)
     rollouts = StepRollouts(agents.speaker, batch, 3)
     heard, greedy = rollouts.of(channel), rollouts.of(Greedy())
-    of_heard, of_greedy = (toy.cider(said.tokens, said.images) for said in (heard, greedy))
+    of_heard, of_greedy = (toy.cider(generated.tokens, generated.images) for generated in (heard, greedy))
     log_probs = teacher_force(agents.speaker, replace(batch, captions=heard.tokens)).log_probs
-    wanted = -0.75 * ((of_heard - of_greedy).unsqueeze(1) * log_probs).sum() / heard.mask.sum()
+    expected = -0.75 * ((of_heard - of_greedy).unsqueeze(1) * log_probs).sum() / heard.mask.sum()
     torch.testing.assert_close(score, of_heard.mean())
-    torch.testing.assert_close(loss, wanted)
-    for one, other in zip(gradient, torch.autograd.grad(wanted, list(agents.speaker.parameters())), strict=True):
+    torch.testing.assert_close(loss, expected)
+    for one, other in zip(gradient, torch.autograd.grad(expected, list(agents.speaker.parameters())), strict=True):
         torch.testing.assert_close(one, other)
     own = naturalness(make(toy.agents(), Objective(), 0.25), batch)
     assert not torch.isclose(own[0], loss)

@@ -165,11 +165,11 @@ def test_known_faults_are_in_the_source():
 
 @pytest.mark.slow
 def test_known_faults_are_detected_and_a_harmless_change_is_not():
-    wanted = {
+    expected = {
         (e["module"], e["after"]): e["noticed"] for e in tomllib.loads(KNOWN.read_text(encoding="utf-8"))["fault"]
     }
-    assert Counter(wanted.values()) == {True: 20, False: 1}
+    assert Counter(expected.values()) == {True: 20, False: 1}
     command = [sys.executable, "benchmarks/mutants.py", "--known", str(KNOWN)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     found = {(e["module"], e["after"]): e["killed"] for e in json.loads(done.stdout)}
-    assert {fault: bool(how) for fault, how in found.items()} == wanted
+    assert {fault: bool(how) for fault, how in found.items()} == expected

@@ -117,20 +117,20 @@ def test_flipped_removed_or_repeated_bytes_are_read_or_named(tmp_path_factory, f
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[" * 100_000, "not JSON"),
         ('{"images": ' + "[" * 50_000 + "]" * 50_000 + "}", "not JSON"),
         ('{"images": ' + "9" * 5000 + "}", "not JSON"),
         (json.dumps(GOOD["karpathy"]).replace("a ball", "a \\ud800 ball"), "line 1: half a character"),
         (json.dumps(GOOD["karpathy"]).replace("a ball", "a \\udc00 ball"), "line 1: half a character"),
-        (json.dumps(GOOD["karpathy"]).replace('"imgid": 0', '"imgid": [0]'), "image id is to be a number or a text"),
-        (json.dumps(GOOD["karpathy"]).replace('"sentid": 0', '"sentid": {}'), "sentence id is to be a number or"),
+        (json.dumps(GOOD["karpathy"]).replace('"imgid": 0', '"imgid": [0]'), "image id must be a number or a text"),
+        (json.dumps(GOOD["karpathy"]).replace('"sentid": 0', '"sentid": {}'), "sentence id must be a number or"),
     ],
 )
-def test_unrepresentable_annotations_are_reported_in_one_line(tmp_path, text, said):
+def test_unrepresentable_annotations_are_reported_in_one_line(tmp_path, text, message):
     (tmp_path / "a.json").write_text(text)
-    assert said in read(tmp_path, "karpathy")
+    assert message in read(tmp_path, "karpathy")
 
 
 def test_whole_characters_by_escapes_are_read(tmp_path):
@@ -210,7 +210,7 @@ def test_features_that_claim_gigabytes_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "npy/1.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("feat.npy", bytes(2**26 + 1))
     assert (tmp_path / "npy/1.npz").stat().st_size < 2**20
-    assert "feat.npy says to have more than" in features_of(tmp_path, "npy_folders", tmp_path / "npy")
+    assert "feat.npy claims to have more than" in features_of(tmp_path, "npy_folders", tmp_path / "npy")
     with zipfile.ZipFile(tmp_path / "npy/1.npz", "w") as archive:
         archive.writestr("feat.npy", stream.getvalue())
     content = bytearray((tmp_path / "npy/1.npz").read_bytes())

@@ -82,8 +82,10 @@ def test_any_methods_speaker_is_guided_by_the_null_image_of_pretraining(world, c
     gamma = [*dropout, "--set", "methods.psst_multinomial.gamma=1.5"]
     arguments = ["--method", "psst_multinomial", *gamma]
     assert main("train", train.run, arguments) == 2
-    told = capsys.readouterr().err.strip().splitlines()[-1]
-    assert told.startswith("gamma = 1.5: the pretrained speaker has no null image to be guided away from; set pretrain")
+    printed = capsys.readouterr().err.strip().splitlines()[-1]
+    assert printed.startswith(
+        "gamma = 1.5: the pretrained speaker has no null image to be guided away from; set pretrain"
+    )
     assert not Path("data/models/psst_multinomial").exists()
     assert main("pretrain", pretrain.run, ["--role", "speaker", *dropout]) == 0
     learned = speaker("pretrained/speaker").null
@@ -122,4 +124,6 @@ def test_reranking_and_pragmatic_decoding_need_no_other_training(world):
     options[-1] = "methods.mle.pragmatic={alpha: 1000000, posterior: listener}"
     assert main("evaluate", evaluate.run, options) == 0
     found.append(captions("mle"))
-    assert len({tuple(said) for said in found}) == 5, "the beam's, a drawn one, the best of twenty, two pragmatic ones"
+    assert len({tuple(texts) for texts in found}) == 5, (
+        "the beam's, a drawn one, the best of twenty, two pragmatic ones"
+    )

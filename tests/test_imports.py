@@ -34,9 +34,9 @@ def own_data(folder: Path) -> None:
     images = []
     for i in range(8):
         Image.fromarray(rng.integers(0, 256, (40, 40, 3), np.uint8)).save(folder / "images" / f"{i}.png")
-        said = [rng.choice(WORDS, rng.integers(2, 6)).tolist() for _ in range(3)]
+        captions = [rng.choice(WORDS, rng.integers(2, 6)).tolist() for _ in range(3)]
         split = ["train", "restval", "train", "val", "test", "train", "val", "test"][i]
-        sentences = [{"raw": " ".join(words), "tokens": words} for words in said]
+        sentences = [{"raw": " ".join(words), "tokens": words} for words in captions]
         images.append({"filename": f"{i}.png", "imgid": 100 + i, "split": split, "sentences": sentences})
     (folder / "dataset.json").write_text(json.dumps({"images": images}))
 
@@ -172,8 +172,8 @@ def test_a_file_of_other_data_is_reported_in_one_line(world, capsys):
     content = pickle.loads(path.read_bytes())
     path.write_bytes(pickle.dumps(content | {"ref_len": 8}, 2))
     assert run_stage("prepare") == 2
-    said = capsys.readouterr().err.strip().splitlines()[-1]
-    assert said.startswith("theirs/coco-train-idxs.p: was counted over 8 images, but the training split has 4")
+    printed = capsys.readouterr().err.strip().splitlines()[-1]
+    assert printed.startswith("theirs/coco-train-idxs.p: was counted over 8 images, but the training split has 4")
     path.unlink()
     assert run_stage("prepare") == 2
     assert "the file of document frequencies is missing" in capsys.readouterr().err

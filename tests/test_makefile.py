@@ -40,12 +40,12 @@ def test_pytorch_is_for_the_present_or_the_named_hardware(tmp_path, words, links
         shutil.copy(ROOT / name, tmp_path)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_", "MAKE"))}
     subprocess.run(["make", "setup", *words], cwd=tmp_path, env=environment | {"LINKS": links}, check=True)
-    said = (tmp_path / "asked.txt").read_text()
-    assert "-c constraints-hashed.txt -b constraints-hashed.txt" in said
+    captions = (tmp_path / "asked.txt").read_text()
+    assert "-c constraints-hashed.txt -b constraints-hashed.txt" in captions
     assert (tmp_path / "configured.txt").read_text() == "-m pipeline.workflow.dvc_settings\n"
     assert (tmp_path / ".dvc/tmp").stat().st_mode & 0o777 == 0o700
-    assert asked in said
-    assert ("--torch-backend" in said) == (not links)
+    assert asked in captions
+    assert ("--torch-backend" in captions) == (not links)
 
 
 def test_every_locked_file_has_a_hash_but_pytorchs():

@@ -294,14 +294,14 @@ def test_the_guides_example_is_a_method(toy):
 
 def test_default_settings_are_the_papers(toy):
     """PAPERS.md has the evidence for each."""
-    wanted = {
+    expected = {
         "margin": 0.2, "negatives": "hardest", "reduction": "sum", "eos_in_reward": True,
         "document_frequencies": "train", "cider_sample": "own", "greedy_dropout": False,
         "centre_advantages": False, "cross_entropy_weight": 0.0, "eos_gradient": "constant",
         "normalise_gradients": False, "samples": 1, "baseline": "greedy",
     }  # fmt: skip
     given = Objective()
-    assert {name: getattr(given, name) for name in wanted} == wanted
+    assert {name: getattr(given, name) for name in expected} == expected
     assert METHODS["luo"](toy.agents(), given, lam=0.3).step(toy.batch(), seed=1)[0].keys() >= {"discriminability"}
 
 

@@ -58,8 +58,8 @@ class Squares:
         self.table = 2 * torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
     def __call__(self, message, batch):
-        said = message.distributions(VOCABULARY)[:, 0].to(self.table.dtype)
-        return torch.einsum("nij,ni,nj->n", self.table[message.images], said, said)
+        distributions = message.distributions(VOCABULARY)[:, 0].to(self.table.dtype)
+        return torch.einsum("nij,ni,nj->n", self.table[message.images], distributions, distributions)
 
 
 def test_reinmax_is_unbiased_for_a_quadratic_score_of_one_word():

@@ -50,9 +50,9 @@ def test_the_gradient_of_the_contrastive_reward_is_that_of_its_equation(world, r
     )
     score = contrastive.bind_batch(StepRollouts(world.speaker, world.batch, seed=0))
     outcomes, log_probs = world.outcomes(), world.log_probs()
-    said = world.captions()[outcomes.T.flatten()]
+    texts = world.captions()[outcomes.T.flatten()]
     rows = torch.arange(IMAGES).repeat_interleave(len(outcomes))
-    value = score(Message(said, caption_mask(said), rows, len(outcomes)), world.batch).view(IMAGES, -1)
+    value = score(Message(texts, caption_mask(texts), rows, len(outcomes)), world.batch).view(IMAGES, -1)
     chosen = log_probs.gather(1, outcomes.T)  # (B, S)
     truth = world.gradient((chosen.sum(0).exp().detach() * (value * chosen).mean(0)).sum())
     if directions == "text_to_image":  # no other caption counts, so it is also the gradient of the expected reward
@@ -68,11 +68,11 @@ def test_the_gradient_of_equation_3_is_exact(world, rewards, make, along):
     """−Σ r(x) ∇ log p(x) over the beam's and the human captions; per word, as all methods here count."""
     batch = world.batch
     rollouts = StepRollouts(world.speaker, batch, seed=1)
-    said = {"beam": rollouts.of(rewards.search), "human": rollouts.of(Forced(requires_grad=False))}
+    generated = {"beam": rollouts.of(rewards.search), "human": rollouts.of(Forced(requires_grad=False))}
     contrastive = rewards.contrastive("both", "sum", None).bind_batch(rollouts)
     captions, log_probs, expected = world.captions().tolist(), world.log_probs(), torch.zeros(())
     for name in along:
-        message = said[name]
+        message = generated[name]
         reward = ALPHA * contrastive(message, batch) + (1 - ALPHA) * rewards.human(message, batch)
         assert float(reward.std()) > 0.05  # not the same for all: teacher forcing would do as well
         padded = torch.nn.functional.pad(message.tokens, (0, STEPS - message.tokens.shape[1]))

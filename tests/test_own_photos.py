@@ -72,7 +72,7 @@ def photo_repository(folder: Path, params: dict, monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def photos(tmp_path, monkeypatch) -> Path:
-    """A working folder with the photos where the profile wants them; the folder of the photos."""
+    """A working folder with photos in the profile's place; the folder of the photos."""
     folder = photo_repository(tmp_path, small(profile("folder")), monkeypatch)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
@@ -124,8 +124,8 @@ def test_invalid_settings_of_own_photos_are_reported_in_one_line_and_nothing_is_
     photos, capfd, override, message
 ):
     assert run_stage("prepare", "--set", override) == 2
-    told = capfd.readouterr().err.strip().splitlines()[-1]
-    assert message in told
+    printed = capfd.readouterr().err.strip().splitlines()[-1]
+    assert message in printed
     assert not Path("data/prepared").exists()
 
 
@@ -163,7 +163,7 @@ def test_captions_trained_on_sixty_real_photos_retrieve_them_above_chance(real_d
         rows.writerow(("file", "caption"))
         for image in images:
             shutil.copy(real_data / "flickr8k" / "images" / image["filename"], photos)
-            rows.writerows((image["filename"], said["raw"]) for said in image["sentences"][:3])
+            rows.writerows((image["filename"], texts["raw"]) for texts in image["sentences"][:3])
     params = profile("folder")
     weights = str(real_data / "weights" / "mobilenetv2_100_imagenet.safetensors")  # of timm's with pad_type same
     params["features"]["main"] |= {
@@ -192,7 +192,7 @@ def test_captions_trained_on_sixty_real_photos_retrieve_them_above_chance(real_d
     assert np.mean(places) < 0.37, places
     assert metrics["test"]["language"]["CIDEr"] > 0.1
     captions = pq.read_table("data/evaluation/psst_multinomial/captions.parquet").to_pydict()
-    said = [text for text, split in zip(captions["caption"], captions["split"], strict=True) if split == "test"]
-    assert min(len(text.split()) for text in said) > 2
-    assert len(set(said)) > 5
-    assert not any("UNK" in text for text in said)
+    texts = [text for text, split in zip(captions["caption"], captions["split"], strict=True) if split == "test"]
+    assert min(len(text.split()) for text in texts) > 2
+    assert len(set(texts)) > 5
+    assert not any("UNK" in text for text in texts)

@@ -321,10 +321,10 @@ def test_a_wrong_value_is_reported_in_one_line_with_key_value_and_what_is_allowe
 ):
     line = refused(params, override)
     assert line.startswith(f"--set {override}: ")
-    said = line.removeprefix(f"--set {override}: ")
-    assert key in said
-    assert value in said
-    assert allowed in said
+    captions = line.removeprefix(f"--set {override}: ")
+    assert key in captions
+    assert value in captions
+    assert allowed in captions
 
 
 def test_the_same_mistake_in_the_file_names_the_file(params):

@@ -75,20 +75,20 @@ def same_gradients(loss, expected, modules, others):
     names = [name for module in modules for name, _ in module.named_parameters(prefix=type(module).__name__)]
     ours, theirs = ([p for module in side for p in module.parameters()] for side in (modules, others))
     found = torch.autograd.grad(loss, ours, retain_graph=True, allow_unused=True)
-    wanted = torch.autograd.grad(expected, theirs, retain_graph=True, allow_unused=True)
+    expectation = torch.autograd.grad(expected, theirs, retain_graph=True, allow_unused=True)
     reached = 0
-    for name, left, right in zip(names, found, wanted, strict=True):
+    for name, left, right in zip(names, found, expectation, strict=True):
         if right is not None and right.abs().max() > 1e-12:
             reached += 1
             torch.testing.assert_close(left, right, atol=1e-12, rtol=1e-9, msg=lambda text, n=name: f"{n}: {text}")
     return reached
 
 
-def same(found, wanted, modules, others):
+def same(found, expected, modules, others):
     """Compare values and the gradients of a random sum of them; return the number of weights with a gradient."""
-    torch.testing.assert_close(found, wanted)
-    weight = torch.randn(wanted.shape, dtype=wanted.dtype)
-    return same_gradients((found * weight).sum(), (wanted * weight).sum(), modules, others)
+    torch.testing.assert_close(found, expected)
+    weight = torch.randn(expected.shape, dtype=expected.dtype)
+    return same_gradients((found * weight).sum(), (expected * weight).sum(), modules, others)
 
 
 @pytest.mark.parametrize("name", through_words())
@@ -96,12 +96,12 @@ def test_text_embeddings_equal_those_of_the_plain_unroll(world, name):
     speaker, listener, batch = world
     twin, other = deepcopy(speaker), PlainListener.of(listener)
     message = generate(speaker, batch, through_words()[name], rng())
-    tokens, _, _, said = unrolled(twin, batch, through_words()[name], rng())
+    tokens, _, _, captions = unrolled(twin, batch, through_words()[name], rng())
     assert torch.equal(message.tokens, tokens)
     assert 0 < (tokens == 0).sum() < tokens.numel()
-    assert same(message.distributions(speaker.vocabulary), said, (speaker,), (twin,)) >= LEAST
+    assert same(message.distributions(speaker.vocabulary), captions, (speaker,), (twin,)) >= LEAST
     assert (
-        same(listener.encode_text(message), other.plain_hear(tokens, said), (speaker, listener), (twin, other))
+        same(listener.encode_text(message), other.plain_hear(tokens, captions), (speaker, listener), (twin, other))
         >= LEAST + 5
     )
 
@@ -125,10 +125,10 @@ def test_teacher_forcing_equals_the_plain_form_with_all_gradients(world):
     speaker, _, batch = world
     speaker.train(isinstance(speaker, Att2in))
     twin = deepcopy(speaker)
-    found, wanted = teacher_force(speaker, batch, rng()), plain.read(twin, batch, rng())
-    assert 0 < (~wanted.mask).sum() < wanted.mask.numel()
-    assert torch.equal(found.mask, wanted.mask)
-    assert same(found.log_probs, wanted.log_probs, (speaker,), (twin,)) >= LEAST
+    found, expected = teacher_force(speaker, batch, rng()), plain.read(twin, batch, rng())
+    assert 0 < (~expected.mask).sum() < expected.mask.numel()
+    assert torch.equal(found.mask, expected.mask)
+    assert same(found.log_probs, expected.log_probs, (speaker,), (twin,)) >= LEAST
 
 
 @pytest.mark.parametrize("channel", [Greedy(), Beam(3), Beam(4, samples=2)])
@@ -195,8 +195,8 @@ def test_teacher_forcing_and_generation_of_the_null_image_equal_the_plain_ones(w
     speaker, _, batch = unseen(world)
     speaker.train(isinstance(speaker, Att2in))
     twin = deepcopy(speaker)
-    found, wanted = teacher_force(speaker, batch, rng()).log_probs, plain.read(twin, batch, rng()).log_probs
-    assert same(found, wanted, (speaker,), (twin,)) > LEAST
+    found, expected = teacher_force(speaker, batch, rng()).log_probs, plain.read(twin, batch, rng()).log_probs
+    assert same(found, expected, (speaker,), (twin,)) > LEAST
     message = generate(speaker, batch, Multinomial(SAMPLES), rng())
     tokens, log_probs, _, _ = unrolled(twin, batch, Multinomial(SAMPLES), rng())
     assert torch.equal(message.tokens, tokens)

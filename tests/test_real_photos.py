@@ -32,8 +32,10 @@ SMALL_CLIP = {
 def coco(real: Path, root: Path) -> dict:
     """Write COCO's own captions_val2017.json, and the existing photos with a file of splits."""
     mini = real / "coco_mini"
-    said = json.loads((mini / "captions_val2017.json").read_text())["images"]
-    names = iter(sorted({image["file_name"] for image in said} & {path.name for path in (mini / "images").iterdir()}))
+    content = json.loads((mini / "captions_val2017.json").read_text())["images"]
+    names = iter(
+        sorted({image["file_name"] for image in content} & {path.name for path in (mini / "images").iterdir()})
+    )
     splits = {split: [next(names) for _ in range(count)] for split, count in COUNTS.items()}
     (root / "splits.json").write_text(json.dumps(splits))
     (root / "images").symlink_to(mini / "images")

@@ -81,8 +81,8 @@ def begin(folder: Path, python: str = sys.executable) -> subprocess.Popen[str]:
 def repeat(folder: Path) -> tuple[int, str]:
     """Run `make repro` by the preloaded Python; return its exit status and output."""
     process = begin(folder, program("python"))
-    said, _ = process.communicate()
-    return process.returncode, said
+    printed, _ = process.communicate()
+    return process.returncode, printed
 
 
 def ran(folder: Path) -> list[str]:
@@ -99,9 +99,9 @@ def dvc(folder: Path, *command: str) -> str:
 
 def test_instances_run_in_parallel_and_dvc_finds_everything_up_to_date(folder):
     (folder / "meet").touch()
-    status, said = repeat(folder)
-    assert status == 0, said
-    lines = [line.partition("] ")[2].partition(":")[0] for line in said.splitlines()]
+    status, printed = repeat(folder)
+    assert status == 0, printed
+    lines = [line.partition("] ")[2].partition(":")[0] for line in printed.splitlines()]
     assert [sorted(part) for part in (lines[:1], lines[1:5], lines[5:])] == [
         ["prepare"], ["adapt@a", "adapt@b", "train@a", "train@b"], ["report", "sweep"]
     ], "a line for each stage, and no other"  # fmt: skip
@@ -114,8 +114,8 @@ def test_instances_run_in_parallel_and_dvc_finds_everything_up_to_date(folder):
     dvc(folder, "repro", "--force")
     assert lock == yaml.safe_load((folder / "dvc.lock").read_text())["stages"]
     ran(folder)
-    status, said = repeat(folder)
-    assert (status, "up to date" in said, ran(folder)) == (0, True, [])
+    status, printed = repeat(folder)
+    assert (status, "up to date" in printed, ran(folder)) == (0, True, [])
 
 
 def test_an_untouched_repository_is_up_to_date_without_dvc(folder, monkeypatch):
@@ -153,10 +153,10 @@ def test_a_broken_lock_is_removed_and_the_results_come_from_the_cache(folder):
     ran(folder)
     (folder / "dvc.lock").write_bytes(b"")
     (folder / ".dvc/tmp/rwlock").write_text('{"write": {"/a"')
-    status, said = repeat(folder)
-    assert (status, ran(folder)) == (0, []), said
-    assert "dvc.lock is empty, as a kill leaves it: removed" in said
-    assert ".dvc/tmp/rwlock is cut, as a kill leaves it: removed" in said
+    status, printed = repeat(folder)
+    assert (status, ran(folder)) == (0, []), printed
+    assert "dvc.lock is empty, as a kill leaves it: removed" in printed
+    assert ".dvc/tmp/rwlock is cut, as a kill leaves it: removed" in printed
     assert json.loads(dvc(folder, "status", "--json")) == {}
 
 
@@ -189,10 +189,10 @@ def test_changed_stages_run_and_a_single_stage_has_all_cores(folder):
 def test_a_failing_stage_shows_dvcs_error_and_parallel_stages_are_kept(folder):
     (folder / "meet").touch()
     write_params(folder, a="wrong")
-    status, said = repeat(folder)
+    status, printed = repeat(folder)
     assert status == 1
-    assert "ERROR: failed to reproduce 'train@a'" in said
-    assert "exited with 3" in said
+    assert "ERROR: failed to reproduce 'train@a'" in printed
+    assert "exited with 3" in printed
     assert sorted(ran(folder)) == ["prepare", "train a 1", "train b 1"]
     assert (folder / "data/models/b/weights").exists()
     write_params(folder)
@@ -208,19 +208,19 @@ def test_a_request_ends_all_running_stages(folder, request_to_end):
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(request_to_end)
-    said, _ = process.communicate()  # ends when nobody is left who could write
-    assert process.returncode == 128 + request_to_end, said
-    assert f"repro: ended by {request_to_end.name} (train@a, train@b)" in said
+    printed, _ = process.communicate()  # ends when nobody is left who could write
+    assert process.returncode == 128 + request_to_end, printed
+    assert f"repro: ended by {request_to_end.name} (train@a, train@b)" in printed
     write_params(folder)
     assert repeat(folder)[0] == 0, "no lock is left"
 
 
 def test_a_broken_workflow_is_reported_by_dvc(folder):
     (folder / "dvc.yaml").write_text("stages: {train: {cmd: [}}\n")
-    status, said = repeat(folder)
+    status, printed = repeat(folder)
     assert status not in (0, 1)
-    assert "dvc.yaml' is invalid" in said
-    assert "Traceback" not in said
+    assert "dvc.yaml' is invalid" in printed
+    assert "Traceback" not in printed
 
 
 def test_caches_that_dvc_unpickles_are_private(folder, monkeypatch):

@@ -68,10 +68,10 @@ def test_a_container_ends_on_a_request_to_its_first_process(new, tmp_path):
     folder = Path(shutil.copytree(new, tmp_path / "repository"))
     with tree(folder, nohup=False, container=True) as running:
         running.wait_for(lambda: len(began(folder)) == 2)
-        assert not running.stop("first", SIGTERM, PATIENCE), running.said()
-        assert running.make.returncode == 128 + SIGTERM, running.said()
-    assert running.said().count("repro: ended by SIGTERM (") == 1
-    assert "Traceback" not in running.said()
+        assert not running.stop("first", SIGTERM, PATIENCE), running.printed()
+        assert running.make.returncode == 128 + SIGTERM, running.printed()
+    assert running.printed().count("repro: ended by SIGTERM (") == 1
+    assert "Traceback" not in running.printed()
     assert len(list((folder / "data/checkpoints").iterdir())) == 2
 
 
@@ -89,14 +89,14 @@ def check(folder: Path, kind: str, request: Signals, nohup: bool, terminal: bool
     """Stop two running trainings, and check their ends."""
     with tree(folder, nohup, terminal=terminal) as running:
         running.wait_for(lambda: len(began(folder)) == 2)
-        assert not running.stop(kind, request, PATIENCE), running.said()
-        said, status = running.said(), running.make.returncode
+        assert not running.stop(kind, request, PATIENCE), running.printed()
+        printed, status = running.printed(), running.make.returncode
     # make has a status of its own where a child of it was asked to end, or a shell has made it ignore the signal
     dies = kind in ("make", KEYBOARD, HANG_UP) or (kind == GROUP and request != SIGINT)
-    assert status == (-request if dies else 2), said
-    assert f"Error {128 + request}" in said
-    assert len([line for line in said.splitlines() if line.startswith(f"repro: ended by {request.name} (")]) == 1
-    assert "Traceback" not in said
+    assert status == (-request if dies else 2), printed
+    assert f"Error {128 + request}" in printed
+    assert len([line for line in printed.splitlines() if line.startswith(f"repro: ended by {request.name} (")]) == 1
+    assert "Traceback" not in printed
     assert len(began(folder)) == 2
     saved = list((folder / "data/checkpoints").iterdir())
     assert len(saved) == 2
@@ -105,5 +105,5 @@ def check(folder: Path, kind: str, request: Signals, nohup: bool, terminal: bool
     for file in folder.glob("long *"):
         file.unlink()
     with tree(folder) as running:
-        assert running.make.wait() == 0, running.said()
+        assert running.make.wait() == 0, running.printed()
     assert len(json.loads((folder / "data/sweep/cells.json").read_text())) == 3

@@ -224,9 +224,9 @@ def test_a_grid_waits_for_the_processes_of_a_killed_grid(folder):
             time.sleep(3)
             assert second.poll() is None, second.stderr.read()
             (folder / "slow").unlink()
-            said = second.stderr.read()
-    assert second.returncode == 0, said
-    assert "sweep: another Snakemake is at work on this grid; waiting" in said
+            printed = second.stderr.read()
+    assert second.returncode == 0, printed
+    assert "sweep: another Snakemake is running this grid; waiting" in printed
     assert ran(folder) == all_of(cell)  # by the first; the second had nothing left to do
 
 
@@ -268,8 +268,8 @@ def test_the_conda_environment_is_what_the_workflow_depends_on():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     environment = yaml.safe_load((ROOT / "profiles/environment.yaml").read_text())
     extras = [*project["optional-dependencies"]["vision"], *project["optional-dependencies"]["pipeline"]]
-    wanted = [*project["dependencies"], *(name for name in extras if not name.startswith("saywhich["))]
-    assert environment["dependencies"][-1]["pip"] == wanted
+    expected = [*project["dependencies"], *(name for name in extras if not name.startswith("saywhich["))]
+    assert environment["dependencies"][-1]["pip"] == expected
 
 
 def test_invalid_inputs_are_reported_in_one_line(tmp_path, monkeypatch, capsys):

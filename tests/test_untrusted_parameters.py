@@ -110,12 +110,12 @@ def test_a_name_with_a_command_is_not_executed(repository, command):
     done = subprocess.run(
         [sys.executable, "-m", *command], cwd=repository, env=environment, capture_output=True, text=True
     )
-    said = done.stdout + done.stderr
+    printed = done.stdout + done.stderr
     assert done.returncode != 0
-    assert not list(repository.rglob("made*")), said
-    assert (repository / "keep/mine.txt").exists(), said
+    assert not list(repository.rglob("made*")), printed
+    assert (repository / "keep/mine.txt").exists(), printed
     if "--single-item" not in command:
-        assert "names are of letters, digits and underscores" in said
+        assert "names are of letters, digits and underscores" in printed
 
 
 class Trap:
@@ -167,12 +167,12 @@ def corpus_of(folder: Path, form: str, file: str) -> dict:
         }
         for number, (name, split) in enumerate(zip(names, splits, strict=True))
     ]  # fmt: skip
-    said = [{"id": row["id"], "image_id": row["id"], "caption": "a ball"} for row in rows]
+    captions = [{"id": row["id"], "image_id": row["id"], "caption": "a ball"} for row in rows]
     if form == "karpathy":
         (folder / "a.json").write_text(json.dumps({"images": rows}))
         return {"annotations": "a.json"}
     if form == "coco":
-        (folder / "a.json").write_text(json.dumps({"images": rows, "annotations": said}))
+        (folder / "a.json").write_text(json.dumps({"images": rows, "annotations": captions}))
         (folder / "s.json").write_text(
             json.dumps({"images": [{key: row[key] for key in ("id", "split")} for row in rows]})
         )

@@ -54,9 +54,9 @@ def test_a_spice_reward_without_its_parser_is_reported_in_one_line(capsys, block
 @pytest.mark.usefixtures("no_parser")
 @pytest.mark.parametrize(("metrics", "lines"), [(["SPICE", "CIDEr"], 1), (["CIDEr"], 0)])
 def test_spice_as_a_metric_is_left_out_with_a_line(capsys, metrics, lines):
-    status, said = validated(capsys, evaluate=profile("scenes")["evaluate"] | {"metrics": metrics})
-    assert (status, said.count("\n")) == (0, lines)
-    assert said.startswith("validate: evaluate.metrics: SPICE needs") == bool(lines)
+    status, printed = validated(capsys, evaluate=profile("scenes")["evaluate"] | {"metrics": metrics})
+    assert (status, printed.count("\n")) == (0, lines)
+    assert printed.startswith("validate: evaluate.metrics: SPICE needs") == bool(lines)
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ def test_spice_as_a_metric_is_left_out_with_a_line(capsys, metrics, lines):
     ],
 )
 def test_a_mistake_is_reported_in_one_line(capsys, sections, line):
-    status, said = validated(capsys, **sections)
-    assert (status, said.count("\n")) == (2, 1)
-    assert line in said
+    status, printed = validated(capsys, **sections)
+    assert (status, printed.count("\n")) == (2, 1)
+    assert line in printed
 
 
 @pytest.mark.parametrize(
@@ -84,15 +84,15 @@ def test_a_mistake_is_reported_in_one_line(capsys, sections, line):
 def test_an_option_of_a_method_is_checked_before_anything_runs(capsys, method, line):
     methods = profile("scenes")["methods"]
     methods["psst_multinomial"] |= method
-    status, said = validated(capsys, methods=methods)
-    assert (status, said.count("\n")) == (2, 1)
-    assert line in said
+    status, printed = validated(capsys, methods=methods)
+    assert (status, printed.count("\n")) == (2, 1)
+    assert line in printed
     assert not Path("data").exists()
 
 
 @pytest.mark.parametrize("section", ["methods", "sweep", "evaluate"])
 def test_an_empty_section_is_reported_in_one_line(capsys, section):
     for value in (None, 3, "text"):
-        status, said = validated(capsys, **{section: value})
-        assert (status, said.count("\n")) == (2, 1)
-        assert said.startswith("params.yaml: ")
+        status, printed = validated(capsys, **{section: value})
+        assert (status, printed.count("\n")) == (2, 1)
+        assert printed.startswith("params.yaml: ")

@@ -54,8 +54,8 @@ def change(folder: Path, *keys: str, to: object) -> None:
 @pytest.fixture(scope="module")
 def world(toy_repository, tmp_path_factory) -> tuple[Path, list[str]]:
     """This file's copy of the toy repository, and the stages that ran."""
-    made, said = toy_repository
-    return Path(shutil.copytree(made, tmp_path_factory.mktemp("world") / "world", symlinks=True)), ran(said)
+    made, captions = toy_repository
+    return Path(shutil.copytree(made, tmp_path_factory.mktemp("world") / "world", symlinks=True)), ran(captions)
 
 
 @pytest.fixture
@@ -282,8 +282,8 @@ def test_make_results_trains_missing_methods_and_names_all_tables(world, tmp_pat
     folder = Path(shutil.copytree(world[0], tmp_path / "world", symlinks=True))
     for name in ("models", "evaluation", "report"):
         shutil.rmtree(folder / "data" / name)
-    said = succeed(folder, "make", "-f", str(ROOT / "Makefile"), "-o", ".venv/.installed", "PROFILE=", "results")
-    assert "all tables: data/report/tables.md" in said
+    printed = succeed(folder, "make", "-f", str(ROOT / "Makefile"), "-o", ".venv/.installed", "PROFILE=", "results")
+    assert "all tables: data/report/tables.md" in printed
     assert (folder / "data/report/report.html").exists()
 
 
@@ -384,12 +384,12 @@ def test_a_mistake_is_reported_in_one_line_and_nothing_is_written(world, tmp_pat
     monkeypatch.setenv("SAYWHICH_TRACKING", "off")
     wrong = ["--method", "luo", "--set", "methods.luo.lambda=1.5", "--out", str(tmp_path / "out")]
     assert door.main("train", train.run, wrong) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert "lambda" in said
-    assert "1.5" in said
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert "lambda" in printed
+    assert "1.5" in printed
     assert not (tmp_path / "out").exists()
     assert door.main("evaluate", evaluate.run, ["--method", "luo", "--model", str(tmp_path)]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert "no such" in said
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert "no such" in printed

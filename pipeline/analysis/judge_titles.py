@@ -34,7 +34,7 @@ KNOWN = (
     ),
     JudgeTitle(PRETRAINED, "Pretrained listener", "the pretrained listener, before joint training"),
     JudgeTitle("judge", "Independent judge", "an independent judge"),
-    JudgeTitle("symbolic", "Symbolic judge", "a judge without eyes, which holds what captions claim against the facts"),
+    JudgeTitle("symbolic", "Symbolic judge", "claims of captions compared with the facts, without a network"),
 )
 
 

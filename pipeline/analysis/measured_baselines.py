@@ -13,7 +13,7 @@ from pipeline.analysis.tradeoff import Curve
 
 TEMPLATE, PEOPLE = "template", "human"
 EXPLAINED = {
-    PEOPLE: "annotators' captions, of which the best counts where an image looks for them; own and adapted: {method}'s",
+    PEOPLE: "annotators' captions; from image to caption the best-ranked one counts; own and adapted: {method}'s",
     TEMPLATE: "the captions of {method} with place, and night, sunset or rain, read from the features by a linear map",
     "oracle": "a sentence written from the facts",
     "random": "annotators' captions of other images",

@@ -29,7 +29,7 @@ class RewardModels:
     grammar: CaptionClassifier
     search: Channel
     rate: float  # the discriminator's learning rate
-    judge: Retriever | None = None  # validates only; it rewards nothing
+    judge: Retriever | None = None  # for validation only; it gives no reward
 
     @property
     def validation_judge(self) -> dict[str, Retriever]:

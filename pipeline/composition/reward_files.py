@@ -96,7 +96,7 @@ def make_rewards(
         nearest_images(retriever.vectors, rows, settings.hard_negative_ranks) if settings.hard_negative_ranks else None
     )
     size, hidden = retriever.vectors.shape[1], settings.hidden_dims
-    judges = CaptionClassifier(size, hidden).to(device), CaptionClassifier(size, hidden, looks=False).to(device)
+    judges = CaptionClassifier(size, hidden).to(device), CaptionClassifier(size, hidden, with_images=False).to(device)
     rewards = RewardModels(retriever, *judges, made_of.search, rate, retrievers.get("judge"))
     speaker = load_agent(root / "pretrained" / settings.speaker / WEIGHTS, "speaker")
     assert isinstance(speaker, Decoder)

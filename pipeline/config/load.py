@@ -160,10 +160,10 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Age
         line = "pretrain.listener is missing: the listener that joint training begins with"
         raise _MistakeError(("pretrain",), line)
     for name, block in params.pretrain.items():
-        sees = ("pretrain", name, "features")
-        _check_known(block.features, params.features, "set of features", *sees)
+        features_key = ("pretrain", name, "features")
+        _check_known(block.features, params.features, "set of features", *features_key)
         if block.features != MAIN and kinds[name] not in CAPTIONS.listeners:
-            raise _MistakeError(sees, f"{'.'.join(sees)} = {block.features}: {agents.title} use {MAIN}")
+            raise _MistakeError(features_key, f"{'.'.join(features_key)} = {block.features}: {agents.title} use {MAIN}")
         model, given = getattr(block, "model", None), (params.prepare.tokenizer, params.features[MAIN].network)
         if model and given != (model, f"hub/{model}"):
             needed = f"goes with prepare.tokenizer: {model} and features.{MAIN}.network: hub/{model}"

@@ -33,7 +33,7 @@ def check_names(params: Mapping[str, Any], path: Path) -> None:
     prepare = params.get("prepare")
     root = prepare.get("root") if isinstance(prepare, Mapping) else None
     if isinstance(root, str) and "://" in root:
-        raise UserError(f"{path}: prepare.root: {show_value(root)} is an address; it is to be a folder of this machine")
+        raise UserError(f"{path}: prepare.root: {show_value(root)} is an address; it must be a folder of this machine")
 
 
 def value_at(params: Mapping[str, Any], place: str) -> Any:

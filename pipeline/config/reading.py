@@ -71,7 +71,7 @@ def _refuse_odd(value: Any, where: str) -> None:
         raise UserError(f"{where}: a whole number of {value.bit_length() // 3} digits or so is too large")
     for key in value if isinstance(value, dict) else ():
         if not isinstance(key, str | int | float | None):
-            raise UserError(f"{where}: the key {show_value(key)} is to be a word")
+            raise UserError(f"{where}: the key {show_value(key)} must be a word")
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         _refuse_odd(inner, where)
 

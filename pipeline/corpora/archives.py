@@ -51,7 +51,7 @@ def unpack(
     """Unpack the files of `archive` that `members` names (folder/pattern) into `to`, all of them or none.
 
     All entries are checked, also those that are not unpacked. Raises UserError for an entry that leads outside, is a
-    link or a device, is encrypted, or is there twice. Raises UserError, too, where the files exceed `most_bytes`, where
+    link or a device, is encrypted, or occurs twice. Raises UserError, too, where the files exceed `most_bytes`, where
     their number is not `files`, and where the archive is broken. The name tells whether it is zip, tar or tar.gz.
     `source` goes into the folder's marker.
     """
@@ -120,7 +120,7 @@ def _write(archive: Path, members: str, into: Path, files: int, most_bytes: int)
             if "/".join(parts[:-1]) != folder or not fnmatchcase(parts[-1], pattern):
                 continue
             if parts[-1] == MARKER:
-                raise refuse(f"{member.name!r} is a name of ours")
+                raise refuse(f"{member.name!r} is a reserved name")
             begin = written
             with member.open() as source, open(into / parts[-1], "xb") as file:
                 while chunk := source.read(CHUNK):

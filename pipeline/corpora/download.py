@@ -65,7 +65,7 @@ def download(
     if (actual := sha256(part)) != digest:
         part.unlink()
         tag.unlink(missing_ok=True)
-        raise UserError(f"{url}: SHA-256 {actual} came, and {digest} is expected; what came is removed")
+        raise UserError(f"{url}: SHA-256 {actual} received, expected {digest}; the received file is removed")
     rename(part, to)
     tag.unlink(missing_ok=True)
 

@@ -52,7 +52,7 @@ class DialogTraining(SliceTraining):
             len(prepared.vocabulary),
             answer=settings.answer,
             dropout=settings.dropout,
-            hears_end=settings.encode_eos,
+            encode_eos=settings.encode_eos,
         )
         return listener_matching(
             discriminator,

@@ -15,14 +15,14 @@ HardGallery = Callable[[np.ndarray], Tensor]
 HARD_GALLERY = "neighbourhood"  # the gallery's name
 
 
-def galleries_by_vectors(look: Callable[[Tensor], Tensor], images: int) -> HardGallery:
-    """Return galleries of the nearest images by the vectors (M, D) of `look`; each holds at most `images` images.
+def galleries_by_vectors(embed: Callable[[Tensor], Tensor], images: int) -> HardGallery:
+    """Return galleries of the nearest images by the vectors (M, D) of `embed`; each holds at most `images` images.
 
     The distance is that of `similar_distractors`.
     """
 
     def find_similar(rows: np.ndarray) -> Tensor:
-        return similar_distractors(look(torch.from_numpy(rows)).cpu(), min(images, len(rows)) - 1)
+        return similar_distractors(embed(torch.from_numpy(rows)).cpu(), min(images, len(rows)) - 1)
 
     return find_similar
 

@@ -55,17 +55,17 @@ class Validation:
         generated = generate_captions(self.speaker, self.batches(), Greedy(), self.device, self.unk, self.dtype)
         assert self.cider is not None
         tokens = generated.tokens.flatten(0, 1)
-        _tell_collapse(tokens)
+        _warn_of_collapse(tokens)
         cider = self.cider(tokens.to(self.device), generated.images.to(self.device))
         metrics = {"cider": float(cider.mean())}
         for who, retriever in self.validation_judge.items():
-            shares = self._watched(retriever, tokens, generated.images)
+            shares = self._retriever_recall(retriever, tokens, generated.images)
             metrics |= {f"{who}_{name}": share for name, share in shares.items()}
         if self.listener is None:
             return metrics
         return metrics | self._recall(tokens, generated.pooled, both_ways=False)
 
-    def _watched(self, retriever: Retriever, tokens: torch.Tensor, rows: torch.Tensor) -> dict[str, float]:
+    def _retriever_recall(self, retriever: Retriever, tokens: torch.Tensor, rows: torch.Tensor) -> dict[str, float]:
         images = torch.arange(len(tokens))
         message = Message(tokens.to(self.device), caption_mask(tokens).to(self.device), images.to(self.device), 1)
         images_of = retriever.vectors[rows.to(self.device)]
@@ -78,7 +78,7 @@ class Validation:
         images = torch.arange(len(tokens))
         judge = ListenerJudge(self.listener, lambda rows: pooled[rows], self.device)
         retrieval = judge_retrieval(judge, JudgedCaptions(tokens, ()), images, images)
-        _tell_deafness(judge, tokens)
+        _warn_of_constant_listener(judge, tokens)
         forward = {f"recall@{k}": retrieval.text_to_image[f"R@{k}"] for k in (1, 5, 10)}
         if not both_ways:
             return forward
@@ -111,26 +111,28 @@ def build_validation(
     )
 
 
-def _tell_collapse(tokens: torch.Tensor) -> None:
+def _warn_of_collapse(tokens: torch.Tensor) -> None:
     """Print a warning if all captions (N, T) are the same, or if most of them do not end."""
     if len(tokens) < FEW:
         return
     if not (tokens != tokens[0]).any():
-        _warn(f"the speaker says the same of all {len(tokens)} images of the validation split: it has collapsed")
+        _warn(
+            f"the speaker gives the same caption to all {len(tokens)} images of the validation split: it has collapsed"
+        )
     endless = int((tokens > 0).all(1).sum())
     if endless > len(tokens) // 2:
         _warn(f"{endless} of {len(tokens)} captions of the validation split do not end before {tokens.shape[1]} words")
 
 
-def _tell_deafness(judge: ListenerJudge, tokens: torch.Tensor) -> None:
+def _warn_of_constant_listener(judge: ListenerJudge, tokens: torch.Tensor) -> None:
     """Print a warning if the listener's embeddings of different captions, or of all images, are the same."""
     different = torch.unique(tokens, dim=0)[:AT_ONCE]
     for vectors, what in (
-        (judge.encode_text(JudgedCaptions(different, ())), "hears the same in all captions"),
-        (judge.encode_image(torch.arange(len(tokens))[:AT_ONCE]), "sees the same in all images"),
+        (judge.encode_text(JudgedCaptions(different, ())), "captions"),
+        (judge.encode_image(torch.arange(len(tokens))[:AT_ONCE]), "images"),
     ):
         if len(vectors) >= FEW and bool((vectors - vectors[0]).abs().amax() < ALIKE):
-            _warn(f"the listener {what} of the validation split: it has collapsed")
+            _warn(f"the listener gives all {what} of the validation split the same embedding: it has collapsed")
 
 
 def _warn(line: str) -> None:

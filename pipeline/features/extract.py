@@ -54,7 +54,7 @@ CHUNK = 64  # images whose features are read together
 TEXTURED = {"train": 2000, "val": 1000}  # at most so many images of each split determine the training texture
 WORD_DETECTOR, OBJECT_DETECTOR = OWN = ("word_detector", "object_detector")  # trained in this project
 INSTEAD = (
-    "Until then a word detector is trained on these images instead (features.detector), which sees far less: expect "
+    "Until then a word detector is trained on these images instead (features.detector), on far less data: expect "
     "captions that fit many images. With a network, `dvc repro -f features` and `dvc repro` begin again with weights"
 )
 

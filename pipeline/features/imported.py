@@ -260,7 +260,7 @@ class _Folder:
                 if ending == "npz":
                     with zipfile.ZipFile(io.BytesIO(content)) as archive:
                         if archive.getinfo("feat.npy").file_size > MOST:
-                            raise ValueError(f"feat.npy says to have more than {MOST:,} bytes")
+                            raise ValueError(f"feat.npy claims to have more than {MOST:,} bytes")
                         content = archive.read("feat.npy")
                 with PARSING:
                     return read_npy(content), file

@@ -138,5 +138,5 @@ def _compare(wanted: Shapes, given: Shapes, path: Path, name: str) -> None:
         have, want = given.get(key), wanted.get(key)
         if have != want:
             problem = "is missing" if have is None else f"has the shape {have}"
-            problem += ", which the network does not have" if want is None else f", the network wants {want}"
+            problem += ", which the network does not have" if want is None else f", the network expects {want}"
             raise UserError(f"{path}, {key}: {problem}; these are not the weights of {name} with these options")

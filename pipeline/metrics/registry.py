@@ -24,9 +24,9 @@ class MetricProcess(Protocol):
 class Metric:
     """A metric of captions. It is computed by one of `compute`, `start` and `parts`.
 
-    `compute(said, human, timeout)` receives tokens joined by spaces, N captions and the references of each. It returns
-    one (corpus score, scores of N captions) for each name in `scores`. It imports its packages when it is called, and
-    raises NotComputedError, with a reason of one line, where it cannot run.
+    `compute(captions, references, timeout)` receives N captions and the references of each, as tokens joined by spaces.
+    It returns one (corpus score, scores of N captions) for each name in `scores`. It imports its packages when it is
+    called, and raises NotComputedError, with a reason of one line, where it cannot run.
     """
 
     name: str  # in evaluate.metrics

@@ -12,17 +12,17 @@ from pipeline.models.constructor_arguments import constructor_arguments
 
 
 class CaptionClassifier(nn.Module):
-    """MLP with ReLU layers and two outputs on the vectors of a caption and, with `looks`, its image (WTF-RL §3.2).
+    """MLP with ReLU layers and two outputs on the vectors of a caption and its image (WTF-RL §3.2).
 
-    Without images it scores the language alone (the grammar score of Cho et al. 2022).
+    Without `with_images` it scores the language alone (the grammar score of Cho et al. 2022).
     """
 
-    def __init__(self, size: int, hidden: Sequence[int] = (512, 256), looks: bool = True) -> None:
+    def __init__(self, size: int, hidden: Sequence[int] = (512, 256), with_images: bool = True) -> None:
         """Build the layers for vectors of length `size`."""
         super().__init__()
         self.arguments = constructor_arguments(locals())
-        self.size, self.looks = size, looks
-        widths = [size * (2 if looks else 1), *hidden]
+        self.size, self.with_images = size, with_images
+        widths = [size * (2 if with_images else 1), *hidden]
         layers: list[nn.Module] = []
         for before, after in pairwise(widths):
             layers += [nn.Linear(before, after), nn.ReLU()]
@@ -33,6 +33,6 @@ class CaptionClassifier(nn.Module):
 
         The sigmoid of the log-odds equals the softmax over both outputs.
         """
-        other, human = self.layers(torch.cat([images, captions], 1) if self.looks else captions).unbind(1)
+        other, human = self.layers(torch.cat([images, captions], 1) if self.with_images else captions).unbind(1)
         log_odds: Tensor = human - other
         return log_odds

@@ -25,12 +25,12 @@ def build_speaker(settings: SpeakerSettings, vocabulary: Vocabulary, max_words: 
         own = architecture.arguments(dict(settings)) | {"dropout": settings.dropout, "max_words": max_words}
         return architecture.load()(len(vocabulary), region_size, **own)
     if not isinstance(vocabulary, TokenizerVocabulary):
-        raise UserError("architecture hub speaks its tokenizer's tokens: set prepare.tokenizer, run the prepare stage")
+        raise UserError("architecture hub needs its tokenizer's tokens: set prepare.tokenizer, run the prepare stage")
     lora = settings.lora.model_dump(mode="json") if settings.lora else None
     speaker = HubDecoder.pretrained(settings.model, vocabulary.numbers, max_words, settings.dropout, lora)
     if speaker.region_size != region_size:
         raise UserError(
-            f"{settings.model} sees regions of {speaker.region_size} numbers, and the features have {region_size}: set "
+            f"{settings.model} takes regions of {speaker.region_size} numbers, the features have {region_size}: set "
             f"features.main.network to hub/{settings.model} and run the features stage again"
         )
     return speaker

@@ -51,7 +51,7 @@ class JsonEntry(FilePosition):
     def get(self, key: str, kind: Any, default: Any = None) -> Any:
         """Return `value[key]`; raises UserError unless it has the type `kind`."""
         if not isinstance(self.value, dict):
-            self.fail(f"an object with `{key}` is to stand here, not {show_json(self.value)}")
+            self.fail(f"an object with `{key}` is expected here, not {show_json(self.value)}")
         value = self.value.get(key, default)
         if not isinstance(value, kind) or isinstance(value, bool):
             self.fail(f"`{key}` is missing" if value is None else f"`{key}` is {show_json(value)}")
@@ -77,7 +77,7 @@ class JsonFile:
         if half := _half_character(self.text):
             raise UserError(f"{file}, line {half}: half a character (\\ud800 … \\udfff without its other half)")
         if not isinstance(self.data, dict):
-            raise UserError(f"{file}, line 1: the file is to be one JSON object, not {show_json(self.data)}")
+            raise UserError(f"{file}, line 1: the file must be one JSON object, not {show_json(self.data)}")
 
     def entries(self, key: str) -> list[JsonEntry]:
         """Return the elements of the list `key`; raises UserError where there is no such list."""
@@ -97,11 +97,11 @@ class UniqueNames:
     def add(self, name: Any, place: FilePosition) -> None:
         """Add `name`; raises UserError where it was added before, or is neither a number nor a text."""
         if not isinstance(name, str | int):
-            place.fail(f"{self.what} is to be a number or a text, not {show_json(name)}")
+            place.fail(f"{self.what} must be a number or a text, not {show_json(name)}")
         if name in self.positions:
             first = self.positions[name]
             where = str(first) if first.file == place.file else f"{first.file}, {first}"
-            place.fail(f"{self.what} {show_json(name)} is there a second time, first at {where}")
+            place.fail(f"{self.what} {show_json(name)} occurs a second time, first at {where}")
         self.positions[name] = place
 
 

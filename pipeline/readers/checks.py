@@ -21,7 +21,7 @@ def make_caption(text: str, words: Any, place: FilePosition) -> AnnotatedCaption
     if words is None:
         words = tokenise(text)
     elif not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
-        place.fail(f"`tokens` is to be a list of words, not {show_json(words)}")
+        place.fail(f"`tokens` must be a list of words, not {show_json(words)}")
     if not words or not text.strip():
         place.fail(f"the caption is empty ({show_json(text)})")
     return AnnotatedCaption(" ".join(text.split()), tuple(words))

@@ -31,7 +31,7 @@ def read_coco(
     else:
         files = [(Path(file), "") for file in annotations]
         if splits is None:
-            raise UserError(f"{files[0][0]}: a COCO file says nothing of splits; give {{split: file}} or a split file")
+            raise UserError(f"{files[0][0]}: a COCO file names no splits; give {{split: file}} or a split file")
     chosen = None if splits is None else read_splits(Path(splits))
     folders = {folder.name for folder in images.iterdir() if folder.is_dir()} if images and images.is_dir() else set()
     ids, used, read = UniqueNames("image id"), set(), []

@@ -79,7 +79,7 @@ def _vocabulary(data: Mapping[str, Any], file: Path) -> Vocabulary:
     for number in range(1, len(words) + 1):
         word = words.get(str(number))
         if not isinstance(word, str) or word.split() != [word]:
-            raise UserError(f'{file}: ix_to_word["{number}"] is to be a word, not {show_json(word)}')
+            raise UserError(f'{file}: ix_to_word["{number}"] must be a word, not {show_json(word)}')
         if word in numbers:
             again = f"is {show_json(word)}, which is word {numbers[word]} already"
             raise UserError(f'{file}: ix_to_word["{number}"] {again}')

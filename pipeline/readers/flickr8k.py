@@ -45,7 +45,7 @@ def _captions(file: Path) -> dict[str, dict[int, AnnotatedCaption]]:
             row.fail(f"a line is `image.jpg#0`, a tab and the caption, not {show_json(line)}")
         name, number = parts[1], int(parts[2])
         if number in captions.setdefault(name, {}):
-            row.fail(f"caption {name}#{number} is there a second time")
+            row.fail(f"caption {name}#{number} occurs a second time")
         captions[name][number] = make_caption(parts[3], None, row)
     return captions
 

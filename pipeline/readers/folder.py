@@ -61,7 +61,7 @@ def read_folder(table: Path, images: Path | None, shares: Mapping[str, float] | 
             "and 60 or more are advisable"
         )
     if images:
-        _tell_without_row(table, images, first.keys())
+        _warn_of_photos_without_row(table, images, first.keys())
     if not any(splits.values()):
         splits = _drawn(table, list(first), shares)
     elif few := _too_small(splits.values()):
@@ -84,7 +84,7 @@ def _meant(file: str, images: Path) -> str:
     return f"; {', '.join(map(show_json, sorted(similar)))} is there: write that" if similar else ""
 
 
-def _tell_without_row(table: Path, images: Path, named: Collection[str]) -> None:
+def _warn_of_photos_without_row(table: Path, images: Path, named: Collection[str]) -> None:
     paths = (path for path in images.rglob("*") if path.suffix.lower() in PHOTOS)
     files = sorted({path.relative_to(images).as_posix() for path in paths} - set(named))
     if files:

@@ -58,13 +58,13 @@ def read_splits(file: Path) -> Splits:
         for split, members in source.data.items():
             if not isinstance(members, list):
                 raise UserError(
-                    f"{file}: `{split}` is to be a list of image ids or file names, not {show_json(members)}"
+                    f"{file}: `{split}` must be a list of image ids or file names, not {show_json(members)}"
                 )
             read += [(member, str(member.value), split) for member in source.entries(split)]
     named: dict[str, str] = {}
     for place, image, split in read:
         if image in named:
-            place.fail(f"image {image} stands here a second time")
+            place.fail(f"image {image} occurs here a second time")
         named[image] = split_of(split, place)
     return Splits(named, sum(split == "restval" for _, _, split in read))
 

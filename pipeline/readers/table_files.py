@@ -66,7 +66,7 @@ def read_texts(table: Path, wanted: Sequence[str], required: Sequence[str]) -> I
                 ) from None
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                 kind = content[name].type
-                raise UserError(f"{table}: the column {name} is to hold texts, not {kind}") from None
+                raise UserError(f"{table}: the column {name} must hold texts, not {kind}") from None
         elif name in required:
             raise UserError(f"{table}, row 1: a column {name} is needed; there are {', '.join(map(show_json, names))}")
     if not content.num_rows:

@@ -47,7 +47,7 @@ def _file(url: str, place: FilePosition) -> str:
     except ValueError:  # brackets, which are reserved for numeric addresses
         name = ""
     if not url.startswith(("http://", "https://")) or not name:
-        place.fail(f"a GIF's URL is to stand here, not {show_json(url)}")
+        place.fail(f"a GIF's URL is expected here, not {show_json(url)}")
     return name
 
 

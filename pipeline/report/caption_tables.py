@@ -95,7 +95,7 @@ def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
             [(label, keys, digits, "") for keys, (label, digits) in READER.items()],
             [
                 "Shares of captions: no end (as long as may be), with UNK, with a content word twice, distinct, and as "
-                "control: what the control's speaker of that seed says of the image. words, human colours: share "
+                "control: equal to the control's caption of that seed. words, human colours: share "
                 "of content words and of colours that a human caption of the image has. vocabulary: different words; "
                 "objects: mentions per caption; CHAIR: share of mentions (i), and of captions with a mention (s), of "
                 "objects that no human caption of the image mentions.",

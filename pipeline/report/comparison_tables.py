@@ -83,7 +83,7 @@ def significance_table(comparison: Comparison, slice_: ComparisonSlice, compact:
         if judge.name in results.ends or not compact
     ]
     differences = [difference for by_judge in slice_.differences.values() for difference in by_judge.values()]
-    bounds, silent = any(each.bound for each in differences), len(shown) - len(slice_.differences)
+    bounds, dashes = any(each.bound for each in differences), len(shown) - len(slice_.differences)
     return fill_table(
         "significance-compact" if compact else f"significance-{_slug(slice_)}",
         f"{results.score} minus that of {slice_.reference.label}, at CIDEr {slice_.level:.3f}",
@@ -99,7 +99,7 @@ def significance_table(comparison: Comparison, slice_: ComparisonSlice, compact:
                 ["≥, ≤: one of the two numbers is a lower bound, so the difference is at least or at most this."]
                 * bounds
             ),
-            *_silence(comparison, slice_, silent, len(shown)),
+            *_explain_dashes(comparison, slice_, dashes, len(shown)),
         ],
         beside=slice_.reference.runs,
     )
@@ -120,11 +120,11 @@ def rho_table(comparison: Comparison, slice_: ComparisonSlice) -> Table:
     )
 
 
-def _silence(comparison: Comparison, slice_: ComparisonSlice, silent: int, of: int) -> Iterator[str]:
+def _explain_dashes(comparison: Comparison, slice_: ComparisonSlice, dashes: int, of: int) -> Iterator[str]:
     """Yield the explanation of dashes among the differences, with the number of rows that have only dashes."""
     if of * len(comparison.results.judges) > sum(map(len, slice_.differences.values())):
         yield (
-            f"{MISSING} ({silent} of {of} rows throughout): both numbers are lower bounds (§), or one is and "
+            f"{MISSING} ({dashes} of {of} rows throughout): both numbers are lower bounds (§), or one is and "
             "leaves open which is higher, or one was not measured."
         )
 

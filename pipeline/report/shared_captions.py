@@ -78,11 +78,11 @@ def find_shared_captions(
     hard = results.score == HARD_RECALL
     columns = [run.column(HARD_GALLERY if hard else "rank", judge.name) for run in (control, other)]
     rows = read_captions([control, other], None, ["caption", *columns])
-    mine, theirs = (
+    by_control, by_other = (
         {image: (row["caption"], row[column]) for image, row in each.items() if row.get(column)}
         for each, column in zip(rows, columns, strict=True)
     )
-    sharing = images_by_caption({image: caption for image, (caption, _) in mine.items() if image in theirs})
+    sharing = images_by_caption({image: caption for image, (caption, _) in by_control.items() if image in by_other})
     drawn = draw_pairs(sharing, seed)
     pictures = {picture.row: picture for picture in pictures_of([image for pair in drawn for image in pair])}
     if not pictures:
@@ -90,17 +90,17 @@ def find_shared_captions(
 
     def captioned(image: int) -> CaptionedImage:
         picture = picture_with_methods(pictures[image], [control.method, other.method])
-        by_control, by_other = picture.captions
-        return CaptionedImage(picture, by_control, by_other, mine[image][1], theirs[image][1])
+        of_control, of_other = picture.captions
+        return CaptionedImage(picture, of_control, of_other, by_control[image][1], by_other[image][1])
 
-    ranks = [(mine[image][1], theirs[image][1]) for images in sharing.values() for image in images]
+    ranks = [(by_control[image][1], by_other[image][1]) for images in sharing.values() for image in images]
     return SharedCaptions(
         control=control.method,
         other=other.method,
         judge=judge,
         in_hard_gallery=hard,
         pairs=tuple((captioned(first), captioned(second)) for first, second in drawn),
-        images=len(mine),
+        images=len(by_control),
         higher=sum(after < before for before, after in ranks),
         equal=sum(after == before for before, after in ranks),
         lower=sum(after > before for before, after in ranks),

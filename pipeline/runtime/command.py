@@ -14,13 +14,13 @@ from pipeline.runtime import (
 
 DISK = {
     errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk is full for you",
+    errno.EDQUOT: "your quota of the disk is used up",
     errno.EROFS: "nothing can be written there",
-    errno.EACCES: "this may not be read or written",
-    errno.EPERM: "this may not be read or written",
-    errno.ENOTDIR: "a file is where a folder is to be",
-    errno.EEXIST: "a file is where a folder is to be",
-    errno.EISDIR: "a folder is where a file is to be",
+    errno.EACCES: "permission is missing",
+    errno.EPERM: "permission is missing",
+    errno.ENOTDIR: "expected a folder, found a file",
+    errno.EEXIST: "expected a folder, found a file",
+    errno.EISDIR: "expected a file, found a folder",
     errno.EIO: "the disk cannot be read or written",
 }
 
@@ -53,7 +53,7 @@ def run_command(name: str, work: Callable[[], int | None]) -> int:
         except SystemExit:
             raise
         except BaseException as error:
-            # a child of this process may have been asked instead of it; a library may turn Stopped into another error
+            # the request may have gone to a child process; a library may turn Stopped into another error
             request = error.request if isinstance(error, signals.Stopped) else signals.last_request()
             if request is not None:
                 print(f"{name}: ended by {request.name}; the same command goes on from here", file=sys.stderr)
@@ -67,4 +67,4 @@ def run_command(name: str, work: Callable[[], int | None]) -> int:
 def describe_os_error(name: str, error: OSError) -> str:
     """Describe in one line what the system refused to the command `name`."""
     problem = DISK.get(error.errno or 0, "the system refuses this")
-    return one_line(f"{name}: {problem} ({error}); mend that and run it again")
+    return one_line(f"{name}: {problem} ({error}); correct that and run it again")

@@ -47,7 +47,7 @@ CONFIGS = (
 LARGEST = 16 * 2**20  # bytes of one of CONFIGS
 REMEDY = "take the captioner from its publisher"
 # keys that make transformers run code, or open another repository
-LEADING_ELSEWHERE = frozenset(
+REMOTE_KEYS = frozenset(
     (
         *("auto_map", "custom_pipelines", "quantization_config", "transformers_weights", "per_layer_config"),
         *("backbone", "backbone_kwargs", "use_pretrained_backbone", "use_timm_backbone", "base_model_name_or_path"),
@@ -158,8 +158,8 @@ def read_processor(name: str) -> ImageProcessor:
     import_transformers()
     from transformers.image_processing_base import ImageProcessingMixin
 
-    own, _ = ImageProcessingMixin.get_image_processor_dict(name, local_files_only=Path(name).is_dir())
-    used = {key: own[key] for key in ImageProcessor.model_fields if key in own}
+    settings, _ = ImageProcessingMixin.get_image_processor_dict(name, local_files_only=Path(name).is_dir())
+    used = {key: settings[key] for key in ImageProcessor.model_fields if key in settings}
     return parse_record(used, ImageProcessor, f"{name}, preprocessor_config.json", REMEDY)
 
 
@@ -174,7 +174,7 @@ def check_config(config: Any, where: str) -> None:
                 raise UserError(f"{where}: has {key} {large[0]:,}, which no model has; {REMEDY}")
         from_hub = key.strip("_").startswith(IMPLEMENTATIONS) and value not in (None, False, True, "eager", "sdpa")
         from_timm = key == "model_type" and value in TIMM
-        if from_hub or from_timm or (value and key in LEADING_ELSEWHERE):
+        if from_hub or from_timm or (value and key in REMOTE_KEYS):
             raise UserError(
                 f"{where}: has {key}, by which code or another repository is loaded: none is loaded here; {REMEDY}, "
                 f"or remove {key} if the model needs none"
@@ -202,8 +202,8 @@ def _check_files(name: str, local: bool, revision: str | None) -> None:
     from transformers.utils import cached_file
 
     for file in CONFIGS:
-        asked = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
-        path = Path(name, file) if local else cached_file(name, file, **asked)
+        options = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
+        path = Path(name, file) if local else cached_file(name, file, **options)
         if path is None or (local and not Path(path).exists()):
             continue
         if file == "adapter_config.json":

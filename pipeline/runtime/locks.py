@@ -22,7 +22,7 @@ def exclusive(path: Path, what: str) -> Iterator[None]:
         try:
             lock.acquire(blocking=False)
         except Timeout:
-            print(f"{what}: another process is at it; waiting until it has ended", file=sys.stderr, flush=True)
+            print(f"{what}: another process is working on it; waiting until it has ended", file=sys.stderr, flush=True)
             lock.acquire()
     except OSError:
         yield

@@ -87,7 +87,7 @@ def _handled_by(handler: Handler) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    # an ignored SIGHUP is a wish (nohup); an ignored SIGINT is only a shell's default for background processes
+    # an ignored SIGHUP is intended (nohup); an ignored SIGINT is only a shell's default for background processes
     numbers = [number for number in REQUESTS if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, handler) for number in numbers}
     over = threading.Event()
@@ -257,7 +257,7 @@ def _watch(links: dict[int, int], over: threading.Event) -> None:
         if _State.asked is not None:
             return
         if not intact:
-            print("what started this stage has ended, so it ends, too", file=sys.stderr, flush=True)
+            print("the process that started this stage has ended, so it ends, too", file=sys.stderr, flush=True)
             os.kill(os.getpid(), signal.SIGTERM)
             return
         if request := _waits_to_end(caller):

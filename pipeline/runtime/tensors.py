@@ -67,5 +67,5 @@ def _check_header(path: Path) -> None:
         length, size = int.from_bytes(file.read(8), "little"), os.fstat(file.fileno()).st_size
     if not 0 < length <= min(HEADER, size - 8):
         raise ValueError(
-            f"its header says to have {length:,} bytes, and {min(HEADER, max(size - 8, 0)):,} are possible"
+            f"its header claims to have {length:,} bytes, and {min(HEADER, max(size - 8, 0)):,} are possible"
         )

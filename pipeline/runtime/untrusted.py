@@ -62,7 +62,7 @@ def read_dataset(file: h5py.File, name: str) -> h5py.Dataset:
     if where.is_virtual or where.external:
         raise UserError(f"{file.filename}: {name} lies in another file; put the data themselves there")
     if where.shape is None or _too_large(where.nbytes, where.id.get_storage_size()):
-        raise UserError(f"{file.filename}: {name} says to have {where.nbytes:,} bytes, which the file cannot hold")
+        raise UserError(f"{file.filename}: {name} claims to have {where.nbytes:,} bytes, which the file cannot hold")
     return where
 
 

@@ -166,5 +166,5 @@ def _with_neighbours(retriever: Retriever | Listener, batch: Batch, vectors: Ten
 
 
 def _repeated(rows: Tensor) -> Tensor:
-    """Return a mask (n,) bool of the images `rows` (n,) that stand earlier in it."""
+    """Return a mask (n,) bool of the images `rows` (n,) that occur earlier in it."""
     return (rows.unsqueeze(1) == rows).tril(-1).any(1)

@@ -170,12 +170,12 @@ def _begin(spool: Path, ours: str, threads: dict[Path, Thread]) -> bool:
             if head["sender"] == ours:
                 new.append(folder)
     for folder in new:
-        threads[folder] = Thread(target=_send_or_say_why, args=(folder,))
+        threads[folder] = Thread(target=_send_or_report, args=(folder,))
         threads[folder].start()
     return bool(new)
 
 
-def _send_or_say_why(folder: Path) -> None:
+def _send_or_report(folder: Path) -> None:
     try:
         for line in sent.damaged if (sent := send(folder)) else ():
             print(line, file=sys.stderr, flush=True)

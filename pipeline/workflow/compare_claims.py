@@ -21,7 +21,7 @@ from pipeline.report.starts import CLAIMS_OVER_STARTS
 from pipeline.report.tables import Table
 from pipeline.runtime.command import run_command
 
-FAR = 20  # lines of params.yaml that are other than the recorded profile's: it is no record of this run then
+FAR = 20  # differing lines of params.yaml from which a recorded profile is no record of this run
 MOST_NAMED = 3
 
 

@@ -131,12 +131,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status of `run_command`."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.workflow.estimate", allow_abbrev=False)
     parser.add_argument("--machines", type=int, default=1)
-    parser.add_argument("--cores", type=int, help="of one machine; of GPUs: jobs at once (default: SAYWHICH_CORES)")
-    parser.add_argument("--memory", type=float, help="of one machine, in gigabytes")
-    parser.add_argument("--overhead", type=float, default=0.0, help="seconds a job takes besides (BENCHMARKS.md)")
-    parser.add_argument("--gpu-memory", type=float, default=8.0, help="gigabytes, for captioners of the hub")
-    parser.add_argument("--teraflops", type=float, default=5.0, help="that the GPU reaches in float32, per second")
-    parser.add_argument("--bandwidth", type=float, default=200.0, help="of the GPU's memory, in gigabytes per second")
+    parser.add_argument(
+        "--cores", type=int, help="cores of one machine; for GPUs: jobs at once (default: SAYWHICH_CORES)"
+    )
+    parser.add_argument("--memory", type=float, help="memory of one machine, in gigabytes")
+    parser.add_argument("--overhead", type=float, default=0.0, help="further seconds per job (BENCHMARKS.md)")
+    parser.add_argument(
+        "--gpu-memory", type=float, default=8.0, help="memory of the GPU for captioners of the hub, in gigabytes"
+    )
+    parser.add_argument("--teraflops", type=float, default=5.0, help="speed of the GPU in float32, per second")
+    parser.add_argument(
+        "--bandwidth", type=float, default=200.0, help="bandwidth of the GPU's memory, in gigabytes per second"
+    )
     options = parser.parse_args(arguments)
 
     def work() -> None:

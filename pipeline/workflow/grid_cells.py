@@ -82,9 +82,7 @@ def cells(params: Mapping[str, Any]) -> list[GridCell]:
     folders = set()
     for cell in grid:
         if cell.folder in folders:
-            raise UserError(
-                f"params.yaml: sweep: the cell {cell.method} {cell.name} is there twice; remove one of them"
-            )
+            raise UserError(f"params.yaml: sweep: the cell {cell.method} {cell.name} occurs twice; remove one of them")
         folders.add(cell.folder)
     return grid
 
@@ -185,7 +183,7 @@ def wait_for_another(folder: Path = Path(".snakemake")) -> None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print("sweep: another Snakemake is at work on this grid; waiting until it has ended", file=sys.stderr)
+            print("sweep: another Snakemake is running this grid; waiting until it has ended", file=sys.stderr)
             fcntl.flock(file, fcntl.LOCK_EX)
 
 

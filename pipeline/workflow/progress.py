@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline.errors import UserError
 from pipeline.report.result_file import read_result
 
-CACHED = 0.2  # a stage that takes less of its recorded cost had its outputs already, and says nothing of the speed
+CACHED = 0.2  # a stage that takes less of its recorded cost had its outputs already and measures no speed
 WORK = {  # what a stage does; {} is the instance of a foreach
     "validate": "check params.yaml",
     "draw": "draw {}, images and captions",

@@ -229,7 +229,7 @@ def main(arguments: Sequence[str] = ()) -> int:
             remove_partial_files()
             return run_stale(jobs)
         except signals.Stopped as stopped:
-            ended = ", ".join(jobs.end()) or "nothing was at work"
+            ended = ", ".join(jobs.end()) or "no stage was running"
             print(f"repro: ended by {stopped} ({ended}); the same command goes on from here", file=sys.stderr)
             return 128 + stopped.request
         except (UserError, OSError) as error:

@@ -68,6 +68,6 @@ def _take(note: Path, out: Path) -> str | None:
             copy = files.enter_context(atomic_path(out / name))
             shutil.copyfile(Path(content["folder"], name), copy)
             if sha256(copy) != wanted:
-                raise ValueError(f"{content['folder']}/{name} is another one by now")
+                raise ValueError(f"{content['folder']}/{name} has changed")
         return str(content["folder"])
     return None

@@ -187,15 +187,19 @@ def _options(name: str, arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"python -m stages.{name}", allow_abbrev=False)
     if name in INSTANCE:
         by = {"default": MAIN} if name == "features" else {"required": True}
-        parser.add_argument(f"--{INSTANCE[name]}", metavar="NAME", help="which one, by its name there", **by)
+        parser.add_argument(f"--{INSTANCE[name]}", metavar="NAME", help="its name in params.yaml", **by)
     parser.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a.b=1; as often as need be")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a.b=1; may be given several times"
+    )
     parser.add_argument("--seed", metavar="N", help="short for --set seed=N")
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"default: {DATA / OUT[name].format('NAME')}")
     if name in ("adapt", "evaluate"):
         parser.add_argument("--model", type=Path, metavar="DIR", help="the trained model; default: data/models/NAME")
     if name == "features":
-        parser.add_argument("--shard", metavar="K/N", help="see the K-th of N parts only; without it: all, and join")
+        parser.add_argument(
+            "--shard", metavar="K/N", help="extract the K-th of N parts only; without it: all, and join"
+        )
     return parser.parse_args(arguments)
 
 

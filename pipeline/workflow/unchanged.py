@@ -40,7 +40,7 @@ def write_record(paths: Iterable[str], state: str) -> None:
 
 
 def is_recorded() -> bool:
-    """Return whether nothing was outdated at the last look and all files have been left alone since."""
+    """Return whether nothing was outdated at the last check and no file has changed since."""
     try:
         record = json.loads(RECORD.read_text(encoding="utf-8"))
         return bool(state_of(map(str, record["paths"])) == record["state"])

@@ -21,7 +21,7 @@ def add(parser: ArgumentParser) -> None:
         metavar="COSINE",
         help="the least cosine of a bag's first photo with the others, −1 … 1; default: %(default)s",
     )
-    parser.add_argument("--most", type=int, metavar="N", help="how many bags, the tightest; default: all")
+    parser.add_argument("--most", type=int, metavar="N", help="the number of bags, the tightest first; default: all")
     parser.add_argument("--json", metavar="OUT", help="write the bags, near-duplicates and counts there, too")
     parser.add_argument("--galleries", metavar="OUT", help="write the bags for saywhich judge --galleries, too")
     parser.add_argument("--html", metavar="OUT", help="write a contact sheet there, too")

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 def add(parser: ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("text", metavar="TEXT", help="what the photo shows, in a sentence")
+    parser.add_argument("text", metavar="TEXT", help="a sentence about the photo")
     parser.add_argument("photos", nargs="+", metavar="FOLDER", help="folders of photos, or photos")
     model_option(parser)
     add_listener(parser)
-    parser.add_argument("--top", type=int, default=10, metavar="N", help="how many; default: %(default)s")
+    parser.add_argument("--top", type=int, default=10, metavar="N", help="the number of photos; default: %(default)s")
     parser.add_argument("--html", metavar="OUT", help="write a page with the photos, too")
 
 

@@ -1,4 +1,4 @@
-"""saywhich serve: a page for one's own photos, and an HTTP API, by default for this machine only."""
+"""saywhich serve: a page for the user's photos, and an HTTP API, by default for this machine only."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def add(parser: ArgumentParser) -> None:
         "--model",
         action="append",
         metavar="DIR",
-        help=f"a model; as often as need be; default: all in {MODELS}, the best first",
+        help=f"a model; may be given several times; default: all in {MODELS}, the best first",
     )
     add_pretrained(parser)
     parser.add_argument("--photos", metavar="FOLDER", help=f"{SAMPLES} of these photos are there to try the page with")

@@ -20,10 +20,14 @@ OUT = Path("data/study")
 def add(parser: ArgumentParser) -> None:
     """Add the options of making a study, and of the steps `read` and `raters`."""
     default = StudyDesign()
-    parser.add_argument("--data", type=Path, default=Path("data"), metavar="DIR", help="of a finished run")
-    parser.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="of that run")
+    parser.add_argument(
+        "--data", type=Path, default=Path("data"), metavar="DIR", help="the data folder of a finished run"
+    )
+    parser.add_argument(
+        "--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="the parameters of that run"
+    )
     parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help="default: %(default)s")
-    parser.add_argument("--send", metavar="URL", help="where pages send answers by POST, too; else raters save them")
+    parser.add_argument("--send", metavar="URL", help="the address to which pages also send answers by POST")
     for name, text in (
         ("pairs", "pairs of similar images"),
         ("raters", "of each question"),
@@ -31,22 +35,36 @@ def add(parser: ArgumentParser) -> None:
     ):
         help_ = f"{text}; default: %(default)s"
         parser.add_argument(f"--{name}", type=_count, default=getattr(default, name), metavar="N", help=help_)
-    parser.add_argument("--seed", type=int, default=default.seed, metavar="N", help="of what is drawn; default: 0")
-    parser.add_argument("--methods", type=_names, default=(), metavar="A,B", help="default: the paper's that were run")
-    parser.add_argument("--reference", metavar="NAME", help="the method that others are held against in naturalness")
+    parser.add_argument(
+        "--seed", type=int, default=default.seed, metavar="N", help="the seed of random choices; default: 0"
+    )
+    parser.add_argument(
+        "--methods", type=_names, default=(), metavar="A,B", help="the compared methods; default: those of the paper"
+    )
+    parser.add_argument("--reference", metavar="NAME", help="the reference method of the naturalness task")
     parser.add_argument("--cider", type=float, metavar="X", help="validation CIDEr of the methods in retrieval")
-    parser.add_argument("--score", type=float, metavar="PERCENT", help="validation recall of those in naturalness")
+    parser.add_argument(
+        "--score", type=float, metavar="PERCENT", help="validation recall of the methods in naturalness"
+    )
     steps = parser.add_subparsers(dest="step", title="and then")
-    read = steps.add_parser("read", help="what the answers say, as Markdown")
+    read = steps.add_parser("read", help="print the results of the answers as Markdown")
     read.add_argument(
-        "answers", type=Path, nargs="+", help="what pages saved, Label Studio's export, or folders of them"
+        "answers", type=Path, nargs="+", help="files saved by pages, Label Studio's export, or folders of them"
     )
     read.add_argument("--study", type=Path, default=OUT, metavar="DIR", help="default: %(default)s")
-    raters = steps.add_parser("raters", help="how many raters and pairs are needed")
-    raters.add_argument("accuracies", type=_percent, nargs=2, metavar="PERCENT", help="of majorities, of two methods")
+    raters = steps.add_parser("raters", help="print the numbers of raters and pairs that are needed")
+    raters.add_argument(
+        "accuracies", type=_percent, nargs=2, metavar="PERCENT", help="two methods' accuracies of majorities"
+    )
     raters.add_argument("--of", type=_count, default=default.raters, metavar="N", help="raters of those majorities")
     raters.add_argument("--pairs", type=_count, default=default.pairs, metavar="N", help="default: %(default)s")
-    raters.add_argument("--alike", type=_share, default=0.0, metavar="X", help="votes alike, as read prints it")
+    raters.add_argument(
+        "--alike",
+        type=_share,
+        default=0.0,
+        metavar="X",
+        help="the correlation of two votes, which `read` prints as votes alike",
+    )
 
 
 def run(options: Namespace) -> int:

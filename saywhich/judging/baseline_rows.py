@@ -27,8 +27,8 @@ def human_row(references: Captions) -> tuple[list[list[str]], list[list[str]]] |
 def rule_row(captions: Captions, references: Captions) -> list[list[str]]:
     """Return "a photo of a NOUN" for each image, the first object that its references name, or else its captions."""
     found = []
-    for said, human in zip(captions, references, strict=True):
-        names = (name for text in (*human, *said) for name in mentioned_objects(tokenise(text)))
+    for own, human in zip(captions, references, strict=True):
+        names = (name for text in (*human, *own) for name in mentioned_objects(tokenise(text)))
         noun = next(names, NOTHING)
         article = "" if noun == NOTHING else "an " if noun.startswith(VOWELS) else "a "
         found.append([f"a photo of {article}{noun}"])

@@ -44,7 +44,7 @@ class ShownPhoto:
 
 
 @dataclass(frozen=True)
-class SaidCaption:
+class PageCaption:
     """A caption on the page: who wrote it, its words with whether they are new, and its ranks in one line."""
 
     who: str
@@ -58,7 +58,7 @@ class CaptionExample:
 
     source: str
     name: str
-    said: Sequence[SaidCaption]
+    captions: Sequence[PageCaption]
     people: Sequence[str]
     gallery: Sequence[ShownPhoto] = ()
     found: Sequence[ShownPhoto] = ()
@@ -156,10 +156,10 @@ def _example_sections(
             words = f"By {judge}'s ranks among all; marked words are not in the other caption."
             sections.append((title, words, [_side_by_side(found, pair, row) for row in rows]))
     if comparison is None:
-        (said,) = found.rows
-        ranks = _best_ranks(said, judge, found)
+        (judged,) = found.rows
+        ranks = _best_ranks(judged, judge, found)
         sizes = 1 + (found.galleries >= 0).sum(1).numpy()
-        hard = _best_hard(said, judge, found) / sizes
+        hard = _best_hard(judged, judge, found) / sizes
         order = np.lexsort((ranks, -hard))
         hardest = [row for row in order[:EXAMPLES] if sizes[row] > 1]
         worst = list(np.argsort(-ranks, kind="stable")[:EXAMPLES])
@@ -170,66 +170,66 @@ def _example_sections(
             ("Best captions", "Images that rank best among all by their captions.", best),
         ):
             sections.append(
-                (title, f"{words} Ranks by {judge}; 1 is best.", [_example(found, said, row) for row in rows])
+                (title, f"{words} Ranks by {judge}; 1 is best.", [_example(found, judged, row) for row in rows])
             )
     return [section for section in sections if section[2]]
 
 
-def _example(found: Judgement, said: JudgedRow, row: int) -> CaptionExample:
+def _example(found: Judgement, judged: JudgedRow, row: int) -> CaptionExample:
     judge = found.judges[0]
     captions = [
-        SaidCaption("", [(word, False) for word in text.split()], _ranks(said, place))
-        for place, text in _captions_of(said, row)
+        PageCaption("", [(word, False) for word in text.split()], _ranks(judged, place))
+        for place, text in _captions_of(judged, row)
     ]
     others = [other for other in found.galleries[row].tolist() if other >= 0]
-    place = next(place for place, _ in _captions_of(said, row))
-    retrieved = said.ranks[judge].retrieved[place].tolist()
+    place = next(place for place, _ in _captions_of(judged, row))
+    retrieved = judged.ranks[judge].retrieved[place].tolist()
     return CaptionExample(
         _photo(found.files[row], LARGE),
         one_line(found.files[row].name),
         captions,
-        list(said.references[row]),
+        list(judged.references[row]),
         [_shown(found, other, row) for other in sorted([row, *others])],
         [_shown(found, other, row) for other in retrieved],
     )
 
 
 def _side_by_side(found: Judgement, pair: PairComparison, row: int) -> CaptionExample:
-    said = []
+    captions = []
     texts = [_captions_of(each, row) for each in (pair.first, pair.second)]
     for each, own, other in zip((pair.first, pair.second), texts, reversed(texts), strict=True):
         for place, text in own:
-            said.append(SaidCaption(one_line(each.name), changed_words(text, other[0][1]), _ranks(each, place)))
+            captions.append(PageCaption(one_line(each.name), changed_words(text, other[0][1]), _ranks(each, place)))
     path = found.files[row]
-    return CaptionExample(_photo(path, LARGE), one_line(path.name), said, list(pair.first.references[row]))
+    return CaptionExample(_photo(path, LARGE), one_line(path.name), captions, list(pair.first.references[row]))
 
 
-def _captions_of(said: JudgedRow, row: int) -> list[tuple[int, str]]:
+def _captions_of(judged: JudgedRow, row: int) -> list[tuple[int, str]]:
     """Return the captions of an image, each with its place among all captions of the row."""
-    first = sum(map(len, said.captions[:row]))
-    return list(enumerate(said.captions[row], first))
+    first = sum(map(len, judged.captions[:row]))
+    return list(enumerate(judged.captions[row], first))
 
 
-def _ranks(said: JudgedRow, place: int) -> str:
+def _ranks(judged: JudgedRow, place: int) -> str:
     parts = []
-    for judge, ranks in said.ranks.items():
+    for judge, ranks in judged.ranks.items():
         hard = int(ranks.among_hard[place])
         parts.append(f"{judge}: rank {int(ranks.among_all[place]):,}" + (f", {hard} among look-alikes" if hard else ""))
     return one_line("; ".join(parts))
 
 
-def _best_ranks(said: JudgedRow, judge: str, found: Judgement) -> np.ndarray:
+def _best_ranks(judged: JudgedRow, judge: str, found: Judgement) -> np.ndarray:
     """Return the best rank of each image by its captions, (M,)."""
-    return _best(said, said.ranks[judge].among_all, len(found.files))
+    return _best(judged, judged.ranks[judge].among_all, len(found.files))
 
 
-def _best_hard(said: JudgedRow, judge: str, found: Judgement) -> np.ndarray:
-    return _best(said, said.ranks[judge].among_hard, len(found.files))
+def _best_hard(judged: JudgedRow, judge: str, found: Judgement) -> np.ndarray:
+    return _best(judged, judged.ranks[judge].among_hard, len(found.files))
 
 
-def _best(said: JudgedRow, ranks: np.ndarray, images: int) -> np.ndarray:
+def _best(judged: JudgedRow, ranks: np.ndarray, images: int) -> np.ndarray:
     best = np.full(images, np.iinfo(np.int64).max)
-    np.minimum.at(best, flatten(said.captions)[1], ranks)
+    np.minimum.at(best, flatten(judged.captions)[1], ranks)
     return best.astype(np.float64)
 
 

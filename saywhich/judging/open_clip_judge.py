@@ -63,8 +63,8 @@ class OpenClipJudge:
             return {"pixels": self._network.prepare(image)}
 
     def encode_photos(self, prepared: Sequence[PreparedPhoto]) -> np.ndarray:
-        seen = self._network([each["pixels"] for each in prepared]).pooled
-        return normalize(seen.float(), dim=1).cpu().numpy()
+        images = self._network([each["pixels"] for each in prepared]).pooled
+        return normalize(images.float(), dim=1).cpu().numpy()
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
         return normalize(self._network.text(texts).float(), dim=1).cpu()

@@ -66,7 +66,7 @@ class CaptionJudge(PhotoEncoder, Protocol):
 def encode_gallery(encoder: PhotoEncoder, files: Sequence[Path]) -> PhotoGallery:
     """Return the embeddings of the readable `files`; report each other photo in a line on stderr."""
 
-    def look(paths: Sequence[str]) -> Iterator[EmbeddedPhotos]:
+    def embed(paths: Sequence[str]) -> Iterator[EmbeddedPhotos]:
         for part in load_in_threads(map(Path, paths), encoder.prepare, AT_ONCE):
             there = [(path, prepared) for path, prepared in part if not isinstance(prepared, UserError)]
             for _, error in part:
@@ -76,7 +76,7 @@ def encode_gallery(encoder: PhotoEncoder, files: Sequence[Path]) -> PhotoGallery
                 inputs = [prepared for _, prepared in there]
                 yield [str(path) for path, _ in there], [*map(prepared_digest, inputs)], encoder.encode_photos(inputs)
 
-    return gallery_vectors(files, encoder.digest, encoder.size, look)
+    return gallery_vectors(files, encoder.digest, encoder.size, embed)
 
 
 def encode_captions(judge: CaptionJudge, texts: Sequence[str]) -> Tensor:

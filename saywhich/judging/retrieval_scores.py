@@ -57,9 +57,9 @@ def judge_row(
     """
     texts, owners = flatten(captions)
     of = torch.from_numpy(owners)
-    heard = encode_captions(judge, texts)
-    found = rank_embeddings(heard, images, of, {HARD_GALLERY: galleries} if galleries.shape[1] else {})
-    back = rank_captions_among(heard, images, of, galleries).numpy()
+    vectors = encode_captions(judge, texts)
+    found = rank_embeddings(vectors, images, of, {HARD_GALLERY: galleries} if galleries.shape[1] else {})
+    back = rank_captions_among(vectors, images, of, galleries).numpy()
     ranks, best = found.by_caption.numpy(), found.by_image.numpy()
     hard = found.among[HARD_GALLERY].numpy() if galleries.shape[1] else np.zeros_like(ranks)
     every, several = np.arange(len(images)), (galleries >= 0).any(1).numpy()
@@ -88,13 +88,13 @@ def _clip_scores(
     references: Sequence[Sequence[str]],
     images: Tensor,
 ) -> dict[ScoreKey, ScoreValues]:
-    heard = encode_captions(judge, [PROMPT + text for text in texts])
-    clip = metric.score(heard, images[torch.from_numpy(owners)])
+    vectors = encode_captions(judge, [PROMPT + text for text in texts])
+    clip = metric.score(vectors, images[torch.from_numpy(owners)])
     found = {ScoreKey(name, metric.name): mean_over(owners, clip.numpy(), len(images))}
-    said, of = flatten(references)
-    if said:
-        human = encode_captions(judge, [PROMPT + text for text in said])
-        nearest, has = _nearest_reference(heard, owners, human, of)
+    references_, of = flatten(references)
+    if references_:
+        human = encode_captions(judge, [PROMPT + text for text in references_])
+        nearest, has = _nearest_reference(vectors, owners, human, of)
         each = with_nearest_reference(clip, nearest).numpy()
         found[ScoreKey(name, metric.with_references)] = mean_over(owners, each, len(images), has)
     return found

@@ -49,7 +49,7 @@ def heading_lines(found: Judgement) -> Iterator[str]:
     if found.galleries.shape[1]:
         hard, recalls = (
             f"R@1 (hard): among {found.gallery_rule}",
-            "recalls in %, from text to image where nothing is said",
+            "recalls in %, from text to image by default",
         )
         together = one_line(f"{hard}; {recalls}")
         yield from [together] if len(together) <= WIDTH else [shorten(hard, WIDTH), recalls]

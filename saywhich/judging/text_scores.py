@@ -43,8 +43,8 @@ def reader_scores(captions: Captions, references: Captions, annotated: Captions)
     images = len(captions)
     words = [tokenise(text) for text in texts]
     places: dict[tuple[str, ...], set[int]] = defaultdict(set)
-    for image, said in zip(owners.tolist(), words, strict=True):
-        places[said].add(image)
+    for image, caption in zip(owners.tolist(), words, strict=True):
+        places[caption].add(image)
     shared = np.zeros(images)
     for there in places.values():
         if len(there) > 1:
@@ -54,15 +54,15 @@ def reader_scores(captions: Captions, references: Captions, annotated: Captions)
         return mean_over(owners, 100.0 * np.array(of, dtype=np.float64), images)
 
     found = {
-        WORDS: mean_over(owners, np.array([float(len(said)) for said in words]), images),
-        BAD_END: share([has_bad_ending(said) for said in words]),
-        REPETITION: share([has_repetition(said) for said in words]),
+        WORDS: mean_over(owners, np.array([float(len(caption)) for caption in words]), images),
+        BAD_END: share([has_bad_ending(caption) for caption in words]),
+        REPETITION: share([has_repetition(caption) for caption in words]),
         SHARED: ratio(shared, np.ones(images)),
         DISTINCT: ScoreValues(100.0 * len(places) / len(words)),
-        VOCABULARY: ScoreValues(float(len({word for said in words for word in said}))),
+        VOCABULARY: ScoreValues(float(len({word for caption in words for word in caption}))),
     }
     if len(words) > 1:
-        found[SELF_BLEU] = ScoreValues(self_bleu([" ".join(said) for said in words]))
+        found[SELF_BLEU] = ScoreValues(self_bleu([" ".join(caption) for caption in words]))
     known = [image for image in range(images) if references[image] or annotated[image]]
     rows = [row for row, image in enumerate(owners.tolist()) if image in set(known)]
     if rows:

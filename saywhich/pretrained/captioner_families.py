@@ -42,5 +42,5 @@ def family_of(kind: str) -> CaptionerFamily:
         return CaptionerFamily(CHATS[kind], CHAT_PROMPT, chat=True)
     raise UserError(
         f"is of the kind {kind}, which is no captioner that can be used here; give one of the kinds "
-        f"{', '.join(FAMILIES)}, or a chat model that sees images (smolvlm, qwen2_5_vl and others)"
+        f"{', '.join(FAMILIES)}, or a chat model that takes images (smolvlm, qwen2_5_vl and others)"
     )

@@ -75,7 +75,7 @@ class PragmaticProcessor:
         continued = (tokens[:, :, None, :-1] == self._tokens[:, None]).all(3).int().argmax(2)  # (B, n)
         group = torch.arange(len(tokens), device=tokens.device).unsqueeze(1)
         last = tokens[:, :, -1:].unsqueeze(2).expand(-1, -1, uniform.shape[2], -1)
-        said = self._spoken[group, continued].gather(3, last).squeeze(3)
-        posterior = self._prior[group, continued] + said
+        log_probs = self._spoken[group, continued].gather(3, last).squeeze(3)
+        posterior = self._prior[group, continued] + log_probs
         # a beam search keeps impossible rows, whose captions it never returns
         return torch.where(posterior[..., :1].isneginf(), uniform, posterior)

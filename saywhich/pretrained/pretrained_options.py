@@ -30,7 +30,7 @@ def add_pretrained(parser: ArgumentParser) -> None:
         "--speaker",
         metavar="NAME",
         help="a captioner of transformers, hub/OWNER/NAME or a folder: BLIP, BLIP-2, GIT, VisionEncoderDecoder, "
-        "Florence-2, or a chat model that sees images",
+        "Florence-2, or a chat model that takes images",
     )
     _add_listener(group, f"ranks captions among photos: {FORMS}; default: {DEFAULT_JUDGE}")
     group.add_argument(

@@ -192,8 +192,8 @@ class PretrainedSpeaker:
                     f"--speaker {self.name}: it cannot generate ({reason(error)}); its processor's files may not be "
                     f"those of its model, or --max-tokens {settings.max_tokens} may be more than it has positions for"
                 ) from None
-        said = self.tokenizer.batch_decode(self._without_prompt(tokens, inputs), skip_special_tokens=True)
-        texts = [" ".join(text.split()) for text in said]
+        decoded = self.tokenizer.batch_decode(self._without_prompt(tokens, inputs), skip_special_tokens=True)
+        texts = [" ".join(text.split()) for text in decoded]
         return [texts[first : first + many] for first in range(0, len(texts), many)]
 
     def _options(

@@ -20,7 +20,7 @@ from saywhich.pretrained.pretrained_speaker import (
 )
 
 
-def told_apart(
+def decode_pragmatically(
     speaker: PretrainedSpeaker,
     listener: CaptionJudge,
     photos: Sequence[DecodedPhoto],
@@ -60,8 +60,8 @@ def retrieval_candidates(
         return listener.encode_texts(distinct)[[place[text] for text in texts]]
 
     def decode(tokens: Tensor) -> list[str]:
-        said = speaker.tokenizer.batch_decode(tokens, skip_special_tokens=True)
-        return [" ".join(text.split()) for text in said]
+        decoded = speaker.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        return [" ".join(text.split()) for text in decoded]
 
     whole = speaker.family.begins_caption
     considered = max(CONSIDERED, 2 * settings.beam)  # a beam search takes 2 · beam of the first row

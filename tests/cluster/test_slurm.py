@@ -184,10 +184,10 @@ def test_a_training_on_two_nodes_is_that_of_one_process(up, world, tmp_path):
     batch = ["sbatch", "--wait", "--nodes=2", "--time=15", f"--output={tmp_path}/two.log"]
     script = [*batch, "profiles/slurm/several_nodes.sh", "train", *words, "--out", str(tmp_path / "two")]
     done = run(world, *script, **settings, LOGLEVEL="INFO")
-    said = (tmp_path / "two.log").read_text(encoding="utf-8")
-    assert done.returncode == 0, said[-3000:]
-    assert "2 nodes: n1 n2" in said
-    assert "global_world_sizes=[2]" in said or "global_world_sizes=[2, 2]" in said
+    printed = (tmp_path / "two.log").read_text(encoding="utf-8")
+    assert done.returncode == 0, printed[-3000:]
+    assert "2 nodes: n1 n2" in printed
+    assert "global_world_sizes=[2]" in printed or "global_world_sizes=[2, 2]" in printed
     one, two = (load_file(tmp_path / name / "weights.safetensors") for name in ("one", "two"))
     assert one.keys() == two.keys()
     for name in one:

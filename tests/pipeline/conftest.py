@@ -208,8 +208,13 @@ def _retrieved(place: int, rank: int, first: int, count: int) -> list[int]:
 
 
 def _bleu_counts(words: int, natural: float) -> list[int]:
-    said = [max(0, words - n) for n in range(4)]
-    return [words, words + 1, *said, *(int(count * min(1.0, natural) * 0.8 ** (n + 1)) for n, count in enumerate(said))]
+    lengths = [max(0, words - n) for n in range(4)]
+    return [
+        words,
+        words + 1,
+        *lengths,
+        *(int(count * min(1.0, natural) * 0.8 ** (n + 1)) for n, count in enumerate(lengths)),
+    ]
 
 
 def _numbers(rows: list[dict[str, Any]], ranks: dict[str, Any], count: int) -> dict[str, Any]:

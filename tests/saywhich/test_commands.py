@@ -29,12 +29,12 @@ def test_each_photo_is_captioned_and_a_broken_one_is_reported(photos, named, cap
     (photos / "more").mkdir()
     paint(photos / "more/d.png", 7)
     assert main(["caption", ".", *named]) == 1
-    told = capsys.readouterr()
-    lines = [line.split("\t") for line in told.out.splitlines()]
+    printed = capsys.readouterr()
+    lines = [line.split("\t") for line in printed.out.splitlines()]
     assert [name for name, _ in lines] == ["a.jpg", "b.jpg", "c.jpg", "more/d.png"]
     assert all(caption for _, caption in lines)
-    assert told.err.count("\n") == 1
-    assert told.err.startswith("broken.jpg: the image cannot be decoded")
+    assert printed.err.count("\n") == 1
+    assert printed.err.startswith("broken.jpg: the image cannot be decoded")
 
 
 def test_a_table_and_json_lines_hold_ranks_and_candidates(photos, named, capsys):
@@ -43,10 +43,10 @@ def test_a_table_and_json_lines_hold_ranks_and_candidates(photos, named, capsys)
     assert [row["file"] for row in rows] == ["a.jpg", "b.jpg"]
     assert all(1 <= int(row["rank"]) <= int(row["of"]) == 3 for row in rows)
     assert main(["caption", "a.jpg", "--among", ".", "--beam", "3", "--jsonl", "said.jsonl", *named]) == 0
-    said = json.loads(Path("said.jsonl").read_text())
-    assert said["candidates"][0] == said["caption"]
-    assert len(said["candidates"]) == 3
-    assert (said["rank"] == 1) == (said["margin"] > 0)
+    content = json.loads(Path("said.jsonl").read_text())
+    assert content["candidates"][0] == content["caption"]
+    assert len(content["candidates"]) == 3
+    assert (content["rank"] == 1) == (content["margin"] > 0)
     assert capsys.readouterr().out == ""
     assert main(["caption", "a.jpg", "--among", ".", *named]) == 0
     rank = int(rows[0]["rank"])
@@ -63,9 +63,9 @@ def test_results_in_cocos_form_are_those_that_pycocotools_reads(photos, named, c
     found = COCO("captions.json").loadRes("results.json")
     capsys.readouterr()
     assert main(["caption", *names, *named]) == 0
-    said = dict(line.split("\t") for line in capsys.readouterr().out.splitlines())
+    printed = dict(line.split("\t") for line in capsys.readouterr().out.splitlines())
     assert {each["image_id"]: each["caption"] for each in found.loadAnns(found.getAnnIds())} == {
-        number: said[name] for name, number in names.items()
+        number: printed[name] for name, number in names.items()
     }
     assert main(["caption", "c.jpg", "--coco", "none.json", *named]) == 2
     assert capsys.readouterr().err.startswith("c.jpg: --coco needs an image's id")
@@ -85,9 +85,9 @@ def test_results_in_cocos_form_are_those_that_pycocotools_reads(photos, named, c
 def test_a_mistake_is_reported_in_one_line(photos, named, capsys, arguments, line):
     (photos / "empty").mkdir()
     assert main([*arguments, *([] if "--model" in arguments else named)]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith(line)
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(line)
+    assert printed.count("\n") == 1
 
 
 def test_pages_and_copies_are_written_though_nobody_reads_the_output(photos, named):
@@ -101,11 +101,11 @@ def test_pages_and_copies_are_written_though_nobody_reads_the_output(photos, nam
 
 
 def test_a_run_without_other_outputs_ends_when_nobody_reads_it(photos, named, monkeypatch):
-    said = []
-    monkeypatch.setattr("saywhich.caption_outputs.one_line", lambda text: said.append(text) or text)
+    captions = []
+    monkeypatch.setattr("saywhich.caption_outputs.one_line", lambda text: captions.append(text) or text)
     with closed_output():
         assert main(["caption", ".", *named]) == 0
-    assert said[0::2] == ["a.jpg"]
+    assert captions[0::2] == ["a.jpg"]
 
 
 def test_retrieved_photos_are_printed_best_first_and_shown_on_a_page(photos, named, model, capsys):

@@ -49,11 +49,11 @@ def test_another_vocabulary_or_image_size_is_named(repository, tmp_path):
 
 def test_a_model_that_an_earlier_version_exported_is_read(exported, tmp_path):
     shutil.copytree(exported, tmp_path / "out")
-    said = json.loads((tmp_path / "out/saywhich.json").read_text())
+    record = json.loads((tmp_path / "out/saywhich.json").read_text())
     manifest = json.loads((tmp_path / "out/features/manifest.json").read_text())
-    for content in (said, manifest):
+    for content in (record, manifest):
         del content["sha256"]
     (tmp_path / "out/features/manifest.json").write_text(json.dumps(manifest))
-    said["files"]["features/manifest.json"] = sha256(tmp_path / "out/features/manifest.json")
-    (tmp_path / "out/saywhich.json").write_text(json.dumps(said))
+    record["files"]["features/manifest.json"] = sha256(tmp_path / "out/features/manifest.json")
+    (tmp_path / "out/saywhich.json").write_text(json.dumps(record))
     saywhich.load(tmp_path / "out")

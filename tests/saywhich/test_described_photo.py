@@ -297,11 +297,11 @@ def test_photos_are_described_in_place_on_demand(photos, named, capsys):
     (photos / "b.jpg").write_bytes(with_own(picture("JPEG")))
     Path("link.jpg").symlink_to("a.jpg")
     assert main(["caption", "link.jpg", "b.jpg", *named, "--in-place"]) == 0
-    told = capsys.readouterr()
-    said = dict(line.split("\t") for line in told.out.splitlines())
-    assert "note: b.jpg: the description was 'My <own> words'" in told.err
+    printed = capsys.readouterr()
+    captions = dict(line.split("\t") for line in printed.out.splitlines())
+    assert "note: b.jpg: the description was 'My <own> words'" in printed.err
     assert Path("link.jpg").is_symlink()
     after = (photos / "a.jpg").read_bytes()
     assert after != before
     assert with_packet(after, lambda _: b"") == with_packet(before, lambda _: b"")
-    assert read_description(packet_of(after)) == said["link.jpg"]
+    assert read_description(packet_of(after)) == captions["link.jpg"]

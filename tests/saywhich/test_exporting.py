@@ -52,12 +52,12 @@ def evaluate(folder: Path, images: int = 40) -> None:
         "language": {"CIDEr": float(np.mean(columns["CIDEr"][4:]))},
         "judges": {"own": {"text_to_image": {"R@10": 100.0}, "galleries": galleries}},
     }
-    said = {
+    captions = {
         "method": "psst_multinomial",
         "settings": {"lambda": 0.01, "seed": 1},
         "signature": "data=toy|decode=beam:2",
     }
-    (folder / "metrics.json").write_text(checksummed_json({**said, "val": {}, "test": numbers}))
+    (folder / "metrics.json").write_text(checksummed_json({**captions, "val": {}, "test": numbers}))
 
 
 @pytest.fixture
@@ -72,27 +72,27 @@ def test_an_exported_model_generates_the_same_captions_elsewhere(trained, photos
     names = ["a.jpg", "b.jpg", "c.jpg"]
     make_model(trained.parents[1], trained.name, 0, attention=attention)
     before = saywhich.load(trained)
-    said, scores = before.caption(names), before.score(["a dog"], names)
+    captions, scores = before.caption(names), before.score(["a dog"], names)
     export_model(trained, tmp_path / "out")
     shutil.move(tmp_path / "out", tmp_path / "elsewhere")
     shutil.rmtree(tmp_path / "trained")
     after = saywhich.load(tmp_path / "elsewhere")
-    assert after.caption(names) == said
+    assert after.caption(names) == captions
     np.testing.assert_array_equal(after.score(["a dog"], names), scores)
     kinds = {path.suffix for path in (tmp_path / "elsewhere").rglob("*") if path.is_file()}
     assert kinds == {".safetensors", ".json", ".md"}, "nothing in it can be executed"
     again = export_model(tmp_path / "elsewhere", tmp_path / "again")
-    assert again.caption(names) == said
+    assert again.caption(names) == captions
 
 
 def test_the_card_has_description_and_measurements(trained, tmp_path):
     export_model(trained, tmp_path / "out")
     _, front, text = (tmp_path / "out/README.md").read_text().split("---\n", 2)
-    said = yaml.safe_load(front)
-    assert said["library_name"] == "saywhich"
-    assert said["pipeline_tag"] == "image-to-text"
-    assert said["datasets"] == ["toy"]
-    (result,) = said["model-index"][0]["results"]
+    content = yaml.safe_load(front)
+    assert content["library_name"] == "saywhich"
+    assert content["pipeline_tag"] == "image-to-text"
+    assert content["datasets"] == ["toy"]
+    (result,) = content["model-index"][0]["results"]
     values = {metric["name"]: metric["value"] for metric in result["metrics"]}
     assert values == {"CIDEr": 0.735, "R@1 (hard), own listener": 50.0, "R@10, own listener": 100.0}
     assert "lambda 0.01" in text
@@ -123,9 +123,9 @@ def test_a_changed_file_of_an_export_is_reported_in_one_line(trained, tmp_path, 
     content[-2] ^= 1
     file.write_bytes(content)
     assert main(["caption", "a.jpg", "--model", str(tmp_path / "out")]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith(f"{file}: the SHA-256 is ")
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"{file}: the SHA-256 is ")
+    assert printed.count("\n") == 1
     file.unlink()
     with pytest.raises(UserError, match="missing; copy the whole folder"):
         saywhich.load(tmp_path / "out")
@@ -184,11 +184,11 @@ def test_mlflow_serves_the_exported_model(trained, photos, tmp_path):
         with urllib.request.urlopen(shown, timeout=60) as answer:
             assert len(json.load(answer)["predictions"]) == 1
         with urllib.request.urlopen(question, timeout=60) as answer:
-            said = [each["caption"] for each in json.load(answer)["predictions"]]
+            content = [each["caption"] for each in json.load(answer)["predictions"]]
     finally:
         os.killpg(server.pid, signal.SIGKILL)
         server.wait()
-    assert said == [str(each) for each in saywhich.load(home / "out").caption(names, beam=3)]
+    assert content == [str(each) for each in saywhich.load(home / "out").caption(names, beam=3)]
 
 
 def wait_for(address, server, log, seconds=120):
@@ -207,9 +207,9 @@ def resealed(folder: Path, **manifest: object) -> None:
     """Change values of an exported folder's manifest of features, and write all digests anew."""
     path, index = folder / "features/manifest.json", folder / "saywhich.json"
     path.write_text(checksummed_json(json.loads(path.read_text()) | manifest))
-    said = json.loads(index.read_text())
-    said["files"]["features/manifest.json"] = sha256(path)
-    index.write_text(checksummed_json(said))
+    content = json.loads(index.read_text())
+    content["files"]["features/manifest.json"] = sha256(path)
+    index.write_text(checksummed_json(content))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def folder(exported, tmp_path):
     return tmp_path / "out"
 
 
-def told(folder) -> str:
+def error_of(folder) -> str:
     with pytest.raises(UserError) as caught:
         saywhich.load(folder)
     assert str(caught.value).isprintable()
@@ -57,7 +57,7 @@ def test_a_manifest_out_of_range_names_its_entry(folder, entry, value):
     inner[key] = value
     path.write_text(checksummed_json(manifest))
     refreshed(folder, path)
-    assert told(folder).startswith(f"{path}: {entry}")
+    assert error_of(folder).startswith(f"{path}: {entry}")
 
 
 @pytest.mark.parametrize(
@@ -81,10 +81,10 @@ def test_agents_of_another_kind_and_parts_of_another_model_are_named(folder):
     path = folder / "vocabulary.json"
     path.write_text(json.dumps({"words": ["a", "UNK"]}))
     refreshed(folder, path)
-    assert "the speaker's vocabulary has so many words: 8, and 2 are needed" in told(folder)
+    assert "the speaker's vocabulary has so many words: 8, and 2 are needed" in error_of(folder)
     with changed_agents(folder) as agents:
         agents["speaker"]["kind"] = "DualEncoder"
-    assert "speaker is a DualEncoder, and must be one of Att2in" in told(folder)
+    assert "speaker is a DualEncoder, and must be one of Att2in" in error_of(folder)
 
 
 @pytest.mark.parametrize("name", ["projection", "scale", "network"])
@@ -102,7 +102,7 @@ def test_nan_and_infinity_are_refused_in_every_file(folder, name, number):
     ][f"features/{name}.safetensors"]
     listed.write_text(checksummed_json(manifest))
     refreshed(folder, listed)
-    assert f"{path}: {first} is not a number, or infinite" in told(folder)
+    assert f"{path}: {first} is not a number, or infinite" in error_of(folder)
 
 
 def test_digests_cover_files_of_the_folder_and_all_files_read(folder):
@@ -110,7 +110,7 @@ def test_digests_cover_files_of_the_folder_and_all_files_read(folder):
     whole = json.loads(index.read_text())
     (folder.parent / "secret").write_text("x")
     index.write_text(checksummed_json(whole | {"files": whole["files"] | {"../secret": "0" * 63 + "1"}}))
-    assert "leads outside" in told(folder)
+    assert "leads outside" in error_of(folder)
     unlisted = {name: digest for name, digest in whole["files"].items() if name != "vocabulary.json"}
     index.write_text(checksummed_json(whole | {"files": unlisted}))
-    assert told(folder).startswith(f"{index}: has no digest of vocabulary.json")
+    assert error_of(folder).startswith(f"{index}: has no digest of vocabulary.json")

@@ -61,7 +61,7 @@ def test_hostile_json_is_a_short_line(server):
 
 def asked(app, body, receive_more, length=None):
     """Return the messages that the application sends, called without a server."""
-    said = []
+    captions = []
     headers = [(b"host", b"localhost"), (b"content-length", str(length or len(body)).encode())]
     scope = {"type": "http", "method": "POST", "path": "/caption", "headers": headers, "query_string": b""}
     first = [{"type": "http.request", "body": body, "more_body": length is not None}]
@@ -70,10 +70,10 @@ def asked(app, body, receive_more, length=None):
         return first.pop() if first else await receive_more()
 
     async def send(message):
-        said.append(message)
+        captions.append(message)
 
     asyncio.run(app({**scope, "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http"}, receive, send))
-    return said
+    return captions
 
 
 async def nothing():
@@ -81,8 +81,8 @@ async def nothing():
 
 
 def test_a_stalled_request_is_ended(model):
-    said = asked(make_app({"model": model}, limits=UploadLimits(idle=0.05)), b"{", nothing, length=1000)
-    assert said[0]["status"] == 408
+    captions = asked(make_app({"model": model}, limits=UploadLimits(idle=0.05)), b"{", nothing, length=1000)
+    assert captions[0]["status"] == 408
 
 
 @pytest.mark.parametrize("left", [True, False])
@@ -121,5 +121,5 @@ def test_work_ends_soon_after_its_client_disconnects(model, monkeypatch, left):
 )
 def test_photos_times_models_times_candidates_and_pixels_together_are_bounded(model, limits, line):
     body = hostile.captioning([hostile.encoded((60, 40), "PNG")] * 2)
-    said = asked(make_app({"model": model}, limits=limits), body, nothing)
-    assert (said[0]["status"], json.loads(said[1]["body"])["detail"]) == (422, line)
+    texts = asked(make_app({"model": model}, limits=limits), body, nothing)
+    assert (texts[0]["status"], json.loads(texts[1]["body"])["detail"]) == (422, line)

@@ -44,9 +44,9 @@ def test_models_of_one_folder_name_are_served_under_distinct_names(folders, name
 def test_an_impossible_host_or_port_is_reported_in_one_line(repository, capsys, host, port, line):
     model = str(repository / "models/psst_multinomial")
     assert main(["serve", "--model", model, "--host", host, "--port", str(port)]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith(line)
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(line)
+    assert printed.count("\n") == 1
 
 
 def test_a_port_in_use_is_reported_in_one_line(repository, capsys):
@@ -75,9 +75,9 @@ def test_a_damaged_sample_photo_is_skipped_with_a_line(tmp_path, capsys):
     paint(tmp_path / "large.png", 3, (2000, 1000))
     copies = sample_copies([tmp_path / "broken.jpg", paint(tmp_path / "small.png", 2), tmp_path / "large.png"])
     assert [Image.open(io.BytesIO(copy)).size for copy in copies] == [(40, 50), (1280, 640)]
-    told = capsys.readouterr().err
-    assert "broken.jpg: the image cannot be decoded" in told
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert "broken.jpg: the image cannot be decoded" in printed
+    assert printed.count("\n") == 1
 
 
 def test_models_of_another_profile_are_left_out_or_refused_in_one_line(repository, tmp_path, capsys):
@@ -94,8 +94,8 @@ def test_models_of_another_profile_are_left_out_or_refused_in_one_line(repositor
     assert capsys.readouterr().err.startswith(f"left out: {line}")
     for command in (["caption", str(data / "images")], ["find", "a dog", str(data / "images")], ["serve"]):
         assert main([*command, "--model", str(old)]) == 2
-        told = capsys.readouterr().err
-        assert told.startswith(line)
-        assert told.count("\n") == 1
+        printed = capsys.readouterr().err
+        assert printed.startswith(line)
+        assert printed.count("\n") == 1
     with pytest.raises(UserError, match="no model of the present data"):
         load_models([old], strict=False)

@@ -45,8 +45,8 @@ def test_captions_and_hits_of_such_a_photo_are_reported_on_stderr_and_in_json(no
         named = ["--model", str(model)]
         assert main(["caption", ".", "--jsonl", "said.jsonl", *named]) == 0
         assert capsys.readouterr().err.startswith(NOTE)
-        said = [json.loads(line) for line in Path("said.jsonl").read_text().splitlines()]
-        assert [(each["file"], each.get("unlike_training_images")) for each in said] == [
+        content = [json.loads(line) for line in Path("said.jsonl").read_text().splitlines()]
+        assert [(each["file"], each.get("unlike_training_images")) for each in content] == [
             ("a.png", None),
             ("noise.png", True),
         ]
@@ -62,6 +62,6 @@ def test_the_api_and_python_mark_unlike_photos(noise, trained):
     assert [caption.unlike for caption in model.caption(["a.png", "noise.png"], among=["a.png"])] == [False, True]
     photos = [base64.b64encode(Path(name).read_bytes()).decode() for name in ("a.png", "noise.png")]
     client = TestClient(make_app({"psst": model}), base_url="http://127.0.0.1")
-    said = client.post("/caption", json={"photos": photos}).json()["photos"]
-    assert [each[0]["unlike"] for each in said] == [False, True]
+    captions = client.post("/caption", json={"photos": photos}).json()["photos"]
+    assert [each[0]["unlike"] for each in captions] == [False, True]
     assert client.post("/find", json={"photos": photos, "text": "a dog"}).json()["unlike"] == [1]

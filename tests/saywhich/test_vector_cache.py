@@ -117,9 +117,9 @@ def test_a_cache_on_a_full_or_read_only_disk_is_skipped(photos, tmp_path, kept, 
             for options in ("ro", f"rw,size={used}"):
                 subprocess.run(["mount", "-o", f"remount,{options}", tmp_path / "cache"], check=True)
                 assert check(photos) in (30, 60)
-                told = [line for line in capsys.readouterr().err.splitlines() if str(tmp_path / "cache") in line]
-                assert len(told) == 1
-                assert "photos and captions are encoded without it" in told[0]
+                printed = [line for line in capsys.readouterr().err.splitlines() if str(tmp_path / "cache") in line]
+                assert len(printed) == 1
+                assert "photos and captions are encoded without it" in printed[0]
     except PermissionError as error:
         pytest.skip(str(error))
 

@@ -78,7 +78,7 @@ def test_a_clone_named_saywhich_is_imported_from_the_folder_above_it(tmp_path):
 
 
 def test_every_file_of_both_packages_is_installed(unpacked):
-    wanted = {
+    expected = {
         path.relative_to(ROOT if package == "saywhich" else ROOT / "pipeline")
         for package in ("saywhich", "pipeline")
         for path in (ROOT / package).rglob("*")
@@ -86,7 +86,7 @@ def test_every_file_of_both_packages_is_installed(unpacked):
     }
     inside = unpacked / "saywhich/_pipeline"
     found = {path.relative_to(inside if inside in path.parents else unpacked) for path in inside.parent.rglob("*.*")}
-    assert {path for path in found if (unpacked / path).is_file() or (inside / path).is_file()} == wanted
+    assert {path for path in found if (unpacked / path).is_file() or (inside / path).is_file()} == expected
     assert Path("saywhich/py.typed") in found
 
 

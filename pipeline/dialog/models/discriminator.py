@@ -17,7 +17,7 @@ from pipeline.types import Batch, Message, caption_mask
 class Discriminator(nn.Module):
     """LSTM encoder of answers: its last state (`answer: last`), or attention over its states (`attention`).
 
-    It encodes tokens, or distributions as mixtures of its embeddings (`message.relaxed`). With `hears_end` it encodes
+    It encodes tokens, or distributions as mixtures of its embeddings (`message.relaxed`). With `encode_eos` it encodes
     the answer's EOS too, so that its score can depend on the length. Without, an empty answer is a zero state.
     """
 
@@ -27,12 +27,12 @@ class Discriminator(nn.Module):
         vocabulary: int,
         answer: Literal["last", "attention"] = "attention",
         dropout: float = 0.5,
-        hears_end: bool = False,
+        encode_eos: bool = False,
     ) -> None:
         super().__init__()
         self.arguments = constructor_arguments(locals())
         words, hidden = encoder.question.input_size, encoder.hidden
-        self.encoder, self.vocabulary, self.hears_end = encoder, vocabulary, hears_end
+        self.encoder, self.vocabulary, self.encode_eos = encoder, vocabulary, encode_eos
         self.word = nn.Embedding(vocabulary + 2, words)
         self.lstm = nn.LSTM(words, hidden, batch_first=True)
         self.inner = nn.Linear(hidden, hidden) if answer == "attention" else None
@@ -58,7 +58,7 @@ class Discriminator(nn.Module):
         if message.relaxed is not None:
             words = message.relaxed.embed(words, table.mixture, table.straight_through)
         words = self.drop(words.view(*tokens.shape, -1))
-        mask = message.mask if self.hears_end else message.mask & (tokens > 0)
+        mask = message.mask if self.encode_eos else message.mask & (tokens > 0)
         lengths = mask.sum(1)
         packed = pack_padded_sequence(words, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
         states, (last, _) = self.lstm(packed)

@@ -90,7 +90,7 @@ class _Reader:
         for name, kind in (("questions", str), ("answers", str), ("dialogs", dict)):
             if not isinstance(data[name], list) or not all(isinstance(one, kind) for one in data[name]):
                 raise UserError(
-                    f"{file}: `{name}` of `data` is to be a list, each {'a text' if kind is str else 'a dialog'}"
+                    f"{file}: `{name}` of `data` must be a list, each {'a text' if kind is str else 'a dialog'}"
                 )
         questions, answers = ([tokenise(text) for text in data[name]] for name in ("questions", "answers"))
         question_of = np.array([self.questions.number(words) for words in questions], np.int32)

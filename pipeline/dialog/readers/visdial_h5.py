@@ -97,10 +97,10 @@ def _vocabulary(words: Mapping[str, Any], file: Path) -> Vocabulary:
         raise UserError(f'{file}: the object needs `itow`, {{"1": word, …}}, not {show_json(spelled)}')
     numbers = [str(n) for n in range(1, len(spelled) + 1)]
     if not all(isinstance(spelled.get(n), str) for n in numbers):
-        raise UserError(f'{file}: itow is to be {{"1": word, …}} with words alone')
+        raise UserError(f'{file}: itow must be {{"1": word, …}} with words alone')
     if spelled[numbers[-1]] != UNK_WORD:
         raise UserError(
-            f'{file}: itow["{numbers[-1]}"] is {show_json(spelled[numbers[-1]])}; the last word is to be {UNK_WORD}'
+            f'{file}: itow["{numbers[-1]}"] is {show_json(spelled[numbers[-1]])}; the last word must be {UNK_WORD}'
         )
     return Vocabulary(tuple(spelled[n] for n in numbers))
 

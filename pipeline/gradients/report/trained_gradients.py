@@ -29,8 +29,8 @@ def trained_table(results: Mapping[str, Any]) -> Table:
         f"of {results['captions']:,} captions by REINFORCE with leave-one-out baselines, which is unbiased and whose "
         f"own standard error is {results['error']:.2f} of its norm.",
         "Bias and length (of the mean gradient) are relative to that norm, variance, of one step, to its square; what "
-        "sampling adds on either side is subtracted. bias ± its standard error; < where it is not two of them: what it "
-        "is at most.",
+        "sampling adds on either side is subtracted. bias ± its standard error; <: an upper bound of a bias below two "
+        "standard errors.",
         f"{results['samples']} captions per image, {results['steps']} steps; ms: CPU milliseconds of a step, here.",
     ]
     rows = [(row["name"], (), row) for row in results["rows"]]

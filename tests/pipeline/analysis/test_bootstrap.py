@@ -38,10 +38,10 @@ def test_every_resample_has_as_many_images_and_the_same_seed_draws_the_same():
 def test_bleu_of_summed_counts_is_that_of_pycocoevalcap():
     from pycocoevalcap.bleu.bleu_scorer import BleuScorer, cook_refs, cook_test
 
-    said = ["a dog runs in the snow", "two red cars", "a man on a horse rides"]
+    captions = ["a dog runs in the snow", "two red cars", "a man on a horse rides"]
     human = [["a brown dog runs through the snow", "a dog"], ["two red cars on it"], ["a man on a horse"]]
     scorer, counts = BleuScorer(n=4), []
-    for text, references in zip(said, human, strict=True):
+    for text, references in zip(captions, human, strict=True):
         scorer += (text, references)
         found = cook_test(text, cook_refs(references))
         closest = min((abs(length - found["testlen"]), length) for length in found["reflen"])[1]
@@ -84,9 +84,9 @@ def test_all_images_once_give_what_was_measured(full_world, monkeypatch):
     results = with_frozen_speakers(read(full_world), ("luo",))
     samples = resample(results, 1)
     for run in results.runs:
-        wanted = [("language", name) for name in ("CIDEr", "METEOR", "ROUGE-L", "BLEU-1", "BLEU-4")]
-        wanted += [recall_keys(judge, f"R@{k}") for judge in results.judges for k in (1, 5, 10)]
-        for keys in wanted:
+        expected = [("language", name) for name in ("CIDEr", "METEOR", "ROUGE-L", "BLEU-1", "BLEU-4")]
+        expected += [recall_keys(judge, f"R@{k}") for judge in results.judges for k in (1, 5, 10)]
+        for keys in expected:
             assert samples.of(run, *keys) == pytest.approx([run.value("test", *keys)]), (run.method, keys)
             found = samples.numbers[run.place]
             if keys[0] == "language":

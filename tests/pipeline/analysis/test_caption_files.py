@@ -8,11 +8,11 @@ from pipeline.errors import UserError
 
 
 def test_captions_are_found_by_method_and_cell(world):
-    found = said_of_five(read_results(world.sweep, []).runs)
+    found = fifth_captions(read_results(world.sweep, []).runs)
     assert all(f"lambda {lam} " in caption for (_, lam, _), caption in found.items())
 
 
-def said_of_five(runs):
+def fifth_captions(runs):
     keys = [(run.method, run.settings["lambda"], run.settings["seed"]) for run in runs]
     found = {key: rows[5]["caption"] for key, rows in zip(keys, read_captions(runs, [5], ["caption"]), strict=True)}
     assert len(found) == len(runs)
@@ -33,8 +33,8 @@ def test_the_share_of_captions_that_are_the_controls_of_that_seed(world, make_ce
     controls = [make_cell("mle", 0.9, 60.0, seed=seed) for seed in (1, 2)]
     other = make_cell("other", 0.9, 70.0, seed=1)
 
-    said = ("abcdefgh", "h" * 8, "abcxxxxx", "h" * 8, "abcdefgh", "abc")
-    for entry, captions in zip((*controls, *luo, other), said, strict=True):
+    texts = ("abcdefgh", "h" * 8, "abcxxxxx", "h" * 8, "abcdefgh", "abc")
+    for entry, captions in zip((*controls, *luo, other), texts, strict=True):
         entry["captions"] = [{"split": "val", "image": 99, "caption": "a"}] + [
             {"split": "test", "image": image, "caption": caption} for image, caption in enumerate(captions)
         ]

@@ -70,12 +70,14 @@ def recall(root, method: str, seed: int, listener: str) -> float:
     """Return R@10 of a run's test captions by the listener in a folder, ranks counted one by one."""
     rows = pq.read_table(root / "captions.parquet").to_pylist()
     key = (method, f"seed={seed}", "test")
-    said = [row["caption"].split() for row in rows if (row["method"], row["cell"], row["split"]) == key]
-    tokens = torch.tensor([[WORDS.index(word) + 1 for word in caption] for caption in said])
+    captions = [row["caption"].split() for row in rows if (row["method"], row["cell"], row["split"]) == key]
+    tokens = torch.tensor([[WORDS.index(word) + 1 for word in caption] for caption in captions])
     reader = load_agent(root / listener / "weights.safetensors", "listener")
     with torch.no_grad():
-        heard = reader.encode_text(Message(tokens, caption_mask(tokens), torch.zeros(len(said), dtype=torch.int64), 1))
-        scores = heard @ reader.encode_image(torch.from_numpy(POOLED[FIRST:])).T
+        text_vectors = reader.encode_text(
+            Message(tokens, caption_mask(tokens), torch.zeros(len(captions), dtype=torch.int64), 1)
+        )
+        scores = text_vectors @ reader.encode_image(torch.from_numpy(POOLED[FIRST:])).T
     ranks = [int((row >= row[place]).sum()) for place, row in enumerate(scores)]
     return 100 * sum(rank <= 10 for rank in ranks) / len(ranks)
 

@@ -158,8 +158,8 @@ def test_swapped_or_damaged_captions_are_named(world, make_cell):
     world.write(entries[:1], entries)
     folders = [world.root / "evaluation" / method for method in ("luo", "mle")]
     for folder, entry in zip(folders, entries, strict=True):
-        said = {CAPTIONS: sha256(folder / "captions.parquet")}
-        (folder / "metrics.json").write_text(checksummed_json(entry | said))
+        digests = {CAPTIONS: sha256(folder / "captions.parquet")}
+        (folder / "metrics.json").write_text(checksummed_json(entry | digests))
     write_checksums(world.sweep)
     read_results(world.sweep, folders)
     for place in (world.sweep, folders[0]):

@@ -116,5 +116,5 @@ def test_the_curve_of_guidance_runs_along_gamma_and_others_have_one_for_each_gam
 def test_reached_values_depend_on_the_curves_own_values_alone():
     """Values within a billionth of the largest are the same; the curve beside it is a thousand times as large."""
     x, y = np.array([[1.0, 2.0], [1000.0, 2000.0]]), np.array([[5.0, 4.0], [5.0, 4.0]])
-    for above, wanted in ((1e-9, [True, True]), (1e-7, [False, True])):
-        assert mixture(x, y, np.array([2.0 + above, 2000.0 + above]))[1].tolist() == wanted
+    for above, expected in ((1e-9, [True, True]), (1e-7, [False, True])):
+        assert mixture(x, y, np.array([2.0 + above, 2000.0 + above]))[1].tolist() == expected

@@ -56,10 +56,10 @@ def test_an_inserted_word_is_from_the_previous_caption(toy):
     wide = replace(batch, captions=torch.cat([batch.captions, torch.zeros(8, 1, dtype=torch.int64)], 1))
     inserted = set()
     for seed in range(40):
-        for row, said in enumerate(
+        for row, words in enumerate(
             CorruptedCaptions().captions(wide, torch.Generator().manual_seed(seed)).tolist(), start=1
         ):
-            inserted |= {(row, word) for word in said if word not in (0, row)}
+            inserted |= {(row, word) for word in words if word not in (0, row)}
     assert inserted == {(row, row - 1 if row > 1 else 8) for row in range(1, 9)}
 
 
@@ -75,5 +75,5 @@ def test_a_corruption_depends_on_the_captions_place_in_the_whole_batch_and_the_s
     message = StepRollouts(None, batch, 1).of(CorruptedCaptions())
     assert (message.samples, message.images.tolist()) == (1, list(range(8)))
     step = CorruptedCaptions().open(batch, 12, torch.Generator().manual_seed(3))
-    said = torch.stack([step(t, torch.zeros(8, 13), torch.arange(8)).index for t in range(6)], 1)
-    assert torch.equal(said, whole)
+    words = torch.stack([step(t, torch.zeros(8, 13), torch.arange(8)).index for t in range(6)], 1)
+    assert torch.equal(words, whole)

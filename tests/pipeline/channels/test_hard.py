@@ -51,9 +51,9 @@ def test_top_k_are_the_most_probable_tokens(words, dtype):
     logits[7] = torch.arange(words)
     logits[8] = -torch.arange(words)
     values, ids = top_k(logits, 5)
-    wanted = logits.log_softmax(-1).topk(5, -1)
-    torch.testing.assert_close(values, wanted.values)
-    assert torch.equal(ids, wanted.indices)
+    expected = logits.log_softmax(-1).topk(5, -1)
+    torch.testing.assert_close(values, expected.values)
+    assert torch.equal(ids, expected.indices)
 
 
 @pytest.mark.parametrize("words", [5, 64, 65, 130])

@@ -14,7 +14,7 @@ from pipeline.models.unroll import generate
 RNG = torch.Generator()
 
 
-def spoken(toy, channel, decoder="att2in"):
+def generated(toy, channel, decoder="att2in"):
     speaker = toy.agents(decoder=decoder).speaker.eval()
     with torch.no_grad():
         speaker.logit.bias[0] -= 3  # long captions
@@ -32,16 +32,16 @@ def again(tokens: list[int], n: int) -> bool:
 @pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("channel", [Greedy(), Beam(3), Multinomial(4, requires_grad=False)])
 def test_no_n_gram_is_repeated(toy, decoder, channel, n):
-    assert any(again(tokens, n) for tokens in spoken(toy, channel, decoder))
-    assert not any(again(tokens, n) for tokens in spoken(toy, NoRepeatNgram(channel, n), decoder))
+    assert any(again(tokens, n) for tokens in generated(toy, channel, decoder))
+    assert not any(again(tokens, n) for tokens in generated(toy, NoRepeatNgram(channel, n), decoder))
 
 
 def test_a_caption_without_repetition_is_unchanged(toy):
-    free = spoken(toy, Greedy())
-    kept = spoken(toy, NoRepeatNgram(Greedy(), 2))
+    free = generated(toy, Greedy())
+    kept = generated(toy, NoRepeatNgram(Greedy(), 2))
     untouched = [tokens for tokens in free if not again(tokens, 2)]
     assert all(tokens in kept for tokens in untouched)
-    assert spoken(toy, NoRepeatNgram(Greedy(), 9)) == free
+    assert generated(toy, NoRepeatNgram(Greedy(), 9)) == free
 
 
 def test_a_searched_caption_has_the_gradient_of_teacher_forcing(toy):
@@ -61,9 +61,9 @@ def test_every_kind_of_corruption_occurs(toy):
     whole = [[word for word in row if word] for row in batch.captions.tolist()]
     for seed in range(20):
         rows = CorruptedCaptions().captions(batch, RNG.manual_seed(seed)).tolist()
-        said = [[word for word in row if word] for row in rows]
+        captions = [[word for word in row if word] for row in rows]
         assert all(len(row) == batch.captions.shape[1] for row in rows)
-        for before, after in zip(whole, said, strict=True):
+        for before, after in zip(whole, captions, strict=True):
             assert after != before
             if sorted(after) == sorted(before):
                 ways.add("moved")

@@ -96,8 +96,8 @@ def test_a_full_distribution_of_reinmax_is_the_speakers_own(channel):
     whole = channel.distribution(logits, None, torch.arange(WORDS))
     torch.testing.assert_close(whole, logits.softmax(-1))
     weight = torch.randn(WORDS, WORDS, dtype=torch.float64)
-    found, wanted = (torch.autograd.grad((x * weight).sum(), logits)[0] for x in (whole, logits.softmax(-1)))
-    torch.testing.assert_close(found, wanted)
+    found, expectation = (torch.autograd.grad((x * weight).sum(), logits)[0] for x in (whole, logits.softmax(-1)))
+    torch.testing.assert_close(found, expectation)
 
 
 def test_gumbel_rao_tokens_have_the_frequencies_of_their_probabilities_and_samples_relax_towards_them():
@@ -125,11 +125,11 @@ def test_gumbel_rao_has_the_mean_gradient_of_its_samples():
     logits = LOGITS.expand(50, WORDS).clone().requires_grad_()
     perturbation = 0.7 * noise.log() - LOGITS  # up to a constant, which no softmax sees
     mean = ((logits.unsqueeze(1) + perturbation) / 0.7).softmax(-1).mean(1)
-    wanted = torch.autograd.grad(mean, logits, slopes(index), retain_graph=True)[0]
-    torch.testing.assert_close(passed_on(GumbelRao(temperature=0.7, k=3), index, noise), wanted)
+    expectation = torch.autograd.grad(mean, logits, slopes(index), retain_graph=True)[0]
+    torch.testing.assert_close(passed_on(GumbelRao(temperature=0.7, k=3), index, noise), expectation)
     whole = PartialSampling(GumbelRao(temperature=0.7, k=3)).distribution(logits, noise, index)
     torch.testing.assert_close(whole, mean)
-    torch.testing.assert_close(torch.autograd.grad(whole, logits, slopes(index))[0], wanted)
+    torch.testing.assert_close(torch.autograd.grad(whole, logits, slopes(index))[0], expectation)
 
 
 def through_the_noise(index: torch.Tensor, temperature: float) -> torch.Tensor:

@@ -42,8 +42,8 @@ def test_one_more_option_with_a_default_changes_no_caption(toy, channel):
     more = with_one_more_option(channel)
     assert repr(more) != repr(channel)
     speaker = toy.agents(dropout=0.3).speaker.train()
-    said = [StepRollouts(speaker, toy.batch(), 1).of(each).tokens for each in (channel, more)]
-    assert torch.equal(*said)
+    generated = [StepRollouts(speaker, toy.batch(), 1).of(each).tokens for each in (channel, more)]
+    assert torch.equal(*generated)
 
 
 def test_channels_with_other_draws_have_their_own_streams():

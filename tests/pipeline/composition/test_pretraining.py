@@ -45,8 +45,8 @@ def test_listener_pretraining_matches_human_captions(toy):
     method = listener_matching(agents.listener, Hinge(agents.listener))
     assert set(method.agents) == {"listener"}
     losses = losses_of(method, batch)
-    wanted = -Hinge(agents.listener)(human_message(batch), batch).mean()
-    assert_same_gradients(losses["matching"], wanted, agents.listener)
+    expected = -Hinge(agents.listener)(human_message(batch), batch).mean()
+    assert_same_gradients(losses["matching"], expected, agents.listener)
     assert [method.schedule.learners(step) for step in range(3)] == [{"listener"}] * 3
 
 
@@ -59,6 +59,6 @@ def test_a_frozen_speaker_generates_without_dropout_and_without_a_gradient(toy, 
     assert [p.requires_grad for p in agents.speaker.parameters()] == [False] * len(list(agents.speaker.parameters()))
     assert not agents.speaker.training
     message = StepRollouts(agents.speaker.eval(), batch, seed=1).of(Multinomial())
-    wanted = -Hinge(agents.listener)(message, batch).mean()
-    assert_same_gradients(losses["matching"], wanted, agents.listener)
+    expected = -Hinge(agents.listener)(message, batch).mean()
+    assert_same_gradients(losses["matching"], expected, agents.listener)
     assert not torch.equal(message.tokens, human_message(batch).tokens[:, : message.tokens.shape[1]])

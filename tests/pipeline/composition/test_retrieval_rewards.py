@@ -30,7 +30,7 @@ def rewards():
     return reward_models()
 
 
-def told_apart(network, odds, human, other) -> torch.Tensor:
+def cross_entropy_of(network, odds, human, other) -> torch.Tensor:
     """Return the mean cross-entropy of human captions and of other captions."""
     return (softplus(-odds(human)).mean() + softplus(odds(other)).mean()) / 2
 
@@ -40,8 +40,8 @@ def odds_of(rewards, head: str):
     network = getattr(rewards, head)
 
     def odds(message) -> torch.Tensor:
-        heard, seen = rewards.retriever.encode_text(message), rewards.retriever.vectors[message.images]
-        two = network.layers(torch.cat([seen, heard], 1) if network.looks else heard)
+        text_vectors, image_vectors = rewards.retriever.encode_text(message), rewards.retriever.vectors[message.images]
+        two = network.layers(torch.cat([image_vectors, text_vectors], 1) if network.with_images else text_vectors)
         return two[:, 1] - two[:, 0]
 
     return odds
@@ -50,13 +50,13 @@ def odds_of(rewards, head: str):
 def test_the_discriminator_is_pretrained_on_searched_captions_and_the_grammar_on_corrupted_ones(toy, rewards):
     agents, batch = toy.agents(), toy.batch()
     method = pretrain_heads(rewards, agents.speaker)
-    losses, spoken = losses_of(method, batch), StepRollouts(agents.speaker.eval(), batch, seed=1)
-    human = spoken.of(Forced(requires_grad=False))
+    losses, generated = losses_of(method, batch), StepRollouts(agents.speaker.eval(), batch, seed=1)
+    human = generated.of(Forced(requires_grad=False))
     for name, channel in (("discriminator", rewards.search), ("grammar", CorruptedCaptions())):
-        network, other = getattr(rewards, name), spoken.of(channel)
-        wanted = told_apart(network, odds_of(rewards, name), human, other)
-        assert_same_gradients(losses[name], wanted, network)
-    searched, greedy = (spoken.of(channel).tokens for channel in (rewards.search, Greedy()))
+        network, other = getattr(rewards, name), generated.of(channel)
+        expected = cross_entropy_of(network, odds_of(rewards, name), human, other)
+        assert_same_gradients(losses[name], expected, network)
+    searched, greedy = (generated.of(channel).tokens for channel in (rewards.search, Greedy()))
     assert searched.shape != greedy.shape or not torch.equal(searched, greedy), "greedy ones would go unnoticed here"
     assert set(losses) == {"discriminator", "grammar"}
     assert [method.schedule.rounds(step) for step in (0, 1)] == [(frozenset({"discriminator", "grammar"}),)] * 2
@@ -67,10 +67,10 @@ def test_the_discriminator_is_pretrained_on_searched_captions_and_the_grammar_on
 def test_the_discriminator_keeps_training_on_searched_captions(toy, rewards, make):
     agents, batch = toy.agents(), toy.batch()
     method = make(agents, Objective(), rewards)
-    losses, spoken = losses_of(method, batch), StepRollouts(agents.speaker, batch, seed=1)
-    human, other = spoken.of(Forced(requires_grad=False)), spoken.of(rewards.search)
-    wanted = told_apart(rewards.discriminator, odds_of(rewards, "discriminator"), human, other)
-    assert_same_gradients(losses["discriminator"], wanted, rewards.discriminator)
+    losses, generated = losses_of(method, batch), StepRollouts(agents.speaker, batch, seed=1)
+    human, other = generated.of(Forced(requires_grad=False)), generated.of(rewards.search)
+    expected = cross_entropy_of(rewards.discriminator, odds_of(rewards, "discriminator"), human, other)
+    assert_same_gradients(losses["discriminator"], expected, rewards.discriminator)
     assert method.rates == {"discriminator": 0.02}
     assert method.agents["discriminator"] is rewards.discriminator
     assert method.validation_judge == rewards.validation_judge == {"rewarded": rewards.retriever}
@@ -83,14 +83,14 @@ def test_the_discriminator_is_updated_before_it_rewards_in_every_step(toy, make)
     method = make(agents, Objective(), rewards, alpha=0.5)
     assert method.schedule.rounds(3) == (frozenset({"discriminator"}), frozenset({"speaker"}))
     channel = Forced(requires_grad=False) if make is wtf else rewards.search
-    spoken = StepRollouts(toy.agents().speaker, toy.batch(), seed=1).of(channel)
-    before = float(rewards.human(spoken, toy.batch()).mean())
+    generated = StepRollouts(toy.agents().speaker, toy.batch(), seed=1).of(channel)
+    before = float(rewards.human(generated, toy.batch()).mean())
     settings = Optimisation(epochs=1, learning_rate=0.1, validate_every=0)
     device = torch.device("cpu")
     Training(
         method, ToyBatches(toy, steps=1), settings, 1, device, record=lambda metrics, step: logged.append(metrics)
     ).run()
-    after = float(rewards.human(spoken, toy.batch()).mean())
+    after = float(rewards.human(generated, toy.batch()).mean())
     assert logged[-1]["naturalness_of_human/score" if make is wtf else "naturalness/score"] == pytest.approx(after)
     assert abs(after - before) > 1e-3
 

@@ -239,7 +239,7 @@ def test_no_comment_of_a_file_is_lost(path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("extends: lage\n", "extends: lage is no other file; did you mean large?"),
         ("extends: new\n", "extends: new is no other file"),
@@ -266,13 +266,13 @@ def test_no_comment_of_a_file_is_lost(path):
         ),
     ],
 )
-def test_a_mistake_in_a_profile_is_reported_in_one_line(folder, text, said):
+def test_a_mistake_in_a_profile_is_reported_in_one_line(folder, text, message):
     (folder / "circle.yaml").write_text("extends: new\n")
     (folder / "environment.yaml").write_text("channels: []\n")
     (folder / "new.yaml").write_text(text)
     with pytest.raises(UserError) as caught:
         overlays.profile_text("new", folder)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -364,7 +364,7 @@ def test_the_nearest_profile_is_named_with_the_lines_that_differ(folder):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["lagre"], "PROFILE=lagre: no such profile; did you mean large?"),
         (["--data", "lagre"], "DATA=lagre: no such data; did you mean large?"),
@@ -376,11 +376,11 @@ def test_the_nearest_profile_is_named_with_the_lines_that_differ(folder):
         (["large", "--grid", "none"], "PROFILE: names data, methods and grid itself"),
     ],
 )
-def test_an_unknown_profile_leaves_params_unchanged(folder, capsys, arguments, said):
+def test_an_unknown_profile_leaves_params_unchanged(folder, capsys, arguments, message):
     params = folder.parent / "params.yaml"
     params.write_text("seed: 2\n")
     assert main(arguments) == 2
     line = capsys.readouterr().err
-    assert said in line
+    assert message in line
     assert line.count("\n") == 1
     assert params.read_text() == "seed: 2\n"

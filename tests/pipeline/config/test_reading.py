@@ -20,7 +20,7 @@ def refused(path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("seed: 1\nseed: 2\n", "line 2, column 1: the key seed is given twice"),
         ("train:\n  a: {x: 1, x: 2}\n", "line 2, column 13: the key x is given twice"),
@@ -31,12 +31,12 @@ def refused(path: Path) -> str:
         ("seed: 1: 2\n", "line 1, column 8: "),
     ],
 )
-def test_yaml_errors_name_their_place(tmp_path, text, said):
+def test_yaml_errors_name_their_place(tmp_path, text, message):
     path = tmp_path / "params.yaml"
     path.write_text(text)
     line = refused(path)
     assert line.startswith(str(path))
-    assert said in line
+    assert message in line
 
 
 def test_a_missing_or_binary_file_is_reported(tmp_path):

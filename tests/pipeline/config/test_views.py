@@ -121,7 +121,7 @@ def test_a_misspelt_parameter_is_reported_with_the_allowed_ones(hand_out):
 
 
 @pytest.mark.parametrize(
-    ("stage", "instance", "said"),
+    ("stage", "instance", "message"),
     [
         ("tow", None, "no stage tow"),
         ("each", "psst", "unknown instance psst; allowed: mle, psst_multinomial"),
@@ -132,8 +132,8 @@ def test_a_misspelt_parameter_is_reported_with_the_allowed_ones(hand_out):
         ("foreign", None, "no other files"),
     ],
 )
-def test_unknown_stages_and_instances_are_reported(hand_out, stage, instance, said):
-    with pytest.raises(UserError, match=said):
+def test_unknown_stages_and_instances_are_reported(hand_out, stage, instance, message):
+    with pytest.raises(UserError, match=message):
         hand_out(stage, instance)
 
 

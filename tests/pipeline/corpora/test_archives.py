@@ -213,7 +213,7 @@ def test_an_archive_with_another_number_of_files_is_refused(tmp_path, form, refu
 
 
 def test_an_archive_with_the_name_of_the_marker_is_refused(tmp_path, form, refused):
-    refused(pack(tmp_path / f"a.{form}", [(f"photos/{MARKER}", b"{}")]), "name of ours", members="photos/*", files=1)
+    refused(pack(tmp_path / f"a.{form}", [(f"photos/{MARKER}", b"{}")]), "reserved name", members="photos/*", files=1)
 
 
 def test_an_encrypted_archive_is_refused(tmp_path, refused):

@@ -82,9 +82,11 @@ def test_a_server_without_length_or_version_suffices(web, fetched):
     assert fetched(web.sending(200, content=BODY[:40_000]), web.sending(200)).read_bytes() == BODY
 
 
-@pytest.mark.parametrize("said", ["bytes 0-99999/100000", "bytes 30000-99999/123456", "bytes */100000", "nonsense", ""])
-def test_an_unrequested_range_is_not_used(web, fetched, said):
-    wrong = web.sending(206, {"Content-Range": said}, BODY[30_000:])
+@pytest.mark.parametrize(
+    "message", ["bytes 0-99999/100000", "bytes 30000-99999/123456", "bytes */100000", "nonsense", ""]
+)
+def test_an_unrequested_range_is_not_used(web, fetched, message):
+    wrong = web.sending(206, {"Content-Range": message}, BODY[30_000:])
     assert fetched(web.cutting(30_000), wrong).read_bytes() == BODY
     assert web.ranges() == [None, "bytes=30000-", None]
 
@@ -116,13 +118,15 @@ def test_a_complete_partial_file_is_checked_and_used_without_a_request(web, fetc
 def test_wrong_bytes_are_removed_and_reported(web, fetched, tmp_path):
     web.files["a.zip"] = bytes(100_000)
     found = hashlib.sha256(bytes(100_000)).hexdigest()
-    with pytest.raises(UserError, match=f"a.zip: SHA-256 {found} came, and {DIGEST} is expected; what came is removed"):
+    with pytest.raises(
+        UserError, match=f"a.zip: SHA-256 {found} received, expected {DIGEST}; the received file is removed"
+    ):
         fetched()
     assert left(tmp_path / "downloads" / "a.zip") == []
 
 
 def test_wrong_bytes_in_one_part_are_detected(web, fetched, tmp_path):
-    with pytest.raises(UserError, match="what came is removed"):
+    with pytest.raises(UserError, match="the received file is removed"):
         fetched(web.cutting(30_000), web.sending(206, {"Content-Range": "bytes 30000-99999/100000"}, bytes(70_000)))
     assert left(tmp_path / "downloads" / "a.zip") == []
 

@@ -97,7 +97,7 @@ def changed(world) -> Callable[..., None]:
 
 def test_a_corpus_is_fetched_checked_and_unpacked_and_the_profile_named(world):
     world.bring()
-    said = world.fetch()
+    printed = world.fetch()
     assert world.files() == [
         "dataset_balls.json",
         f"images/balls/{MARKER}",
@@ -106,22 +106,22 @@ def test_a_corpus_is_fetched_checked_and_unpacked_and_the_profile_named(world):
         f"more/{MARKER}",
         "more/1.txt",
     ]
-    assert "licence: for play only" in said
-    assert "known to be broken: balls.example/old → balls.example/new" in said
-    assert f"fetching {world.card.archives[0].url}: {len(BALLS)} bytes" in said
-    assert "needed," in said
-    assert f"more.zip: SHA-256 {hashlib.sha256((world.downloads / 'more.zip').read_bytes()).hexdigest()}; no" in said
-    assert said.endswith(f"complete: {world.out}; now: make repro PROFILE=balls")
+    assert "licence: for play only" in printed
+    assert "known to be broken: balls.example/old → balls.example/new" in printed
+    assert f"fetching {world.card.archives[0].url}: {len(BALLS)} bytes" in printed
+    assert "needed," in printed
+    assert f"more.zip: SHA-256 {hashlib.sha256((world.downloads / 'more.zip').read_bytes()).hexdigest()}; no" in printed
+    assert printed.endswith(f"complete: {world.out}; now: make repro PROFILE=balls")
 
 
 def test_missing_files_are_named_with_their_source_and_their_path(world):
     with pytest.raises(UserError, match=r"balls: still missing: .*/more, .*/dataset_balls.json; see above") as error:
         world.fetch()
     assert "\n" not in str(error.value)
-    said = "\n".join(world.said)
-    assert f"missing: {world.out / 'more'}\n  put more.zip at {world.downloads / 'more.zip'}" in said
-    assert "sign a form" in said
-    assert f"missing: {world.out / 'dataset_balls.json'}\n  ask the author" in said
+    printed = "\n".join(world.said)
+    assert f"missing: {world.out / 'more'}\n  put more.zip at {world.downloads / 'more.zip'}" in printed
+    assert "sign a form" in printed
+    assert f"missing: {world.out / 'dataset_balls.json'}\n  ask the author" in printed
     assert (world.out / "images" / "balls" / "2.jpg").exists()  # what could be fetched was
     world.bring()
     assert "complete" in world.fetch()
@@ -131,11 +131,11 @@ def test_a_second_fetch_sends_no_request_and_writes_nothing(web, world):
     world.bring()
     world.fetch()
     before = {path: path.stat().st_mtime_ns for path in world.out.rglob("*")}
-    said = world.fetch()
+    printed = world.fetch()
     assert len(web.asked) == 1
     assert {path: path.stat().st_mtime_ns for path in world.out.rglob("*")} == before
-    assert f"there: {world.out / 'images' / 'balls'}, 2 files" in said
-    assert "fetching" not in said
+    assert f"there: {world.out / 'images' / 'balls'}, 2 files" in printed
+    assert "fetching" not in printed
 
 
 def test_archives_may_be_removed_afterwards(web, world):
@@ -161,7 +161,7 @@ def test_an_existing_archive_is_used_if_its_digest_is_right(web, world):
 def test_an_archive_with_a_wrong_digest_is_not_unpacked(web, world):
     web.files["balls.zip"] = zipped({"balls/1.jpg": b"3", "balls/2.jpg": b"44", "read.me": b"more"})
     assert len(web.files["balls.zip"]) == len(BALLS)
-    with pytest.raises(UserError, match="what came is removed"):
+    with pytest.raises(UserError, match="the received file is removed"):
         world.fetch()
     assert not world.out.exists()
 
@@ -249,15 +249,15 @@ def test_optional_files_are_named_and_not_required(world):
     world.card = world.card.model_copy(update={"archives": archives})
     world.bring()
     (world.downloads / "more.zip").unlink()
-    said = world.fetch()
-    assert f"optional: {world.out / 'more'}" in said
-    assert "complete" in said
+    printed = world.fetch()
+    assert f"optional: {world.out / 'more'}" in printed
+    assert "complete" in printed
 
 
 def test_a_summary_names_downloads_and_files_that_the_user_brings(world):
-    said = card_summary(world.card)
-    assert f"download: {len(BALLS)} bytes; by hand: more.zip, dataset_balls.json" in said
-    assert "for play only" in said
+    summary = card_summary(world.card)
+    assert f"download: {len(BALLS)} bytes; by hand: more.zip, dataset_balls.json" in summary
+    assert "for play only" in summary
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:

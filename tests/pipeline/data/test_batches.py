@@ -172,7 +172,7 @@ def test_half_of_the_images_are_mirrored_by_seed_epoch_image_and_showing(world, 
     straight = [batch.images.tolist() for batch in Batches(prepared, world[1], rows, 5, 3).epoch(4)]
     assert [b.images.tolist() for b in Batches(prepared, store, rows, 5, 3).epoch(4)] == straight
     seen = next(sequential_batches(prepared, store, rows, 20))
-    assert torch.equal(seen.pooled[:, 0], seen.images.float()), "evaluation sees images as they are"
+    assert torch.equal(seen.pooled[:, 0], seen.images.float()), "evaluation mirrors no image"
 
 
 def test_an_epoch_resumes_at_any_batch(world):

@@ -227,8 +227,8 @@ def test_no_flipped_bit_changes_the_features_or_gives_a_traceback(tmp_path):
         except UserError as error:
             named += "features.h5" in str(error)
         else:
-            for values, wanted in zip(found[0], expected, strict=True):
-                np.testing.assert_array_equal(values, wanted)
+            for values, expectation in zip(found[0], expected, strict=True):
+                np.testing.assert_array_equal(values, expectation)
     assert named > 100
 
 

@@ -53,8 +53,10 @@ def test_a_skipped_image_is_named_and_its_words_are_counted(corpus, tmp_path):
 
 def test_captions_come_back_by_image(corpus, tmp_path, capsys):
     write_prepared(corpus, tmp_path, min_count=3, max_words=4)
-    told = capsys.readouterr().err
-    assert re.match(r"note: \d of 21 captions are longer than 4 words \(max_words\), the longest has 6; training", told)
+    printed = capsys.readouterr().err
+    assert re.match(
+        r"note: \d of 21 captions are longer than 4 words \(max_words\), the longest has 6; training", printed
+    )
     prepared = Prepared.load(tmp_path)
     assert len(prepared) == 8
     assert prepared.texts(3) == ["a red ball.", "the red ball.", "one ball.", "a big red ball on grass."]

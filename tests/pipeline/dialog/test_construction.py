@@ -53,20 +53,20 @@ def made(tmp_path_factory):
 
 @pytest.mark.parametrize(("name", "kind"), [("hciae", Hciae), ("lf", LateFusion), ("hre", Hierarchical)])
 @pytest.mark.parametrize(
-    "told", [{}, {"history": False}, {"image": False}, {"layer_norm": False}, {"region_positions": True}], ids=str
+    "settings", [{}, {"history": False}, {"image": False}, {"layer_norm": False}, {"region_positions": True}], ids=str
 )
-def test_a_discriminator_has_the_settings_of_its_section(made, name, kind, told):
-    method = pretraining(settings_of(encoder=name, **told, **LISTENER), *made)
+def test_a_discriminator_has_the_settings_of_its_section(made, name, kind, settings):
+    method = pretraining(settings_of(encoder=name, **settings, **LISTENER), *made)
     assert list(method.agents) == ["listener"]
     model = method.agents["listener"]
     assert isinstance(model, Discriminator)
     assert type(model.encoder) is kind
-    assert (model.vocabulary, model.hears_end, model.inner, model.drop.p) == (9, True, None, 0.25)
+    assert (model.vocabulary, model.encode_eos, model.inner, model.drop.p) == (9, True, None, 0.25)
     encoder = model.encoder.arguments
     expected = {"words": 6, "region_size": REGION, "hidden": 8, "dropout": 0.25}
     expected |= {"history": True, "image": True, "layer_norm": True}
-    expected |= {"places": REGIONS if told.get("region_positions") else 0}
-    expected |= {key: value for key, value in told.items() if key != "region_positions"}
+    expected |= {"places": REGIONS if settings.get("region_positions") else 0}
+    expected |= {key: value for key, value in settings.items() if key != "region_positions"}
     assert {key: encoder[key] for key in expected} == expected
     (term,) = method.terms
     assert term.score == NPairScore(model, 2, 3, norms=0.125)
@@ -79,7 +79,7 @@ def test_attention_over_answers_and_round_positions_are_optional(made):
     )
     listener = model.agents["listener"]
     assert listener.inner is not None
-    assert listener.hears_end is False
+    assert listener.encode_eos is False
     assert listener.encoder.ago is not None
     without = pretraining(settings_of(**LISTENER, round_positions=False), *made).agents["listener"]
     assert without.encoder.ago is None

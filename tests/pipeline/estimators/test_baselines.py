@@ -91,11 +91,11 @@ def test_an_advantage_is_the_score_minus_the_baseline_and_then_scaled(toy, basel
     rollouts, score = StepRollouts(toy.agents().speaker, toy.batch(), seed=1), CiderScore(toy.cider)
     message = rollouts.of(Multinomial(4))
     value = score(message, rollouts.batch)
-    wanted = value - baseline(value, score, rollouts)
-    wanted = wanted if scaling is None else scaling(wanted, rollouts)
+    expected = value - baseline(value, score, rollouts)
+    expected = expected if scaling is None else scaling(expected, rollouts)
     estimator = ScoreFunction(Multinomial(4), baseline, scaling=scaling or NoScaling())
-    torch.testing.assert_close(estimator.advantage(value, score, rollouts), wanted)
-    assert wanted.std() > 0.1
+    torch.testing.assert_close(estimator.advantage(value, score, rollouts), expected)
+    assert expected.std() > 0.1
 
 
 def test_a_running_mean_is_of_the_earlier_batches_each_of_equal_weight():

@@ -21,14 +21,14 @@ SAMPLES = 3
 CHANNEL = Multinomial(2)
 
 
-class Counting:
-    """Counts words, and how often it was asked."""
+class WordCount:
+    """A score that counts words, and its own calls."""
 
     differentiable = False
-    asked = 0
+    calls = 0
 
     def __call__(self, message: Message, batch) -> torch.Tensor:
-        self.asked += 1
+        self.calls += 1
         return message.mask.sum(1).float()
 
 
@@ -42,12 +42,12 @@ def rollouts(toy) -> StepRollouts:
 def test_continuations_begin_with_the_captions_words_and_end_otherwise(rollouts):
     message, found = rollouts.of(CHANNEL), rollouts.continue_prefixes(CHANNEL, SAMPLES)
     n, steps = message.tokens.shape
-    said = found.tokens.view(n, steps - 1, SAMPLES, -1)
+    continued = found.tokens.view(n, steps - 1, SAMPLES, -1)
     other = 0
     for caption in range(n):
         for t in range(steps - 1):
             for k in range(SAMPLES):
-                row, own = said[caption, t, k].tolist(), message.tokens[caption].tolist()
+                row, own = continued[caption, t, k].tolist(), message.tokens[caption].tolist()
                 assert row[: t + 1] == own[: t + 1]
                 if own[t] == 0:
                     assert row[:steps] == own
@@ -70,7 +70,7 @@ def test_continuations_do_not_depend_on_the_size_of_parts(rollouts, toy, monkeyp
 
 
 def test_the_credit_of_the_last_token_is_the_captions_score(rollouts):
-    score, message = Counting(), rollouts.of(CHANNEL)
+    score, message = WordCount(), rollouts.of(CHANNEL)
     value = score(message, rollouts.batch)
     worth = MonteCarloCredit(SAMPLES)(value, score, CHANNEL, rollouts)
     assert worth.shape == message.tokens.shape
@@ -85,22 +85,22 @@ def test_the_credit_of_empty_captions_is_their_score(toy):
     agents = toy.agents()
     with torch.no_grad():
         agents.speaker.logit.bias[0] = 100.0
-    rollouts, score = StepRollouts(agents.speaker, toy.batch(), seed=1), Counting()
+    rollouts, score = StepRollouts(agents.speaker, toy.batch(), seed=1), WordCount()
     value = score(rollouts.of(CHANNEL), rollouts.batch)
     assert torch.equal(MonteCarloCredit(2)(value, score, CHANNEL, rollouts), value.unsqueeze(1))
 
 
 def test_speaker_and_critic_share_the_continuations(rollouts):
-    score, credit, critic = Counting(), MonteCarloCredit(SAMPLES), Critic(8, 4)
+    score, credit, critic = WordCount(), MonteCarloCredit(SAMPLES), Critic(8, 4)
     ScoreFunction(CHANNEL, CriticBaseline(critic, CHANNEL), credit=credit).surrogate(score, rollouts)
-    asked = score.asked
+    calls = score.calls
     CriticLoss(CHANNEL, critic, credit).surrogate(score, rollouts)
-    assert score.asked == asked + 1  # the captions themselves
+    assert score.calls == calls + 1  # the captions themselves
 
 
 def test_speaker_and_critic_get_no_gradient_from_each_others_terms(toy):
     agents, critic = toy.agents(), Critic(8, 4)
-    rollouts, score = StepRollouts(agents.speaker, toy.batch(), seed=1), Counting()
+    rollouts, score = StepRollouts(agents.speaker, toy.batch(), seed=1), WordCount()
     ScoreFunction(CHANNEL, CriticBaseline(critic, CHANNEL)).surrogate(score, rollouts)[0].backward()
     assert all(p.grad is None for p in critic.parameters())
     assert agents.speaker.logit.weight.grad.any()
@@ -111,8 +111,7 @@ def test_speaker_and_critic_get_no_gradient_from_each_others_terms(toy):
     assert critic.inner.weight.grad.any()
 
 
-def test_a_batchs_hinge_can_be_continued(toy):
-    """Each continuation meets the other captions that were continued at the same place."""
+def test_a_hinge_scores_each_continuation_among_the_captions_continued_at_the_same_step(toy):
     agents = toy.agents()
     rollouts, score = StepRollouts(agents.speaker, toy.batch(), seed=1), Hinge(agents.listener)
     loss, report = ScoreFunction(Multinomial(), credit=MonteCarloCredit(2)).surrogate(score, rollouts)

@@ -67,9 +67,9 @@ def test_a_control_adds_the_relaxed_token_to_the_state_and_is_initially_0():
     hidden = torch.relu(
         states @ control.from_state.weight.T + control.from_state.bias + share @ control.from_word.weight.T
     )
-    wanted = hidden @ control.outer.weight[0] + control.outer.bias
-    torch.testing.assert_close(control(states, perturbed), wanted)
-    torch.testing.assert_close(control(states, perturbed + 9), wanted)
+    expected = hidden @ control.outer.weight[0] + control.outer.bias
+    torch.testing.assert_close(control(states, perturbed), expected)
+    torch.testing.assert_close(control(states, perturbed + 9), expected)
 
 
 def test_a_critics_loss_updates_only_the_critic(toy, critic):

@@ -51,7 +51,7 @@ def test_two_outputs_are_one_log_odds():
     images, captions = torch.randn(2, 5, 3).unbind(0)
     shares = discriminator.layers(torch.cat([images, captions], 1)).softmax(1)
     torch.testing.assert_close(discriminator(images, captions).sigmoid(), shares[:, 1])
-    blind = CaptionClassifier(3, (4,), looks=False)
+    blind = CaptionClassifier(3, (4,), with_images=False)
     torch.testing.assert_close(blind(images, captions), blind(-images, captions))
 
 
@@ -93,9 +93,9 @@ def test_the_speakers_reward_uses_the_discriminator_updated_in_the_same_step(toy
     rewards = replace(reward_models(), rate=0.3)
     logged = one_step(rl(toy.agents(), Objective(), rewards, alpha=0.5), toy)
     rollouts = StepRollouts(toy.agents().speaker, toy.batch(), seed=1)
-    said = rollouts.of(rewards.search)
-    after = rewards.human(said, toy.batch()).mean()
-    before = reward_models().human(said, toy.batch()).mean()
+    generated = rollouts.of(rewards.search)
+    after = rewards.human(generated, toy.batch()).mean()
+    before = reward_models().human(generated, toy.batch()).mean()
     assert logged["naturalness/score"] == pytest.approx(float(after))
     assert abs(float(after - before)) > 1e-3
     assert {"discriminator/accuracy", "discriminator/people", "discriminator/gradient_norm"} <= logged.keys()

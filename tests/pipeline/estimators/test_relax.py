@@ -80,8 +80,8 @@ def test_the_speakers_and_the_controls_gradient_word_by_word(toy, batch, speaker
     loss, report = relax.surrogate(score, rollouts)
     speaking, learning, mean = by_hand(score, StepRollouts(speaker, batch, seed=5), samples, control, baseline)
     assert float(learning.detach()) > 0.1
-    for agent, wanted in ((speaker, speaking), (control, learning)):
-        pairs = zip(gradients(loss, agent), gradients(wanted, agent), strict=True)
+    for agent, expectation in ((speaker, speaking), (control, learning)):
+        pairs = zip(gradients(loss, agent), gradients(expectation, agent), strict=True)
         for found, expected in pairs:
             torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-6)
     assert all(gradient.any() for gradient in gradients(loss, control))
@@ -93,9 +93,9 @@ def test_the_control_reads_the_state_before_a_word_and_fresh_noise_at_every_word
     relax, rollouts = RelaxEstimator(ScoreFunction(Multinomial(2)), control), StepRollouts(speaker, batch, seed=5)
     assert relax.channel == Multinomial(2)
     message = rollouts.of(Multinomial(2))
-    said = message.logits()
-    index = message.tokens.flatten()[said.positions]
-    perturbed, times = relax._perturbed(said.probabilities.detach(), said.positions, index, message, rollouts)
+    logits = message.logits()
+    index = message.tokens.flatten()[logits.positions]
+    perturbed, times = relax._perturbed(logits.probabilities.detach(), logits.positions, index, message, rollouts)
     assert torch.equal(perturbed.argmax(1), index)
     torch.testing.assert_close(perturbed, -times.log())
     shortest = times.gather(1, index.unsqueeze(1)).flatten()

@@ -98,8 +98,8 @@ def test_continuations_have_their_own_stream_for_every_channel(toy):
         rng = rollouts._rng(f"{ends.rng_key} of {channel.rng_key}")
         alone = generate(speaker, replace(batch, captions=message.tokens), ends, rng).tokens
         alone = pad(alone, (0, tokens.shape[1] - alone.shape[1]))
-        spoken = ~((message.tokens[:, :-1] == 0).repeat_interleave(6, 1).flatten())
-        assert torch.equal(tokens[spoken], alone[spoken])
+        generated = ~((message.tokens[:, :-1] == 0).repeat_interleave(6, 1).flatten())
+        assert torch.equal(tokens[generated], alone[generated])
 
 
 def test_a_part_of_a_batch_has_the_captions_and_continuations_that_it_has_in_the_whole(toy):
@@ -108,10 +108,10 @@ def test_a_part_of_a_batch_has_the_captions_and_continuations_that_it_has_in_the
     names = ("images", "pooled", "regions", "region_mask", "captions")
     part = replace(batch, **{name: getattr(batch, name)[4:] for name in names}, first=4, of=8)
     here = StepRollouts(speaker, part, 1)
-    said, all_said = here.of(channel).tokens, whole.of(channel).tokens[8:]
-    width = min(said.shape[1], all_said.shape[1])
-    assert torch.equal(said[:, :width], all_said[:, :width])
-    steps = [max(2, tokens.shape[1]) - 1 for tokens in (said, whole.of(channel).tokens)]
+    generated, all_said = here.of(channel).tokens, whole.of(channel).tokens[8:]
+    width = min(generated.shape[1], all_said.shape[1])
+    assert torch.equal(generated[:, :width], all_said[:, :width])
+    steps = [max(2, tokens.shape[1]) - 1 for tokens in (generated, whole.of(channel).tokens)]
     found, expected = here.continue_prefixes(channel, 3).tokens, whole.continue_prefixes(channel, 3).tokens
     found, expected = (t.view(-1, n, 3, t.shape[1]) for t, n in zip((found, expected), steps, strict=True))
     assert steps[0] == steps[1], "this seed's longest caption is in the second half"

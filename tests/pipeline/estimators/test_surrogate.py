@@ -58,16 +58,16 @@ def test_equal_channels_share_one_rollout(toy):
 def test_captions_depend_on_seed_step_and_channel_alone(toy):
     speaker = toy.agents().speaker
 
-    def said(seed=1, step=0, first=None):
+    def generated(seed=1, step=0, first=None):
         rollouts = StepRollouts(speaker, toy.batch(step), seed)
         if first is not None:
             rollouts.of(first)
         tokens = rollouts.of(Multinomial(samples=4)).tokens
         return torch.nn.functional.pad(tokens, (0, 6 - tokens.shape[1]))
 
-    assert torch.equal(said(), said(first=Multinomial()))
-    assert not torch.equal(said(), said(seed=2))
-    assert not torch.equal(said(), said(step=1))
+    assert torch.equal(generated(), generated(first=Multinomial()))
+    assert not torch.equal(generated(), generated(seed=2))
+    assert not torch.equal(generated(), generated(step=1))
 
 
 def test_a_caption_first_requested_by_a_baseline_has_a_gradient(toy):

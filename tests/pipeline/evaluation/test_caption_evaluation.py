@@ -95,8 +95,8 @@ def test_captions_are_those_of_the_requested_beam_and_split(prepared, store, spe
         results, columns = made.split(speaker.train(), split)
         channel = without_repeated_ngrams(Beam(beam), no_repeat)
         batches = sequential_batches(prepared, store, prepared.rows(split), 8)
-        said = generate_captions(speaker, batches, channel, CPU, prepared.vocabulary.unk)
-        texts = [prepared.vocabulary.decode(row) for row in said.tokens[:, 0].tolist()]
+        generated = generate_captions(speaker, batches, channel, CPU, prepared.vocabulary.unk)
+        texts = [prepared.vocabulary.decode(row) for row in generated.tokens[:, 0].tolist()]
         assert columns["caption"] == texts
         assert columns["image"] == prepared.rows(split).tolist()
         assert columns["id"] == [str(100 + row) for row in prepared.rows(split)]
@@ -115,11 +115,11 @@ def test_every_judge_ranks_the_captions_and_the_human_ones_among_the_split(prepa
     near = galleries_by_vectors(lambda images: torch.eye(IMAGES)[images], 3)
     made = evaluation(prepared, store, {"own": judge}, hard_gallery=near, hard_gallery_name="features:3")
     results, columns = made.split(speaker, "val")
-    said = generate_captions(
+    generated = generate_captions(
         speaker, sequential_batches(prepared, store, rows.numpy(), 8), Beam(3), CPU, prepared.vocabulary.unk
     )
     distractors = {"neighbourhood": near(rows.numpy())}
-    found = judge_retrieval(judge, JudgedCaptions(said.tokens[:, 0], []), torch.arange(4), rows, distractors)
+    found = judge_retrieval(judge, JudgedCaptions(generated.tokens[:, 0], []), torch.arange(4), rows, distractors)
     own = results["judges"]["own"]
     assert {name: own[name] for name in found.recalls()} == found.recalls()
     assert own["galleries"] == found.galleries

@@ -25,13 +25,13 @@ class Shifted(torch.nn.Module):
 def test_every_listener_ranks_every_speakers_captions():
     numbers = torch.arange(30)
     captions = {"plain": numbers[:, None], "shifted": ((numbers - 4) % 30)[:, None]}
-    said = {name: JudgedCaptions(tokens, ()) for name, tokens in captions.items()}
+    texts = {name: JudgedCaptions(tokens, ()) for name, tokens in captions.items()}
     judges = {
         name: ListenerJudge(Shifted(by), lambda rows: torch.zeros(30, 1), CPU)
         for name, by in (("naive", 0), ("used to it", 4))
     }
-    found = cross_play(said, judges, numbers)
-    # who hears another image's number ranks its own last: 28 others tie with it, and that one is better
+    found = cross_play(texts, judges, numbers)
+    # a listener of another number ranks the image last: 28 others tie with it, and one is better
     assert found == {
         "plain": {"naive": 100.0, "used to it": 0.0},
         "shifted": {"naive": 0.0, "used to it": 100.0},

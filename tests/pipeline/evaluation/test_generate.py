@@ -42,7 +42,7 @@ def test_unk_is_never_generated(toy, decoder, channel, guided):
 
 
 def test_masking_an_improbable_unk_changes_no_token(toy):
-    """A speaker whose UNK has no chance says the same words, forbidden or not."""
+    """A speaker with an improbable UNK generates the same tokens with UNK masked or not."""
     speaker = toy.agents().speaker.eval()
     with torch.no_grad():
         speaker.logit.bias[UNK] = -torch.inf
@@ -59,9 +59,9 @@ def test_samples_depend_on_the_batch_number_and_images_keep_their_order(toy):
     assert not torch.equal(*alone)
     assert found.images.tolist() == 2 * list(range(8))
     assert torch.equal(found.pooled, torch.cat([toy.pooled, toy.pooled]))
-    said = generate(speaker.eval(), toy.batch(5), channel, torch.Generator().manual_seed(5)).tokens
-    assert torch.equal(alone[0].flatten(0, 1)[:, : said.shape[1]], said)
-    assert not alone[0].flatten(0, 1)[:, said.shape[1] :].any()
+    generated = generate(speaker.eval(), toy.batch(5), channel, torch.Generator().manual_seed(5)).tokens
+    assert torch.equal(alone[0].flatten(0, 1)[:, : generated.shape[1]], generated)
+    assert not alone[0].flatten(0, 1)[:, generated.shape[1] :].any()
 
 
 def test_matrix_products_use_the_requested_precision(toy):
@@ -69,9 +69,9 @@ def test_matrix_products_use_the_requested_precision(toy):
     exact, nearly = (
         generate_captions(speaker, [toy.batch()], channel, CPU, -1, dtype) for dtype in (None, torch.bfloat16)
     )
-    said = generate(
+    generated = generate(
         optimize_for_decoding(speaker, torch.bfloat16), toy.batch(), channel, torch.Generator().manual_seed(0)
     ).tokens
-    assert torch.equal(nearly.tokens.flatten(0, 1)[:, : said.shape[1]], said)
+    assert torch.equal(nearly.tokens.flatten(0, 1)[:, : generated.shape[1]], generated)
     differs = (exact.tokens != nearly.tokens).any(2).float().mean()
     assert 0 < differs < 0.2

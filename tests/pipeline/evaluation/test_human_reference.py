@@ -11,11 +11,11 @@ from pipeline.evaluation.human_reference import human_reference
 @pytest.fixture
 def prepared(tmp_path):
     """Words that occur twice are known: a 1, dog 2, red 3, ball 4, UNK 5; captions are cut after four words."""
-    said = (("A red dog, a ball.", "a dog", "a red cat"), ("a ball",))
+    captions = (("A red dog, a ball.", "a dog", "a red cat"), ("a ball",))
     words = ((("a", "red", "dog", "a", "ball"), ("a", "dog"), ("a", "red", "cat")), (("a", "ball"),))
     images = tuple(
         CorpusImage(str(n), f"{n}.jpg", "train", tuple(map(AnnotatedCaption, texts, lists)))
-        for n, (texts, lists) in enumerate(zip(said, words, strict=True))
+        for n, (texts, lists) in enumerate(zip(captions, words, strict=True))
     )
     source = tmp_path / "source"
     source.write_text("")

@@ -104,18 +104,18 @@ def test_captions_come_in_the_order_of_the_images_whatever_the_batches(toy):
 def test_validation_metrics_depend_on_the_trained_agents(toy):
     agents = toy.agents()
     with torch.no_grad():
-        agents.speaker.logit.bias[12] += 5  # UNK, which is not said
+        agents.speaker.logit.bias[12] += 5  # UNK, which is banned
     both = Validation(agents.speaker, agents.listener, toy.cider, lambda: [toy.batch()], CPU, 12)()
     assert set(both) == {"cider", "recall@1", "recall@5", "recall@10"}
-    said = generate_captions(agents.speaker, [toy.batch()], Greedy(), CPU, 12)
-    assert both["cider"] == pytest.approx(float(toy.cider(said.tokens[:, 0], torch.arange(8)).mean()))
+    generated = generate_captions(agents.speaker, [toy.batch()], Greedy(), CPU, 12)
+    assert both["cider"] == pytest.approx(float(toy.cider(generated.tokens[:, 0], torch.arange(8)).mean()))
     assert set(Validation(agents.speaker, None, toy.cider, lambda: [toy.batch()], CPU, 12)()) == {"cider"}
     alone = Validation(None, agents.listener, None, lambda: [toy.batch()], CPU, 12)()
     assert alone["rsum"] == pytest.approx(sum(v for k, v in alone.items() if k != "rsum"))
     assert len(alone) == 7
 
 
-class Restless(torch.nn.Module):
+class NoisyListener(torch.nn.Module):
     """A listener whose embedding of a caption differs slightly by its place in the batch, as by rounding."""
 
     def encode_text(self, message):
@@ -124,10 +124,10 @@ class Restless(torch.nn.Module):
 
 def test_equal_captions_are_encoded_once_and_returned_in_order():
     tokens = torch.tensor([[5, 0], [2, 0], [5, 0], [7, 0], [2, 0]])
-    heard = ListenerJudge(Restless(), None, CPU).encode_text(JudgedCaptions(tokens, ()))
-    assert torch.equal(heard[0], heard[2])
-    assert torch.equal(heard[1], heard[4])
-    assert heard.argmax(1).tolist() == tokens[:, 0].tolist()
+    vectors = ListenerJudge(NoisyListener(), None, CPU).encode_text(JudgedCaptions(tokens, ()))
+    assert torch.equal(vectors[0], vectors[2])
+    assert torch.equal(vectors[1], vectors[4])
+    assert vectors.argmax(1).tolist() == tokens[:, 0].tolist()
 
 
 def test_a_text_judge_encodes_texts_not_ids():
@@ -164,11 +164,11 @@ def test_mirror_images_stand_behind_all_others_in_the_store(toy):
 
 
 def test_an_image_embedding_is_the_mean_with_the_mirror_image():
-    class Looking(torch.nn.Module):
+    class Normalise(torch.nn.Module):
         def encode_image(self, pooled):
             return torch.nn.functional.normalize(pooled, dim=-1)
 
     straight, turned = torch.tensor([[2.0, 0.0], [0.0, 3.0]]), torch.tensor([[0.0, 5.0], [0.0, 1.0]])
-    judge = ListenerJudge(Looking(), lambda rows: straight[rows], CPU, lambda rows: turned[rows])
+    judge = ListenerJudge(Normalise(), lambda rows: straight[rows], CPU, lambda rows: turned[rows])
     half = 0.5**0.5
     torch.testing.assert_close(judge.encode_image(torch.tensor([1, 0])), torch.tensor([[0.0, 1.0], [half, half]]))

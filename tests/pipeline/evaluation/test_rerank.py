@@ -8,17 +8,17 @@ E = torch.eye(3)
 
 def test_the_candidate_with_the_largest_margin_is_taken():
     # three images on the axes; of the first image's candidates the second is a little less like it, but unlike others
-    heard = torch.tensor([[[0.9, 0.8, 0.0], [0.7, 0.1, 0.0], [0.7, 0.0, 0.1]]])
+    text_vectors = torch.tensor([[[0.9, 0.8, 0.0], [0.7, 0.1, 0.0], [0.7, 0.0, 0.1]]])
     others, same = E, torch.tensor([[True, False, False]])
-    chosen = rank_candidates(heard, E[:1], others, same)
+    chosen = rank_candidates(text_vectors, E[:1], others, same)
     torch.testing.assert_close(chosen.margins, torch.tensor([[0.1, 0.6, 0.6]]))
     assert chosen.best.tolist() == [1], "of two that are equally good the first"
     assert chosen.ranks.tolist() == [[1, 1, 1]]
 
 
 def test_a_tie_and_a_better_other_count_against_the_rank():
-    heard = torch.tensor([[[0.5, 0.5, 0.6], [0.5, 0.5, 0.0], [0.2, 0.9, 0.9]]])
-    chosen = rank_candidates(heard, E[:1], E, torch.tensor([[True, False, False]]))
+    text_vectors = torch.tensor([[[0.5, 0.5, 0.6], [0.5, 0.5, 0.0], [0.2, 0.9, 0.9]]])
+    chosen = rank_candidates(text_vectors, E[:1], E, torch.tensor([[True, False, False]]))
     assert chosen.ranks.tolist() == [[3, 2, 3]]
     torch.testing.assert_close(chosen.margins, torch.tensor([[-0.1, 0.0, -0.7]]))
     assert chosen.best.tolist() == [1]
@@ -26,11 +26,11 @@ def test_a_tie_and_a_better_other_count_against_the_rank():
 
 def test_parts_equal_the_whole(monkeypatch):
     torch.manual_seed(0)
-    heard, images = torch.randn(7, 4, 5), torch.randn(7, 5)
+    text_vectors, images = torch.randn(7, 4, 5), torch.randn(7, 5)
     same = torch.eye(7, dtype=torch.bool)
-    whole = rank_candidates(heard, images, images, same)
+    whole = rank_candidates(text_vectors, images, images, same)
     monkeypatch.setattr("pipeline.evaluation.rerank.AT_ONCE", 1)
-    parts = rank_candidates(heard, images, images, same)
+    parts = rank_candidates(text_vectors, images, images, same)
     assert parts.best.equal(whole.best)
     assert parts.ranks.equal(whole.ranks)
     assert parts.margins.equal(whole.margins)
@@ -47,10 +47,10 @@ def test_every_caption_retrieves_a_single_image():
 class Counting:
     """A judge that takes the caption's first token as the number of the image."""
 
-    def embed(self, said, rows):
-        first = [text.split()[:1] for text in said.texts]
-        assert first == [[str(word)] if word else [] for word in said.tokens[:, 0].tolist()]
-        return torch.eye(20)[said.tokens[:, 0] - 1], torch.eye(20)[rows]
+    def embed(self, message, rows):
+        first = [text.split()[:1] for text in message.texts]
+        assert first == [[str(word)] if word else [] for word in message.tokens[:, 0].tolist()]
+        return torch.eye(20)[message.tokens[:, 0] - 1], torch.eye(20)[rows]
 
 
 def test_each_image_gets_the_caption_that_retrieves_it(toy):
@@ -59,9 +59,9 @@ def test_each_image_gets_the_caption_that_retrieves_it(toy):
     words = Vocabulary((*map(str, range(1, 12)), "UNK"))
 
     def found(samples):
-        said = Reranker(samples, Counting()).captions(speaker, [toy.batch()], words, torch.device("cpu"))
-        assert said.tokens.shape == (8, 1, 6)
-        return (said.tokens[:, 0, 0] == said.images + 1).float().mean()
+        captions = Reranker(samples, Counting()).captions(speaker, [toy.batch()], words, torch.device("cpu"))
+        assert captions.tokens.shape == (8, 1, 6)
+        return (captions.tokens[:, 0, 0] == captions.images + 1).float().mean()
 
     assert found(200) == 1
     assert found(1) < 0.5

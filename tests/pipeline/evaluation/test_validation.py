@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pipeline.evaluation.validation import FEW, Validation, _tell_collapse
+from pipeline.evaluation.validation import FEW, Validation, _warn_of_collapse
 
 CPU = torch.device("cpu")
 
@@ -22,30 +22,38 @@ def test_working_agents_give_no_warning(toy, capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(("word", "said"), [(0, "says the same of all 8 images"), (3, "do not end before 6 words")])
-def test_a_constant_or_endless_speaker_gives_a_warning(toy, capsys, word, said):
+@pytest.mark.parametrize(
+    ("word", "message"), [(0, "gives the same caption to all 8 images"), (3, "do not end before 6 words")]
+)
+def test_a_constant_or_endless_speaker_gives_a_warning(toy, capsys, word, message):
     agents = toy.agents()
     with torch.no_grad():
         agents.speaker.logit.bias[word] = 100.0
     validate(toy, agents)
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("part", "said"), [("gru", "hears the same in all captions"), ("image", "sees the same")])
-def test_a_constant_listener_gives_a_warning(toy, capsys, part, said):
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ("gru", "gives all captions of the validation split the same"),
+        ("image", "gives all images of the validation split the same"),
+    ],
+)
+def test_a_constant_listener_gives_a_warning(toy, capsys, part, message):
     agents = toy.agents()
     with torch.no_grad():
         for name, weight in agents.listener.named_parameters():
             if name.startswith(part):
                 weight.fill_(float(name == "image.bias"))
     validate(toy, agents, alone=True)
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_captions_without_eos_are_counted_and_more_than_half_give_a_warning(capsys):
     ended, endless = [3, 4, 0, 0], [3, 4, 5, 6]
     for many in (4, 5):
-        _tell_collapse(torch.tensor([endless] * many + [ended] * (8 - many)))
+        _warn_of_collapse(torch.tensor([endless] * many + [ended] * (8 - many)))
     assert FEW <= 8
     assert capsys.readouterr().err == (
         "warning: 5 of 8 captions of the validation split do not end before 4 words\n"
@@ -53,8 +61,8 @@ def test_captions_without_eos_are_counted_and_more_than_half_give_a_warning(caps
 
 
 def test_two_captions_or_few_images_give_no_warning(capsys):
-    _tell_collapse(torch.tensor([[3, 0]] * 7 + [[4, 0]]))
-    _tell_collapse(torch.tensor([[3, 0]] * (FEW - 1)))
+    _warn_of_collapse(torch.tensor([[3, 0]] * 7 + [[4, 0]]))
+    _warn_of_collapse(torch.tensor([[3, 0]] * (FEW - 1)))
     assert capsys.readouterr().err == ""
-    _tell_collapse(torch.tensor([[3, 0]] * FEW))
-    assert f"says the same of all {FEW} images" in capsys.readouterr().err
+    _warn_of_collapse(torch.tensor([[3, 0]] * FEW))
+    assert f"gives the same caption to all {FEW} images" in capsys.readouterr().err

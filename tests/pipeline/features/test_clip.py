@@ -83,9 +83,9 @@ def test_captions_have_embeddings_beside_those_of_images(clip):
     ],
 )
 def test_an_unknown_network_or_weights_is_reported_in_one_line(name, weights, message):
-    with pytest.raises(UserError, match=message) as told:
+    with pytest.raises(UserError, match=message) as error:
         ClipNetwork(NetworkSettings(name, 224, weights))
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
 
 
 def test_weights_of_openai_use_quickgelu_and_safetensors_of_the_hub(monkeypatch, tmp_path):

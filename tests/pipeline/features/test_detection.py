@@ -57,21 +57,21 @@ def test_a_detectors_regions_are_its_box_heads_of_the_kept_proposals(weights):
     images = [Image.effect_noise(size, 80).convert("RGB") for size in ((64, 48), (48, 100))]
     prepared = [network.prepare(image) for image in images]
     assert [tuple(tensor.shape) for tensor in prepared] == [(3, 48, 64), (3, 80, 38)]  # at most 1333/800 · 48 long
-    seen = network(prepared)
-    assert seen.region_count.tolist() == [6, 6]
-    torch.testing.assert_close(seen.pooled, seen.regions.mean(1))
-    assert seen.boxes.min() >= 0
-    assert seen.boxes.max() <= 1
-    assert (seen.boxes[..., 2:] > seen.boxes[..., :2]).all()
-    assert (seen.regions[0, 0] - seen.regions[0, 5]).abs().max() > 1e-4
+    features = network(prepared)
+    assert features.region_count.tolist() == [6, 6]
+    torch.testing.assert_close(features.pooled, features.regions.mean(1))
+    assert features.boxes.min() >= 0
+    assert features.boxes.max() <= 1
+    assert (features.boxes[..., 2:] > features.boxes[..., :2]).all()
+    assert (features.regions[0, 0] - features.regions[0, 5]).abs().max() > 1e-4
     alone = network(prepared[1:])  # not changed by the company of a wider image
-    torch.testing.assert_close(alone.regions[0], seen.regions[1], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(alone.regions[0], features.regions[1], atol=1e-5, rtol=1e-5)
     pixels = network.model.transform.batch_images([prepared[0]])  # the head at the kept boxes, by torchvision's parts
     with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
-        where = seen.boxes[0] * torch.tensor([64, 48, 64, 48])
+        where = features.boxes[0] * torch.tensor([64, 48, 64, 48])
         heads = network.model.roi_heads
-        wanted = heads.box_head(heads.box_roi_pool(network.model.backbone(pixels), [where], [(48, 64)]))
-    torch.testing.assert_close(seen.regions[0], wanted, atol=1e-4, rtol=1e-3)
+        expected = heads.box_head(heads.box_roi_pool(network.model.backbone(pixels), [where], [(48, 64)]))
+    torch.testing.assert_close(features.regions[0], expected, atol=1e-4, rtol=1e-3)
 
 
 def test_adaptive_regions_are_kept_with_their_boxes(weights, tmp_path):
@@ -103,5 +103,5 @@ def test_adaptive_regions_are_kept_with_their_boxes(weights, tmp_path):
 
 
 def test_weights_of_another_network_are_reported(weights):
-    with pytest.raises(UserError, match=r"cls_score.weight: has the shape .* the network wants"):
+    with pytest.raises(UserError, match=r"cls_score.weight: has the shape .* the network expects"):
         FasterRCNN(NetworkSettings(DETECTOR, 48, weights, {"num_classes": 7}))

@@ -25,7 +25,7 @@ DETECTOR = {"epochs": 1, "width": 4, "learning_rate": 0.01, "batch": 4, "seed": 
 
 
 class Photos:
-    """Images of a folder; the first three quarters train; every caption says the same."""
+    """Images of a folder; the first three quarters train; all captions are equal."""
 
     vocabulary = Vocabulary(("a", "photo", "UNK"))
 
@@ -176,9 +176,9 @@ def test_mean_and_maximum_of_the_map_are_standardised_over_the_training_split(dr
     extract(*drawn, tmp_path / "both", tmp_path / "work", both, batch=5)
     _, cells, _ = FeatureStore(tmp_path / "own").read(np.arange(12))
     vectors = np.concatenate([cells.mean(1), cells.max(1)], 1)
-    wanted = (vectors - vectors[:9].mean(0)) / np.where(vectors[:9].std(0) > 0, vectors[:9].std(0), 1)
+    expected = (vectors - vectors[:9].mean(0)) / np.where(vectors[:9].std(0) > 0, vectors[:9].std(0), 1)
     store = FeatureStore(tmp_path / "both")
-    np.testing.assert_allclose(store.pooled(np.arange(12)), wanted, atol=2e-2)
+    np.testing.assert_allclose(store.pooled(np.arange(12)), expected, atol=2e-2)
     assert store.manifest["scale"]["sha256"] == sha256(tmp_path / "both" / "scale.safetensors")
 
 
@@ -255,9 +255,9 @@ def test_real_photos_through_a_real_network(real_data, tmp_path):
         with Image.open(images / photos.file(row)) as image:
             pixels = torch.from_numpy(np.asarray(image.convert("RGB")).copy()).permute(2, 0, 1) / 127.5 - 1
         with torch.inference_mode():
-            wanted = network.model.forward_features(pixels[None]).mean((2, 3))
+            expected = network.model.forward_features(pixels[None]).mean((2, 3))
         got = store.read(np.array([row]))[0]
-        np.testing.assert_allclose(got, wanted, atol=5e-3, rtol=5e-3)
+        np.testing.assert_allclose(got, expected, atol=5e-3, rtol=5e-3)
     pooled = store.read(np.arange(20))[0]
     pooled /= np.linalg.norm(pooled, axis=1, keepdims=True)
     assert (pooled @ pooled.T)[~np.eye(20, dtype=bool)].max() < 0.95  # different photos look different

@@ -7,7 +7,7 @@ from pipeline.features.extractor import ImageFeatures
 from pipeline.features.feature_parts import FeatureParts
 
 
-def seen(rows, boxes=True):
+def features_of(rows, boxes=True):
     """Return features in which every number identifies its row."""
     values = torch.as_tensor(np.asarray(rows)).float()
     regions = values[:, None, None].expand(-1, 2, 3) + torch.arange(3)
@@ -19,7 +19,7 @@ def written(folder, boxes=True):
     """Write ten rows in batches of 4, 4 and 2."""
     rows = FeatureParts(folder, 4)
     for first in (8, 0, 4):
-        assert rows.write(first, seen(range(first, min(first + 4, 10)), boxes)).all()
+        assert rows.write(first, features_of(range(first, min(first + 4, 10)), boxes)).all()
     return rows
 
 
@@ -47,12 +47,12 @@ def test_a_missing_damaged_or_truncated_batch_does_not_count(tmp_path, damage):
     assert rows.read(np.array([2, 8]))["pooled"][:, 0].tolist() == [2, 8]
     with pytest.raises(UserError, match=r"000000004.npz: missing or damaged .* check the disk"):
         rows.read(np.arange(10))
-    rows.write(4, seen(range(4, 8)))
+    rows.write(4, features_of(range(4, 8)))
     assert rows.read(np.arange(10))["pooled"][:, 0].tolist() == list(range(10))
 
 
 def test_infinite_features_are_reported_and_not_written(tmp_path):
-    some = seen([0, 1])
+    some = features_of([0, 1])
     some = some._replace(regions=some.regions.clone())
     some.regions[1, 0, 0] = 70_000  # beyond half precision
     assert FeatureParts(tmp_path, 4).write(0, some).tolist() == [True, False]

@@ -22,7 +22,7 @@ DETECTOR = {"epochs": 1, "width": 4, "learning_rate": 0.01, "batch": 4, "seed": 
 
 
 class Films12:
-    """Films of a folder; the first three quarters train; every caption says the same."""
+    """Films of a folder; the first three quarters train; all captions are equal."""
 
     vocabulary = Vocabulary(("a", "film", "UNK"))
 
@@ -85,17 +85,27 @@ def test_regions_of_all_frames_are_in_order_with_their_time():
     films = FilmExtractor(network, replace(WORDS, frames=3))
     assert (films.pooled_size, films.regions_shape, films.has_boxes) == (2, (9, 2 + COLUMNS), True)
     first, second = films.prepare([grey(1), grey(3), grey(5)]), films.prepare([grey(2)])  # 2, 1 and 3 regions; 3
-    seen = films([first, second])
+    features = films([first, second])
     assert network.batches == [4], "frames of all films are seen together"
-    assert seen.region_count.tolist() == [6, 3]
-    assert seen.regions[0, :, :2].tolist() == [[1, 0], [1, 1], [3, 0], [5, 0], [5, 1], [5, 2], [0, 0], [0, 0], [0, 0]]
-    assert seen.boxes[0, :6, 0].tolist() == [1, 1, 3, 5, 5, 5]
+    assert features.region_count.tolist() == [6, 3]
+    assert features.regions[0, :, :2].tolist() == [
+        [1, 0],
+        [1, 1],
+        [3, 0],
+        [5, 0],
+        [5, 1],
+        [5, 2],
+        [0, 0],
+        [0, 0],
+        [0, 0],
+    ]
+    assert features.boxes[0, :6, 0].tolist() == [1, 1, 3, 5, 5, 5]
     thirds = [np.cos(np.arange(1, 9) * np.pi * t) for t in (1 / 6, 1 / 6, 3 / 6, 5 / 6, 5 / 6, 5 / 6)]
-    np.testing.assert_allclose(seen.regions[0, :6, 2:], thirds, atol=1e-6)
-    np.testing.assert_allclose(seen.regions[1, :3, 2:], [np.cos(np.arange(1, 9) * np.pi / 2)] * 3, atol=1e-6)
-    assert not seen.regions[0, 6:].any()
-    assert not seen.regions[1, 3:].any()
-    assert seen.pooled.tolist() == [[3, 1], [2, 1]], "the mean over time"
+    np.testing.assert_allclose(features.regions[0, :6, 2:], thirds, atol=1e-6)
+    np.testing.assert_allclose(features.regions[1, :3, 2:], [np.cos(np.arange(1, 9) * np.pi / 2)] * 3, atol=1e-6)
+    assert not features.regions[0, 6:].any()
+    assert not features.regions[1, 3:].any()
+    assert features.pooled.tolist() == [[3, 1], [2, 1]], "the mean over time"
 
 
 def test_concatenated_vectors_keep_the_order_of_frames():
@@ -151,10 +161,10 @@ def test_features_of_films_are_those_of_their_frames_and_the_manifest_states_the
     assert frames.manifest["weights"]["sha256"] == store.manifest["weights"]["sha256"]
     pooled, regions, _ = frames.read(np.arange(48))
     np.testing.assert_allclose(store.pooled(np.arange(12)), pooled.reshape(12, 4, 32).mean(1), atol=2e-3)
-    seen = store.read(np.arange(12))[1].reshape(12, 4, 4, 24)
-    np.testing.assert_allclose(seen[..., :16], regions.reshape(12, 4, 4, 16), atol=2e-3)
+    features = store.read(np.arange(12))[1].reshape(12, 4, 4, 24)
+    np.testing.assert_allclose(features[..., :16], regions.reshape(12, 4, 4, 16), atol=2e-3)
     np.testing.assert_allclose(
-        seen[..., 16:], np.broadcast_to(time_features(4)[None, :, None], (12, 4, 4, 8)), atol=1e-3
+        features[..., 16:], np.broadcast_to(time_features(4)[None, :, None], (12, 4, 4, 8)), atol=1e-3
     )
 
 

@@ -132,10 +132,10 @@ def floats():
 def test_an_undecodable_image_is_reported_in_one_line(tmp_path, name, content, reason):
     path = tmp_path / name
     path.write_bytes(content)
-    with pytest.raises(UserError, match=reason) as told:
+    with pytest.raises(UserError, match=reason) as error:
         open_image(path)
-    assert str(told.value).startswith(f"{path}: ")
-    assert "\n" not in str(told.value)
+    assert str(error.value).startswith(f"{path}: ")
+    assert "\n" not in str(error.value)
 
 
 def test_a_missing_file_raises_filenotfounderror(tmp_path):

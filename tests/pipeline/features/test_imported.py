@@ -115,8 +115,8 @@ def test_all_forms_give_the_same_features(tmp_path):
         (tmp_path / form.__name__).mkdir()
         stores.append(imported(tmp_path / form.__name__ / "out", form(tmp_path / form.__name__)))
     for store in stores[1:]:
-        for found, wanted in zip(store.read(np.arange(5)), stores[0].read(np.arange(5)), strict=True):
-            np.testing.assert_allclose(found, wanted, rtol=1e-3)
+        for found, expected in zip(store.read(np.arange(5)), stores[0].read(np.arange(5)), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 
 def test_the_manifest_names_form_and_digest_of_the_source(tmp_path):
@@ -228,13 +228,13 @@ def test_a_damaged_line_is_skipped_if_the_image_has_an_undamaged_one(tmp_path):
     np.testing.assert_array_equal(imported(tmp_path / "out", settings).read(np.array([0]))[1][0, :3], half(regions(0)))
     first.write_bytes(broken + whole[1] + whole[3])
     second.write_bytes(whole[2] + whole[4])
-    said = refused(tmp_path / "none", settings)
-    assert said.startswith(f"{first}, line 1: image 391895 cannot be read (")
-    assert "padding" in said
+    printed = refused(tmp_path / "none", settings)
+    assert printed.startswith(f"{first}, line 1: image 391895 cannot be read (")
+    assert "padding" in printed
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda fields: fields[:5], "5 columns instead of image_id"),
         (lambda fields: [*fields[:3], b"many", *fields[4:]], "invalid literal for int"),
@@ -250,12 +250,12 @@ def test_a_damaged_line_is_skipped_if_the_image_has_an_undamaged_one(tmp_path):
         (lambda fields: [*fields[:4], coded([-9, 2, 1, 3]), fields[5]], "not x1, y1, x2, y2 within"),
     ],
 )
-def test_a_line_of_another_form_is_reported(tmp_path, change, said):
+def test_a_line_of_another_form_is_reported(tmp_path, change, message):
     settings = tsv(tmp_path)
     first = Path(settings["regions"][0])
     fields = change(line(IDS[3], regions(3), boxes(3)).rstrip(b"\r\n").split(b"\t"))
     first.write_bytes(b"\t".join(fields) + b"\r\n" + b"".join(first.read_bytes().splitlines(keepends=True)[1:]))
-    assert said in refused(tmp_path / "out", settings)
+    assert message in refused(tmp_path / "out", settings)
 
 
 class Run:

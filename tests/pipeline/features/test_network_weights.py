@@ -48,17 +48,19 @@ def test_weights_of_the_hub_are_checked_against_the_hubs_digest(cache, tmp_path)
     content = bytearray(blob.read_bytes())
     content[-1] ^= 1
     blob.write_bytes(content)
-    with pytest.raises(UserError, match=r"the SHA-256 is .* not the file's name; remove it and fetch it again") as told:
+    with pytest.raises(
+        UserError, match=r"the SHA-256 is .* not the file's name; remove it and fetch it again"
+    ) as error:
         TimmNetwork(NetworkSettings(TINY, 32, "hub"))
-    assert str(told.value).startswith(str(blob))
+    assert str(error.value).startswith(str(blob))
 
 
 def test_the_hub_out_of_reach_is_reported_in_one_line(cache):
-    with pytest.raises(UserError, match=r"^features.weights: hub has no weights for test_resnet that can be") as told:
+    with pytest.raises(UserError, match=r"^features.weights: hub has no weights for test_resnet that can be") as error:
         TimmNetwork(NetworkSettings(TINY, 32, "hub"))
-    assert "fetch model.safetensors of timm/test_resnet.r160_in1k where there is a network" in str(told.value)
-    assert "give its path as features.weights" in str(told.value)
-    assert "\n" not in str(told.value)
+    assert "fetch model.safetensors of timm/test_resnet.r160_in1k where there is a network" in str(error.value)
+    assert "give its path as features.weights" in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 class Evil:
@@ -97,7 +99,7 @@ def test_weights_of_torchvision_are_tensors_with_the_digest_of_their_name(checkp
         (content, "00000000", "the SHA-256 begins with .* not with 00000000; remove it"),
         (pickle.dumps(Evil(), 2), None, "not a file of tensors only"),
         (saved({"weight": Evil()}, tmp_path / "b"), None, "not a file of tensors only"),
-        (saved(torch.nn.Linear(3, 2).state_dict(), tmp_path / "c"), None, "has the shape .2, 3., the network wants"),
+        (saved(torch.nn.Linear(3, 2).state_dict(), tmp_path / "c"), None, "has the shape .2, 3., the network expects"),
     ):
         path, entry = checkpoints(bad, prefix)
         with pytest.raises(UserError, match=message) as refused:
@@ -109,7 +111,7 @@ def test_weights_of_torchvision_are_tensors_with_the_digest_of_their_name(checkp
 
 def test_an_unreachable_file_of_torchvision_is_named_with_its_digest_and_path(checkpoints, tmp_path):
     entry = SimpleNamespace(url="http://127.0.0.1:9/models/line-12345678.pth")
-    with pytest.raises(UserError, match=r"fetch line-12345678.pth, its SHA-256 begins with 12345678, where") as told:
+    with pytest.raises(UserError, match=r"fetch line-12345678.pth, its SHA-256 begins with 12345678, where") as error:
         load_torchvision(torch.nn.Linear(2, 2), "hub", entry, "line")
-    assert f"put it into {tmp_path / 'checkpoints'}, or give the path of a safetensors file" in str(told.value)
+    assert f"put it into {tmp_path / 'checkpoints'}, or give the path of a safetensors file" in str(error.value)
     assert list((tmp_path / "checkpoints").iterdir()) == []

@@ -40,9 +40,9 @@ def test_features_are_the_last_map_and_its_mean(timm, weights):
     assert network.pooled_size == 288
     assert count.tolist() == [4, 4, 4]
     with torch.inference_mode():
-        wanted = network.model.forward_features(images)  # (3, 288, 2, 2)
-    torch.testing.assert_close(regions[:, 1], wanted[:, :, 0, 1], atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(pooled, wanted.mean((2, 3)), atol=1e-5, rtol=1e-4)
+        expected = network.model.forward_features(images)  # (3, 288, 2, 2)
+    torch.testing.assert_close(regions[:, 1], expected[:, :, 0, 1], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(pooled, expected.mean((2, 3)), atol=1e-5, rtol=1e-4)
     assert network.description["weights"] == {"source": "small.safetensors", "sha256": sha256(weights)}
 
 
@@ -83,16 +83,16 @@ def test_weights_that_do_not_fit_are_reported_in_one_line(timm, weights, tmp_pat
         (
             SMALL,
             {"num_classes": 10},
-            r"classifier.weight: has the shape \(1000, 1024\), the network wants \(10, 1024\)",
+            r"classifier.weight: has the shape \(1000, 1024\), the network expects \(10, 1024\)",
         ),
         (SMALL, {"num_classes": 0}, "classifier.bias: has the shape .*, which the network does not have"),
-        ("resnet18", {}, "conv1.weight: is missing, the network wants"),
+        ("resnet18", {}, "conv1.weight: is missing, the network expects"),
         (SMALL, {"nonsense": 1}, "features.options: the network mobilenetv3_small_050 does not take them"),
         ("resnet0", {}, "features.network: timm has no network 'resnet0'"),
     ):
-        with pytest.raises(UserError, match=message) as told:
+        with pytest.raises(UserError, match=message) as error:
             TimmNetwork(NetworkSettings(name, 64, str(weights), options))
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(error.value)
     with pytest.raises(UserError, match="the weights of mobilenetv3_small_050 are missing; put the safetensors file"):
         TimmNetwork(NetworkSettings(SMALL, 64, str(tmp_path / "none.safetensors")))
     (tmp_path / "part.safetensors").write_bytes(weights.read_bytes()[:1000])
@@ -133,6 +133,6 @@ def test_torchvisions_resnets_average_their_last_map_too(tmp_path):
     ],
 )
 def test_an_unknown_network_of_torchvision_is_reported_in_one_line(name, options, message):
-    with pytest.raises(UserError, match=message) as told:
+    with pytest.raises(UserError, match=message) as error:
         TorchvisionNetwork(NetworkSettings(name, 64, "hub", options))
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)

@@ -50,9 +50,9 @@ def test_the_detector_learns_visible_words_on_held_out_images():
     assert losses[5] < losses[0]
     world = Bright()
     with torch.inference_mode():
-        seen = detector(torch.from_numpy(world.pixels[100:]).float()).sigmoid()
-    assert (seen[:, 0] > 0.9).all()
-    torch.testing.assert_close(seen[:, 1], torch.from_numpy(world.bright[100:] * 0.5).float(), atol=0.15, rtol=0)
+        features = detector(torch.from_numpy(world.pixels[100:]).float()).sigmoid()
+    assert (features[:, 0] > 0.9).all()
+    torch.testing.assert_close(features[:, 1], torch.from_numpy(world.bright[100:] * 0.5).float(), atol=0.15, rtol=0)
 
 
 class Sided:

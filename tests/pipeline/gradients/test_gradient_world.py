@@ -47,8 +47,8 @@ def test_the_exact_gradient_is_the_slope_of_the_expected_score(score):
     def expected() -> float:
         p, captions, total = world.log_probs().exp().detach(), world.captions(), 0.0
         for first, second in world.outcomes().tolist():
-            said = captions[[first, second]]
-            value = score(Message(said, caption_mask(said), torch.arange(2), 1), world.batch).mean()
+            chosen = captions[[first, second]]
+            value = score(Message(chosen, caption_mask(chosen), torch.arange(2), 1), world.batch).mean()
             total += float(p[0, first] * p[1, second] * value.detach())
         return total
 
@@ -72,9 +72,9 @@ def test_the_exact_gradient_is_the_slope_of_the_expected_score(score):
 
 def test_the_linear_score_is_the_tables_value_of_tokens_and_linear_in_distributions():
     world, taste = drawn_world(images=2, vocabulary=3, max_words=2, seed=0), Taste(2, 3, 2, level=5)
-    said = torch.tensor([[2, 3], [1, 0]])
-    message = Message(said, caption_mask(said), torch.arange(2), 1)
+    captions = torch.tensor([[2, 3], [1, 0]])
+    message = Message(captions, caption_mask(captions), torch.arange(2), 1)
     assert taste(message, world.batch).tolist() == [taste.table[0, 2, 3], taste.table[1, 1, 0]]
-    short = Message(said[1:, :1], torch.ones(1, 1, dtype=torch.bool), torch.tensor([1]), 1)
+    short = Message(captions[1:, :1], torch.ones(1, 1, dtype=torch.bool), torch.tensor([1]), 1)
     assert taste(short, world.batch).tolist() == [taste.table[1, 1, 0]]
     assert 3 < taste.table.mean() < 7

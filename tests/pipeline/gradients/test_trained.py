@@ -18,11 +18,11 @@ def test_biases_are_the_exact_ones_within_their_errors():
     world = drawn_world(2, 3, 2, 5)
     names = ("ST-Multinomial", "REINFORCE, leave one out (RLOO)", "PSST-Multinomial")
     candidates = [one for one in ESTIMATORS if one.name in names and one.settings.get("rho") in (None, 0.0, 1.0)]
-    said: list[str] = []
-    found = measure_trained(world, 1.0, candidates, said.append, captions=8000, steps=120)
+    texts: list[str] = []
+    found = measure_trained(world, 1.0, candidates, texts.append, captions=8000, steps=120)
     rows = {(row["name"], *row["settings"].values()): row for row in found["rows"]}
     assert list(rows) == [(names[1],), (names[0],), (names[2], 1.0)]  # ρ = 0 is straight-through
-    assert (found["captions"], found["steps"], len(said)) == (8320, 120, 4)
+    assert (found["captions"], found["steps"], len(texts)) == (8320, 120, 4)
     score = ImageHinge(world.listener, 1.0)
     enumeration, truth = Enumeration(world, score), world.exact(score)
     assert 0 < found["error"] < 0.2

@@ -64,9 +64,9 @@ def test_the_hinge_is_pathwise_and_cider_a_score_function(toy, make, options, ch
     assert set(losses) == {"discriminability", "naturalness"}
     rollouts = StepRollouts(agents.speaker, batch, seed=1)
     hinge = Hinge(agents.listener, 0.4)(rollouts.of(with_ending(channel, ending)), batch)
-    wanted = -LAM * (hinge.sum() if reduction == "sum" else hinge.mean())
+    expected = -LAM * (hinge.sum() if reduction == "sum" else hinge.mean())
     for agent in (agents.speaker, agents.listener):
-        assert_same_gradients(losses["discriminability"], wanted, agent)
+        assert_same_gradients(losses["discriminability"], expected, agent)
     message, greedy = rollouts.of(Multinomial()), rollouts.of(Greedy())
     advantage = toy.cider(message.tokens, message.images) - toy.cider(greedy.tokens, greedy.images)
     assert_same_gradients(losses["naturalness"], (1 - LAM) * likelihood_loss(advantage, message), agents.speaker)
@@ -119,8 +119,8 @@ def test_luos_speaker_is_rewarded_by_both_scores_and_the_listener_stays_unchange
     rollouts, hinge = StepRollouts(agents.speaker, batch, seed=1), Hinge(agents.listener, 0.2)
     message, greedy = rollouts.of(Multinomial(samples)), rollouts.of(Greedy())
     for name, weight, score in (
-        ("discriminability", LAM, lambda said: hinge(said, batch)),
-        ("naturalness", 1 - LAM, lambda said: toy.cider(said.tokens, said.images)),
+        ("discriminability", LAM, lambda captions: hinge(captions, batch)),
+        ("naturalness", 1 - LAM, lambda captions: toy.cider(captions.tokens, captions.images)),
     ):
         advantage = score(message) - score(greedy).repeat_interleave(samples)
         assert_same_gradients(losses[name], weight * likelihood_loss(advantage, message), agents.speaker)
@@ -140,8 +140,8 @@ def test_the_anchor_is_cross_entropy_of_human_captions_times_1_minus_lambda(toy)
     agents, batch = toy.agents(), toy.batch()
     losses = losses_of(psst_multinomial(agents, Objective(cross_entropy_weight=0.5), LAM), batch)
     message = StepRollouts(agents.speaker, batch, seed=1).of(Forced())
-    wanted = (1 - LAM) * 0.5 * -message.log_probs[message.mask].mean()
-    assert_same_gradients(losses["cross_entropy"], wanted, agents.speaker)
+    expected = (1 - LAM) * 0.5 * -message.log_probs[message.mask].mean()
+    assert_same_gradients(losses["cross_entropy"], expected, agents.speaker)
 
 
 @pytest.mark.parametrize("make", [psst_multinomial, luo, reinforce])

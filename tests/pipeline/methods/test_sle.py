@@ -79,8 +79,8 @@ def test_equation_16_by_hand(toy):
     total = total / message.mask.sum()
     torch.testing.assert_close(sum(losses.values()), total)
     assert losses["exploration"].abs() > 1e-3
-    wanted = torch.autograd.grad(total, list(speaker.parameters()))
-    for found, other in zip(gradients, wanted, strict=True):
+    expectation = torch.autograd.grad(total, list(speaker.parameters()))
+    for found, other in zip(gradients, expectation, strict=True):
         torch.testing.assert_close(found, other)
 
 
@@ -133,9 +133,9 @@ def test_another_reward_takes_the_place_of_cider_by_hand(toy):
 
     def worth(message, row: int) -> float:
         image = int(message.images[row])
-        said = [str(word) for word in with_end(message.tokens[row].tolist())]
+        generated = [str(word) for word in with_end(message.tokens[row].tolist())]
         human = [[str(word) for word in with_end((one + [0] * STEPS)[:STEPS])] for one in toy.references[image]]
-        rouge = Rouge().calc_score([" ".join(said)], [" ".join(words) for words in human])
+        rouge = Rouge().calc_score([" ".join(generated)], [" ".join(words) for words in human])
         return 2 * rouge + 0.5 * float(toy.cider(message.tokens[row : row + 1], message.images[row : row + 1]))
 
     total = torch.zeros(())

@@ -38,6 +38,6 @@ def test_a_token_of_pg_spider_has_the_credit_of_its_continuations(toy):
     torch.testing.assert_close(losses["naturalness"], speaking)
     torch.testing.assert_close(losses["critic"], (expected - worth)[mask].square().mean())
     weights = list(method.speaker.parameters())
-    found, wanted = (torch.autograd.grad(loss, weights) for loss in (losses["naturalness"], speaking))
-    for left, right in zip(found, wanted, strict=True):
+    found, expectation = (torch.autograd.grad(loss, weights) for loss in (losses["naturalness"], speaking))
+    for left, right in zip(found, expectation, strict=True):
         torch.testing.assert_close(left, right)

@@ -29,7 +29,7 @@ def rewards():
 
 
 @pytest.fixture
-def rollouts(toy, rewards) -> tuple:
+def generated(toy, rewards) -> tuple:
     """Agents, a batch, and the captions that a method generates for it."""
     agents, batch = toy.agents(), toy.batch()
     return agents, batch, StepRollouts(agents.speaker, batch, seed=1)
@@ -39,9 +39,9 @@ def cosine(rewards, message, n: int, image: int) -> float:
     return float(rewards.retriever.encode_text(message)[n] @ rewards.retriever.vectors[image])
 
 
-def contrastive(rewards, spoken, message, directions: str = "both", combine: str = "sum", clamp=None) -> torch.Tensor:
+def contrastive(rewards, rollouts, message, directions: str = "both", combine: str = "sum", clamp=None) -> torch.Tensor:
     """Return Eq. 2 over all other captions of the batch, searched, greedy or human, and all other or mined images."""
-    captions = [spoken.of(rewards.search), spoken.of(Greedy()), spoken.of(Forced(requires_grad=False))]
+    captions = [rollouts.of(rewards.search), rollouts.of(Greedy()), rollouts.of(Forced(requires_grad=False))]
     found = []
     for n, image in enumerate(message.images.tolist()):
         others = [
@@ -65,9 +65,11 @@ def contrastive(rewards, spoken, message, directions: str = "both", combine: str
 
 def human(rewards, message, head: str = "discriminator") -> torch.Tensor:
     """Return the softmax of a head's second output, on the caption's vector alone or beside the image's."""
-    network, heard = getattr(rewards, head), rewards.retriever.encode_text(message)
-    seen = rewards.retriever.vectors[message.images]
-    return network.layers(torch.cat([seen, heard], 1) if network.looks else heard).softmax(1)[:, 1].detach()
+    network, text_vectors = getattr(rewards, head), rewards.retriever.encode_text(message)
+    inputs = text_vectors
+    if network.with_images:
+        inputs = torch.cat([rewards.retriever.vectors[message.images], text_vectors], 1)
+    return network.layers(inputs).softmax(1)[:, 1].detach()
 
 
 SEARCHED, HUMAN = "", "_of_human"
@@ -86,15 +88,15 @@ WTF_RL = [
 
 
 @pytest.mark.parametrize(("make", "options", "along"), WTF_RL, ids=lambda x: getattr(x, "__name__", None))
-def test_the_loss_weighs_the_likelihood_of_trajectories_by_their_rewards(rollouts, rewards, make, options, along):
+def test_the_loss_weighs_the_likelihood_of_trajectories_by_their_rewards(generated, rewards, make, options, along):
     """α · r_bicont and (1 − α) · P_D, without a baseline, each by the likelihood of the captions themselves."""
-    agents, batch, spoken = rollouts
+    agents, batch, rollouts = generated
     method = make(agents, Objective(), rewards, alpha=ALPHA, **options)
     losses = losses_of(method, batch)
     assert set(losses) == {"discriminator", *(f"{n}{of}" for of in along for n in ("discriminability", "naturalness"))}
     for of, settings in along.items():
-        message = spoken.of(Forced() if of else rewards.searched)
-        reward = contrastive(rewards, spoken, message if of else spoken.of(rewards.search), **settings)
+        message = rollouts.of(Forced() if of else rewards.searched)
+        reward = contrastive(rewards, rollouts, message if of else rollouts.of(rewards.search), **settings)
         for name, weight, value in (
             ("discriminability", ALPHA, reward),
             ("naturalness", 1 - ALPHA, human(rewards, message)),
@@ -112,84 +114,84 @@ def test_alpha_weighs_the_retriever_against_the_discriminator(toy, rewards, make
     assert make.__defaults__[0] == 0.94
 
 
-def equation_3(rewards, spoken, batch) -> torch.Tensor:
+def equation_3(rewards, rollouts, batch) -> torch.Tensor:
     """Return −[r(x_bs) log p(x_bs) + r(x_gt) log p(x_gt)], a mean over images."""
     total = torch.zeros(())
-    for channel, said in (
-        (rewards.searched, spoken.of(rewards.search)),
-        (Forced(), spoken.of(Forced(requires_grad=False))),
+    for channel, captions in (
+        (rewards.searched, rollouts.of(rewards.search)),
+        (Forced(), rollouts.of(Forced(requires_grad=False))),
     ):
-        message = spoken.of(channel)
-        reward = ALPHA * contrastive(rewards, spoken, said) + (1 - ALPHA) * human(rewards, said)
+        message = rollouts.of(channel)
+        reward = ALPHA * contrastive(rewards, rollouts, captions) + (1 - ALPHA) * human(rewards, captions)
         for n in range(len(message)):
             total = total - reward[n] * message.log_probs[n].sum() / len(batch)
     return total
 
 
-def test_equation_3_is_a_mean_over_captions_where_asked(rollouts, rewards):
+def test_equation_3_is_a_mean_over_captions_where_asked(generated, rewards):
     """Per word, as all methods here count, searched and human captions of other length have other weights."""
-    agents, batch, spoken = rollouts
-    wanted = equation_3(rewards, spoken, batch)
+    agents, batch, rollouts = generated
+    expected = equation_3(rewards, rollouts, batch)
     found = {}
     for weighting in ("word", "caption"):
         losses = losses_of(wtf_rl(agents, Objective(), rewards, alpha=ALPHA, weighting=weighting), batch)
         losses.pop("discriminator")
         found[weighting] = torch.stack(list(losses.values())).sum()
-    assert_same_gradients(found["caption"], wanted, agents.speaker)
+    assert_same_gradients(found["caption"], expected, agents.speaker)
     default = losses_of(wtf_rl(agents, Objective(), rewards, alpha=ALPHA), batch)
     default.pop("discriminator")
     assert_same_gradients(torch.stack(list(default.values())).sum(), found["word"], agents.speaker)
     flat = [torch.cat([g.flatten() for g in gradients(loss, agents.speaker)]) for loss in found.values()]
     assert float(torch.cosine_similarity(*flat, dim=0)) < 0.9999
-    lengths = [spoken.of(channel).mask.sum() for channel in (rewards.search, Forced())]
+    lengths = [rollouts.of(channel).mask.sum() for channel in (rewards.search, Forced())]
     assert lengths[0] != lengths[1]
 
 
-def test_scst_with_discriminator_has_a_baseline_for_the_cosine_alone(rollouts, rewards):
-    agents, batch, spoken = rollouts
+def test_scst_with_discriminator_has_a_baseline_for_the_cosine_alone(generated, rewards):
+    agents, batch, rollouts = generated
     losses = losses_of(scst_discriminator(agents, Objective(), rewards, alpha=ALPHA), batch)
-    message, greedy = spoken.of(rewards.searched), spoken.of(Greedy())
-    own, expected = (
-        torch.tensor([cosine(rewards, said, n, int(image)) for n, image in enumerate(said.images)])
-        for said in (message, greedy)
+    message, greedy = rollouts.of(rewards.searched), rollouts.of(Greedy())
+    cosines, baselines = (
+        torch.tensor([cosine(rewards, captions, n, int(image)) for n, image in enumerate(captions.images)])
+        for captions in (message, greedy)
     )
-    assert (own != expected).any()
+    assert (cosines != baselines).any()
     assert set(losses) == {"discriminator", "discriminability", "naturalness"}
-    wanted = ALPHA * likelihood_loss(own - expected, message)
-    assert_same_gradients(losses["discriminability"], wanted, agents.speaker)
-    wanted = (1 - ALPHA) * likelihood_loss(human(rewards, message), message)
-    assert_same_gradients(losses["naturalness"], wanted, agents.speaker)
+    expected = ALPHA * likelihood_loss(cosines - baselines, message)
+    assert_same_gradients(losses["discriminability"], expected, agents.speaker)
+    expected = (1 - ALPHA) * likelihood_loss(human(rewards, message), message)
+    assert_same_gradients(losses["naturalness"], expected, agents.speaker)
 
 
 @pytest.mark.parametrize("options", [{}, {"similarity": 0.5, "grammar": 3.0}], ids=str)
-def test_scst_with_grammar_has_a_baseline_for_both_and_updates_the_speaker_alone(rollouts, rewards, options):
-    agents, batch, spoken = rollouts
+def test_scst_with_grammar_has_a_baseline_for_both_and_updates_the_speaker_alone(generated, rewards, options):
+    agents, batch, rollouts = generated
     method = scst_grammar(agents, Objective(), rewards, **options)
     losses = losses_of(method, batch)
-    message, greedy = spoken.of(rewards.searched), spoken.of(Greedy())
+    message, greedy = rollouts.of(rewards.searched), rollouts.of(Greedy())
     clip, grammar = [], []
-    for said in (message, greedy):
-        own = [cosine(rewards, said, n, int(image)) for n, image in enumerate(said.images)]
+    for captions in (message, greedy):
+        own = [cosine(rewards, captions, n, int(image)) for n, image in enumerate(captions.images)]
         clip.append(torch.tensor([2.5 * max(c, 0) for c in own]))
-        grammar.append(human(rewards, said, "grammar"))
+        grammar.append(human(rewards, captions, "grammar"))
     weights = {"similarity": 2.0, "grammar": 1.0} | options
-    wanted = weights["similarity"] * likelihood_loss(clip[0] - clip[1], message)
-    assert_same_gradients(losses["discriminability"], wanted, agents.speaker)
-    wanted = weights["grammar"] * likelihood_loss(grammar[0] - grammar[1], message)
-    assert_same_gradients(losses["naturalness"], wanted, agents.speaker)
+    expected = weights["similarity"] * likelihood_loss(clip[0] - clip[1], message)
+    assert_same_gradients(losses["discriminability"], expected, agents.speaker)
+    expected = weights["grammar"] * likelihood_loss(grammar[0] - grammar[1], message)
+    assert_same_gradients(losses["naturalness"], expected, agents.speaker)
     assert set(losses) == {"discriminability", "naturalness"}
     assert method.schedule.all_roles == {"speaker"}
     assert method.validation_judge == rewards.validation_judge
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
-def test_psst_with_the_contrastive_reward_passes_both_scores_through_the_words(rollouts, rewards, toy, reduction):
+def test_psst_with_the_contrastive_reward_passes_both_scores_through_the_words(generated, rewards, toy, reduction):
     """λα · Eq. 2 by the learning listener among its own captions, λ(1 − α) · P_D, (1 − λ) · CIDEr-D."""
-    agents, batch, spoken = rollouts
+    agents, batch, rollouts = generated
     lam, options = 0.3, {"rho": 0.6, "mix": "token", "feed": "sample"}
     method = psst_wtf(agents, Objective(reduction=reduction), rewards, lam, alpha=ALPHA, **options)
     losses = losses_of(method, batch)
-    message = spoken.of(PartialSampling(StraightThrough(), 0.6, "token", "sample"))
+    message = rollouts.of(PartialSampling(StraightThrough(), 0.6, "token", "sample"))
     logits = agents.listener.encode_text(message) @ agents.listener.encode_image(batch.pooled).T / TAU
     itself = torch.eye(len(batch), dtype=torch.bool)
     own, against = logits.diagonal(), logits.masked_fill(itself, -torch.inf)
@@ -201,7 +203,7 @@ def test_psst_with_the_contrastive_reward_passes_both_scores_through_the_words(r
     taken = rewards.discriminator.layers(torch.cat(vectors, 1)).softmax(1)[:, 1]
     assert_same_gradients(losses["human"], -lam * (1 - ALPHA) * total(taken), agents.speaker)
     assert_same_gradients(losses["human"], losses["human"], rewards.discriminator, zero=True)
-    samples, greedy = spoken.of(Multinomial()), spoken.of(Greedy())
+    samples, greedy = rollouts.of(Multinomial()), rollouts.of(Greedy())
     advantage = toy.cider(samples.tokens, samples.images) - toy.cider(greedy.tokens, greedy.images)
     assert_same_gradients(losses["naturalness"], (1 - lam) * likelihood_loss(advantage, samples), agents.speaker)
     assert method.schedule.rounds(0) == (frozenset({"discriminator"}), frozenset({"speaker", "listener"}))

@@ -14,7 +14,7 @@ from pipeline.metrics import cider
 from pipeline.metrics.cider import CiderD, document_frequencies
 
 
-def spoken(caption, max_words, eos):
+def as_text(caption, max_words, eos):
     """Return a caption as pycocoevalcap takes it: ids as words, the EOS as the word 0."""
     clipped = list(caption)[:max_words]
     return " ".join(map(str, [*clipped, 0] if eos and len(clipped) < max_words else clipped))
@@ -24,10 +24,10 @@ def pycocoevalcap(captions, images, references, documents, max_words, eos):
     """Return pycocoevalcap's scores of `captions`, with document frequencies over `documents`."""
     scorer, counter = CiderScorer(), CiderScorer()
     for caption, image in zip(captions, images, strict=True):
-        human = [spoken(text, max_words, eos) for text in references[image]]
-        scorer += (spoken(caption, max_words, eos), human)
+        human = [as_text(text, max_words, eos) for text in references[image]]
+        scorer += (as_text(caption, max_words, eos), human)
     for texts in documents:
-        counter += ("", [spoken(text, max_words, eos) for text in texts])
+        counter += ("", [as_text(text, max_words, eos) for text in texts])
     counter.compute_doc_freq()
     scorer.document_frequency = counter.document_frequency
     assert len(documents) >= len(captions)

@@ -88,9 +88,9 @@ def plain_bleu(caption: list[str], others: list[list[str]]) -> tuple[list[int], 
     """Return matches and n-grams of orders 1 to 4, the caption's length, and that of the nearest other caption."""
     counts = []
     for n in range(1, 5):
-        said = Counter(tuple(caption[i : i + n]) for i in range(len(caption) - n + 1))
+        captions = Counter(tuple(caption[i : i + n]) for i in range(len(caption) - n + 1))
         known = [Counter(tuple(text[i : i + n]) for i in range(len(text) - n + 1)) for text in others]
-        counts += [sum(min(count, max(each[g] for each in known)) for g, count in said.items()), said.total()]
+        counts += [sum(min(count, max(each[g] for each in known)) for g, count in captions.items()), captions.total()]
     closest = min((abs(len(text) - len(caption)), len(text)) for text in others)[1]
     return counts, len(caption), closest
 
@@ -135,12 +135,12 @@ def plain_self_bleu(captions: list[str]) -> float:
         words, others = caption.split(), [text.split() for n, text in enumerate(captions) if n != place]
         score = 1.0
         for n in range(1, 6):
-            said = Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
+            counts = Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
             known = [Counter(tuple(text[i : i + n]) for i in range(len(text) - n + 1)) for text in others]
-            matched = sum(min(count, max(each[ngram] for each in known)) for ngram, count in said.items())
+            matched = sum(min(count, max(each[ngram] for each in known)) for ngram, count in counts.items())
             if n == 1 and not matched:
                 score = 0.0
-            score *= ((matched or 0.1) / max(1, said.total())) ** 0.2
+            score *= ((matched or 0.1) / max(1, counts.total())) ** 0.2
         closest = min((abs(len(text) - len(words)), len(text)) for text in others)[1]
         total += score * (math.exp(min(0.0, 1 - closest / len(words))) if words else 0.0)
     return total / len(captions)

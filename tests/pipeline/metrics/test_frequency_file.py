@@ -91,8 +91,8 @@ def test_the_counts_are_those_of_the_file(tmp_path, form):
     keys, counts = read_document_frequencies(tmp_path / "idxs.p", VOCABULARY, clipped(images))
     assert (keys.dtype, counts.dtype) == (np.int64, np.int32)
     assert (np.diff(keys) > 0).all()
-    wanted = {int(pack_ngrams(np.array([ngram], int))[0]): count for ngram, count in frequencies.items()}
-    assert dict(zip(keys.tolist(), counts.tolist(), strict=True)) == wanted
+    expected = {int(pack_ngrams(np.array([ngram], int))[0]): count for ngram, count in frequencies.items()}
+    assert dict(zip(keys.tolist(), counts.tolist(), strict=True)) == expected
 
 
 def test_over_captions_that_are_not_cut_the_counts_are_the_projects_own(tmp_path):
@@ -119,17 +119,17 @@ def test_cider_is_that_of_the_published_scorer_with_the_same_file(tmp_path):
     frequencies = counted(images)
     (tmp_path / "idxs.p").write_bytes(python_2(frequencies, 20))
     keys, counts = read_document_frequencies(tmp_path / "idxs.p", VOCABULARY, references)
-    said = [caption[0] for caption in clipped(captions(20, seed=1))]
+    texts = [caption[0] for caption in clipped(captions(20, seed=1))]
 
-    def spoken(caption):
+    def as_text(caption):
         return " ".join(map(str, [*caption, 0] if len(caption) < CUT else caption))
 
     scorer = CiderScorer()
-    for caption, human in zip(said, references, strict=True):
-        scorer += (spoken(caption), [spoken(text) for text in human])
+    for caption, human in zip(texts, references, strict=True):
+        scorer += (as_text(caption), [as_text(text) for text in human])
     scorer.document_frequency = defaultdict(float, frequencies)
     expected = np.array(scorer.compute_cider())  # it takes log N from its 20 references
-    tokens = torch.tensor([caption + [0] * (CUT - len(caption)) for caption in said])
+    tokens = torch.tensor([caption + [0] * (CUT - len(caption)) for caption in texts])
     cider = CiderD.build(references, keys, counts, 20, max_words=CUT, dtype=torch.float64)
     np.testing.assert_allclose(cider(tokens, torch.arange(20)).numpy(), expected, rtol=1e-10)
     assert expected.max() > 1
@@ -209,13 +209,13 @@ def test_another_type_in_a_right_pickle_is_reported(tmp_path):
     assert "has ref_len inf" in refused({"document_frequency": {("1",): 1.0}, "ref_len": float("inf")})
     for key in ("1", (), (1,), ("1",) * 5, ("1", ("2",))):
         assert "must be a tuple of 1 to 4 words" in refused({"document_frequency": {key: 1.0}, "ref_len": 1})
-    for count, said in (
+    for count, pattern in (
         ("1", "counts 1 for"),
         (True, "counts True for"),
         (0.5, "not an integer"),
         (2.0, "from 2 to 2, but"),
     ):
-        assert said in refused({"document_frequency": {("1",): count}, "ref_len": 1})
+        assert pattern in refused({"document_frequency": {("1",): count}, "ref_len": 1})
     assert "not an integer" in refused({"document_frequency": {("1",): 1.0, ("2",): float("nan")}, "ref_len": 1})
     with pytest.raises(UserError, match="the file of document frequencies is missing"):
         read_document_frequencies(tmp_path / "nowhere.p", VOCABULARY, [[[1]]])

@@ -49,7 +49,9 @@ def scorer():
 
 def test_equals_pycocoevalcap(scorer):
     golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
-    assert [(said, human) for said, human in golden["captions"]] == [(said, human) for said, human in CAPTIONS]
+    assert [(captions, human) for captions, human in golden["captions"]] == [
+        (captions, human) for captions, human in CAPTIONS
+    ]
     before = sorted(PACKAGE.rglob("*"))
     result = scorer.score(*zip(*CAPTIONS, strict=True))
     assert result.not_computed == {}
@@ -62,19 +64,19 @@ def test_equals_pycocoevalcap(scorer):
 
 def test_corpus_bleu_is_made_of_the_sums_of_the_counts(scorer):
     result = scorer.score(*zip(*CAPTIONS, strict=True))
-    said, closest, *grams = result.bleu_counts.sum(0).tolist()
+    captions, closest, *grams = result.bleu_counts.sum(0).tolist()
     guessed, matched = np.array(grams[:4], float), np.array(grams[4:], float)
     precision = np.exp(np.log(matched / guessed).cumsum() / np.arange(1, 5))
-    brevity = np.exp(min(0.0, 1 - closest / said))
+    brevity = np.exp(min(0.0, 1 - closest / captions))
     for n in range(4):
         assert brevity * precision[n] == pytest.approx(result.scores[f"BLEU-{n + 1}"], rel=1e-6)
 
 
 def test_a_second_set_in_the_same_process(scorer):
     """Backwards, and with an empty caption at the end, where the tokeniser's wrapper loses it."""
-    said, human = zip(*CAPTIONS, strict=True)
-    forward = scorer.score(said, human)
-    backward = scorer.score(said[::-1], human[::-1])
+    captions, human = zip(*CAPTIONS, strict=True)
+    forward = scorer.score(captions, human)
+    backward = scorer.score(captions[::-1], human[::-1])
     for metric in COMPUTED:
         np.testing.assert_allclose(backward.per_caption[metric][::-1], forward.per_caption[metric], rtol=1e-12)
     last = scorer.score(["a dog", ""], [["a dog"], ["a cat"]])
@@ -118,15 +120,15 @@ END""",
 
 def test_spider_is_the_sum_of_spice_and_cider_where_both_are_measured(monkeypatch):
     """SPICE's numbers stand in for its parser's; CIDEr is pycocoevalcap's."""
-    monkeypatch.setattr(java, "spice", lambda said, human, timeout: (0.3, [0.5, 0.2, 0.2, 0.5, 0.1]))
-    said, human = zip(*CAPTIONS[:5], strict=True)
-    found = score(said, human, ["CIDEr", "SPICE"])
+    monkeypatch.setattr(java, "spice", lambda captions, human, timeout: (0.3, [0.5, 0.2, 0.2, 0.5, 0.1]))
+    captions, human = zip(*CAPTIONS[:5], strict=True)
+    found = score(captions, human, ["CIDEr", "SPICE"])
     assert found.scores["SPIDEr"] == pytest.approx(found.scores["CIDEr"] + 0.3, rel=1e-12)
-    wanted = found.per_caption["CIDEr"] + np.array([0.5, 0.2, 0.2, 0.5, 0.1])
-    np.testing.assert_allclose(found.per_caption["SPIDEr"], wanted, rtol=1e-12)
+    expected = found.per_caption["CIDEr"] + np.array([0.5, 0.2, 0.2, 0.5, 0.1])
+    np.testing.assert_allclose(found.per_caption["SPIDEr"], expected, rtol=1e-12)
     assert found.scores["CIDEr"] > 0.1
     for alone in ("CIDEr", "SPICE"):
-        assert set(score(said, human, [alone]).scores) == {alone}
+        assert set(score(captions, human, [alone]).scores) == {alone}
 
 
 def script(folder, text):
@@ -210,11 +212,11 @@ def capture():
         return PTBTokenizer().tokenize(given)
 
     human = tokenised([references for _, references in CAPTIONS])
-    said = tokenised([[caption] for caption, _ in CAPTIONS])
-    overall, each = Bleu(4).compute_score(human, said, verbose=0)
+    captions = tokenised([[caption] for caption, _ in CAPTIONS])
+    overall, each = Bleu(4).compute_score(human, captions, verbose=0)
     found = dict(zip(BLEU, zip(overall, each, strict=True), strict=True))
     for metric, of in (("METEOR", Meteor()), ("ROUGE-L", Rouge()), ("CIDEr", Cider())):
-        found[metric] = of.compute_score(human, said)
+        found[metric] = of.compute_score(human, captions)
     golden = {
         "captions": CAPTIONS,
         "scores": {metric: float(overall) for metric, (overall, _) in found.items()},

@@ -23,10 +23,10 @@ def world(request):
     """CIDEr-D's index, what was said, and both as texts of ids."""
     rng = np.random.default_rng(4)
     references = [[captions(rng, 1) for _ in range(1 + i % 5)] for i in range(IMAGES)]
-    said = [captions(rng, 0) for _ in references]
-    said[0], said[1], said[2] = [], references[1][0], [1] * STEPS
+    caption_texts = [captions(rng, 0) for _ in references]
+    caption_texts[0], caption_texts[1], caption_texts[2] = [], references[1][0], [1] * STEPS
     tokens = torch.zeros(IMAGES, STEPS, dtype=torch.int64)
-    for row, words in zip(tokens, said, strict=True):
+    for row, words in zip(tokens, caption_texts, strict=True):
         row[: len(words)] = torch.tensor(words, dtype=torch.int64)
     eos = request.param
     keys, counts = document_frequencies(references, max_words=STEPS, eos=eos)
@@ -36,20 +36,20 @@ def world(request):
         return " ".join(map(str, [*words, 0] if eos and len(words) < STEPS else words))
 
     human = {i: [text(words) for words in texts] for i, texts in enumerate(references)}
-    return scorer, tokens, {i: [text(words)] for i, words in enumerate(said)}, human
+    return scorer, tokens, {i: [text(words)] for i, words in enumerate(caption_texts)}, human
 
 
 def test_bleu_of_each_caption_equals_pycocoevalcap(world):
-    scorer, tokens, said, human = world
-    _, expected = Bleu(4).compute_score(human, said, verbose=0)
+    scorer, tokens, texts, human = world
+    _, expected = Bleu(4).compute_score(human, texts, verbose=0)
     found = bleu_per_caption(*scorer.side_by_side(tokens, torch.arange(IMAGES)))
     assert (found > 0.5).any()
     np.testing.assert_allclose(found.numpy(), np.array(expected), rtol=1e-9, atol=1e-30)
 
 
 def test_rouge_l_of_each_caption_equals_pycocoevalcap(world):
-    scorer, tokens, said, human = world
-    _, expected = Rouge().compute_score(human, said)
+    scorer, tokens, texts, human = world
+    _, expected = Rouge().compute_score(human, texts)
     found = rouge_l(*scorer.side_by_side(tokens, torch.arange(IMAGES)))
     assert len(found.unique()) > IMAGES // 2
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12)

@@ -108,10 +108,10 @@ def test_clients_at_once_get_their_own_numbers_of_one_process(monkeypatch):
     assert os.stat(folder).st_mode & 0o777 == 0o700
 
     def ask(step: int) -> list[np.ndarray]:
-        said, human = zip(*golden["captions"][::step], strict=True)
+        captions, human = zip(*golden["captions"][::step], strict=True)
         with LanguageScorer(["METEOR"]) as scorer:
             assert isinstance(shared_meteor.connect_meteor(1), shared_meteor.SharedMeteor)
-            return [scorer.score(said, human).per_caption["METEOR"][::step] for _ in range(5)]
+            return [scorer.score(captions, human).per_caption["METEOR"][::step] for _ in range(5)]
 
     with ThreadPoolExecutor(4) as pool:
         for found in pool.map(ask, [1, -1, 1, -1]):

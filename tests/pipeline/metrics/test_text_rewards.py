@@ -27,10 +27,10 @@ def asked(monkeypatch) -> list[list[str]]:
     seen: list[list[str]] = []
 
     class Lengths:
-        def score(self, said, human):
-            assert [list(texts) for texts in human] == [HUMAN["cat" in text or not text] for text in said]
-            seen.append(list(said))
-            return 0.0, [len(text) / 10 for text in said]
+        def score(self, captions, human):
+            assert [list(texts) for texts in human] == [HUMAN["cat" in text or not text] for text in captions]
+            seen.append(list(captions))
+            return 0.0, [len(text) / 10 for text in captions]
 
         def close(self):
             seen.append(["closed"])
@@ -67,8 +67,8 @@ def test_the_process_ends_with_its_owner(asked):
 def test_meteor_is_that_of_the_evaluation():
     scorer = TextScorer(decode, HUMAN.__getitem__)
     found = scorer.score(METEOR, TOKENS, IMAGES)
-    said = ["a dog runs", "a cat", "a dog runs", ""]
-    _, expected = scorer._processes["METEOR"].score(said, [HUMAN[i] for i in (0, 1, 0, 1)])
+    captions = ["a dog runs", "a cat", "a dog runs", ""]
+    _, expected = scorer._processes["METEOR"].score(captions, [HUMAN[i] for i in (0, 1, 0, 1)])
     torch.testing.assert_close(found, torch.tensor(expected).double())
     assert found[0] > found[1] > found[3]
 

@@ -16,7 +16,7 @@ def test_networks_and_sequences_are_stored_in_a_form_that_rebuilds_them():
         "inner": {"kind": "Att2in", "arguments": speaker.arguments},
         "gamma": 2.0,
     }
-    assert CaptionClassifier(3, (4, 2)).arguments == {"size": 3, "hidden": [4, 2], "looks": True}
+    assert CaptionClassifier(3, (4, 2)).arguments == {"size": 3, "hidden": [4, 2], "with_images": True}
 
 
 @pytest.mark.parametrize("kind", [Att2in, CaptionClassifier])

@@ -45,12 +45,12 @@ def clip(tmp_path_factory):
     section = {"network": "open_clip/ViT-S-32-alt", "weights": str(folder / "clip.safetensors"), "options": SMALL}
     network = ClipNetwork(NetworkSettings(image_size=32, **section))
     images = [network.prepare(Image.new("RGB", (40, 32), colour)) for colour in ("red", "green", "blue")]
-    seen = network(images)
+    features = network(images)
     with FeatureWriter(folder, 3, network.pooled_size, network.regions_shape) as store:
         store.manifest.update(network.description)
-        store.write(np.arange(3), seen.pooled.numpy(), seen.regions.numpy())
+        store.write(np.arange(3), features.pooled.numpy(), features.regions.numpy())
     section["features"] = "clip"
-    return PretrainedJudgeSettings(**section), FeatureStore(folder), network, seen.pooled
+    return PretrainedJudgeSettings(**section), FeatureStore(folder), network, features.pooled
 
 
 def test_embeddings_are_clips_own_also_after_saving(clip, tmp_path):
@@ -65,8 +65,8 @@ def test_embeddings_are_clips_own_also_after_saving(clip, tmp_path):
         with torch.no_grad():
             torch.testing.assert_close(each.encode_text(texts), normalize(network.text(texts), dim=-1))
         judge = TextJudge(each, lambda rows: torch.from_numpy(store.pooled(rows.numpy())), CPU)
-        seen = judge.embed(JudgedCaptions(torch.zeros(2, 1), texts), torch.tensor([2, 0]))[1]
-        torch.testing.assert_close(seen, normalize(pooled[[2, 0]], dim=-1), atol=1e-3, rtol=1e-3)
+        image_vectors = judge.embed(JudgedCaptions(torch.zeros(2, 1), texts), torch.tensor([2, 0]))[1]
+        torch.testing.assert_close(image_vectors, normalize(pooled[[2, 0]], dim=-1), atol=1e-3, rtol=1e-3)
     assert not any(name.startswith("text.visual") for name in written.state_dict())
 
 
@@ -84,10 +84,10 @@ def test_equal_texts_have_bit_equal_embeddings(clip):
     encoder = load_pretrained_encoder(*clip[:2], CPU)
     assert not encoder.training
     texts = ["a red ball", "two dogs", "a red ball", "a cat"]
-    heard = TextJudge(encoder, None, CPU).encode_text(JudgedCaptions(torch.zeros(4, 1), texts))
-    assert torch.equal(heard[0], heard[2])
+    text_vectors = TextJudge(encoder, None, CPU).encode_text(JudgedCaptions(torch.zeros(4, 1), texts))
+    assert torch.equal(text_vectors[0], text_vectors[2])
     with torch.no_grad():
-        torch.testing.assert_close(heard, encoder.encode_text(texts))
+        torch.testing.assert_close(text_vectors, encoder.encode_text(texts))
 
 
 def test_a_clip_retriever_encodes_the_text_of_captions_once_per_step(clip, monkeypatch):

@@ -36,13 +36,13 @@ def batch(toy):
 
 @pytest.mark.parametrize("channel", CHANNELS, ids=repr)
 def test_gamma_1_is_the_speaker_itself_to_the_bit(speaker, batch, channel):
-    wanted, found = (
+    expected, found = (
         generate(speaker, batch, channel, rng()),
         generate(GuidedDecoder(speaker, 1.0), batch, channel, rng()),
     )
-    assert torch.equal(found.tokens, wanted.tokens)
+    assert torch.equal(found.tokens, expected.tokens)
     if channel.requires_grad:
-        assert torch.equal(found.log_probs, wanted.log_probs)
+        assert torch.equal(found.log_probs, expected.log_probs)
     # the speaker's own fast form multiplies fewer rows at once, which rounds differently
     torch.testing.assert_close(
         teacher_force(GuidedDecoder(speaker, 1.0), batch).log_probs, teacher_force(speaker, batch).log_probs
@@ -52,11 +52,11 @@ def test_gamma_1_is_the_speaker_itself_to_the_bit(speaker, batch, channel):
 @pytest.mark.parametrize("channel", CHANNELS, ids=repr)
 def test_gamma_0_is_the_speaker_of_the_null_image(speaker, batch, channel):
     unseen = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
-    wanted, found = (
+    expected, found = (
         generate(speaker, unseen, channel, rng()),
         generate(GuidedDecoder(speaker, 0.0), batch, channel, rng()),
     )
-    assert torch.equal(found.tokens, wanted.tokens)
+    assert torch.equal(found.tokens, expected.tokens)
     if isinstance(channel, Greedy):
         assert len(found.tokens.unique(dim=0)) == 1
         assert len(generate(speaker, batch, channel, rng()).tokens.unique(dim=0)) > 1
@@ -91,8 +91,8 @@ def test_guidance_raises_the_probability_of_image_specific_tokens(speaker, batch
         )
     guided = GuidedDecoder(speaker, 2.5)
     found = torch.stack([teacher_force(guided, _saying(batch, int(w))).log_probs[:, 0] for w in words], 1)
-    wanted = 2.5 * logits["image"] - 1.5 * logits["nothing"]
-    apart = found - wanted  # the normaliser, one per image
+    expected = 2.5 * logits["image"] - 1.5 * logits["nothing"]
+    apart = found - expected  # the normaliser, one per image
     torch.testing.assert_close(apart, apart[:, :1].expand_as(apart), atol=1e-4, rtol=1e-4)
 
 
@@ -105,5 +105,5 @@ def _saying(batch, word):
 @pytest.mark.parametrize("channel", [Multinomial(), StraightThrough()], ids=repr)
 def test_guided_captions_have_no_gradient(speaker, batch, channel):
     message = generate(GuidedDecoder(speaker, 2.0), batch, channel, rng())
-    said = message.log_probs if message.relaxed is None else message.relaxed.words.probabilities
-    assert not said.requires_grad
+    probabilities = message.log_probs if message.relaxed is None else message.relaxed.words.probabilities
+    assert not probabilities.requires_grad

@@ -35,7 +35,7 @@ STEPS = 6
 LORA = {"rank": 2, "alpha": 4, "targets": None}
 
 
-class Told:
+class SmallCaptioner:
     """A captioner in a folder, its tokens, and a batch of its tower's features."""
 
     def __init__(self, kind, folder):
@@ -63,14 +63,14 @@ def rng():
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def told(request, tmp_path_factory):
-    return Told(request.param, tmp_path_factory.mktemp(request.param))
+def captioner(request, tmp_path_factory):
+    return SmallCaptioner(request.param, tmp_path_factory.mktemp(request.param))
 
 
 @pytest.fixture
-def lora(told):
+def lora(captioner):
     """A speaker with LoRA whose product is no longer 0."""
-    speaker = told.speaker(lora=LORA)
+    speaker = captioner.speaker(lora=LORA)
     with torch.no_grad():
         for name, parameter in speaker.named_parameters():
             if "lora_B" in name:
@@ -85,22 +85,22 @@ def hidden_of(speaker, batch):
     return hidden, places
 
 
-def test_teacher_forced_logits_equal_the_models_own_forward_pass(told):
-    speaker, tokens = told.speaker(), told.batch.captions
+def test_teacher_forced_logits_equal_the_models_own_forward_pass(captioner):
+    speaker, tokens = captioner.speaker(), captioner.batch.captions
     before = torch.cat([torch.full((4, 1), speaker.vocabulary + 1), tokens[:, :-1]], 1)
-    heard = told.numbers[before]
-    named = "decoder_input_ids" if told.kind in ("vision-encoder-decoder", "gpt2") else "input_ids"
+    inputs = captioner.numbers[before]
+    named = "decoder_input_ids" if captioner.kind in ("vision-encoder-decoder", "gpt2") else "input_ids"
     with torch.no_grad():
-        wanted = told.whole(pixel_values=told.pixels, **{named: heard}).logits[:, -STEPS:]
-        hidden, places = hidden_of(speaker, told.batch)
+        expected = captioner.whole(pixel_values=captioner.pixels, **{named: inputs}).logits[:, -STEPS:]
+        hidden, places = hidden_of(speaker, captioner.batch)
         found = speaker.logits(hidden)
-    torch.testing.assert_close(found, wanted[..., told.numbers[:-1]].flatten(0, 1)[places], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(found, expected[..., captioner.numbers[:-1]].flatten(0, 1)[places], atol=1e-5, rtol=1e-4)
     assert len(places) == 4 + 6 + 2 + 5
     assert found.std(0).mean() > 0.01  # it depends on images and words
 
 
-def test_step_by_step_logits_equal_those_of_teacher_forcing(told):
-    speaker, batch = told.speaker(), told.batch
+def test_step_by_step_logits_equal_those_of_teacher_forcing(captioner):
+    speaker, batch = captioner.speaker(), captioner.batch
     hidden, places = hidden_of(speaker, batch)
     state, steps = (
         speaker.begin(batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None)), 1),
@@ -115,15 +115,15 @@ def test_step_by_step_logits_equal_those_of_teacher_forcing(told):
     torch.testing.assert_close(torch.stack(steps, 1).flatten(0, 1)[places], hidden, atol=1e-5, rtol=1e-4)
 
 
-def test_greedy_captions_are_those_of_generate(told):
-    never = sorted(set(range(BLIP_BEGIN + 1)) - set(told.numbers[:-1].tolist()))
+def test_greedy_captions_are_those_of_generate(captioner):
+    never = sorted(set(range(BLIP_BEGIN + 1)) - set(captioner.numbers[:-1].tolist()))
     options = {"do_sample": False, "max_new_tokens": STEPS, "suppress_tokens": never}
-    said = told.whole.generate(pixel_values=told.pixels, **options)[:, 1:]
-    tokens = generate(told.speaker(), told.batch, Greedy(), rng()).tokens
-    for ours, theirs in zip(tokens.tolist(), said.tolist(), strict=True):
+    generated = captioner.whole.generate(pixel_values=captioner.pixels, **options)[:, 1:]
+    tokens = generate(captioner.speaker(), captioner.batch, Greedy(), rng()).tokens
+    for ours, theirs in zip(tokens.tolist(), generated.tolist(), strict=True):
         ours = ours[: ours.index(0)] if 0 in ours else ours
         theirs = theirs[: theirs.index(END)] if END in theirs else theirs
-        assert told.numbers[ours].tolist() == theirs
+        assert captioner.numbers[ours].tolist() == theirs
     assert len({tuple(row) for row in tokens.tolist()}) > 1
 
 
@@ -137,23 +137,25 @@ def channels():
 
 
 @pytest.mark.parametrize("name", channels())
-def test_the_unroll_is_the_plain_one_with_every_gradient(told, name):
-    speaker, batch = told.speaker(dropout=0.2).double().train(), told.batch
+def test_the_unroll_is_the_plain_one_with_every_gradient(captioner, name):
+    speaker, batch = captioner.speaker(dropout=0.2).double().train(), captioner.batch
     batch = replace(batch, regions=batch.regions.double())
     with torch.no_grad():
         speaker.logit.bias[0] += 2  # some captions end early
     twin = deepcopy(speaker)
     message = generate(speaker, batch, channels()[name], rng())
-    tokens, log_probs, _, said = unrolled(twin, batch, channels()[name], rng())
+    tokens, log_probs, _, captions = unrolled(twin, batch, channels()[name], rng())
     assert torch.equal(message.tokens, tokens)
     assert 0 < (tokens == 0).sum() < tokens.numel()
-    found, wanted = (
-        (message.log_probs, log_probs) if name == "multinomial" else (message.distributions(speaker.vocabulary), said)
+    found, expected = (
+        (message.log_probs, log_probs)
+        if name == "multinomial"
+        else (message.distributions(speaker.vocabulary), captions)
     )
-    torch.testing.assert_close(found, wanted)
-    weight = torch.randn(wanted.shape, dtype=wanted.dtype, generator=rng())
+    torch.testing.assert_close(found, expected)
+    weight = torch.randn(expected.shape, dtype=expected.dtype, generator=rng())
     (found * weight).sum().backward()
-    (wanted * weight).sum().backward()
+    (expected * weight).sum().backward()
     reached = 0
     for (path, ours), theirs in zip(speaker.named_parameters(), twin.parameters(), strict=True):
         if theirs.grad is not None and theirs.grad.abs().max() > 1e-12:
@@ -165,22 +167,22 @@ def test_the_unroll_is_the_plain_one_with_every_gradient(told, name):
 
 
 @pytest.mark.parametrize("channel", [Beam(3), Beam(4, samples=2)])
-def test_beams_are_those_of_the_plain_unroll(told, channel):
-    speaker = told.speaker()
-    ours, theirs = (way(speaker, told.batch, channel, rng()) for way in (generate, plain.speak))
+def test_beams_are_those_of_the_plain_unroll(captioner, channel):
+    speaker = captioner.speaker()
+    ours, theirs = (way(speaker, captioner.batch, channel, rng()) for way in (generate, plain.speak))
     assert torch.equal(ours.tokens, theirs.tokens)
 
 
-def test_teacher_forcing_equals_the_plain_form(told):
-    speaker = told.speaker()
-    found, wanted = teacher_force(speaker, told.batch), plain.read(speaker, told.batch)
-    torch.testing.assert_close(found.log_probs, wanted.log_probs, atol=1e-5, rtol=1e-4)
+def test_teacher_forcing_equals_the_plain_form(captioner):
+    speaker = captioner.speaker()
+    found, expected = teacher_force(speaker, captioner.batch), plain.read(speaker, captioner.batch)
+    torch.testing.assert_close(found.log_probs, expected.log_probs, atol=1e-5, rtol=1e-4)
 
 
-def test_only_lora_weights_have_a_gradient(told, lora):
-    before = told.speaker()
+def test_only_lora_weights_have_a_gradient(captioner, lora):
+    before = captioner.speaker()
     lora.train().requires_grad_(True)  # as when it is the speaker's turn
-    message = generate(lora, told.batch, StraightThrough(2), rng())
+    message = generate(lora, captioner.batch, StraightThrough(2), rng())
     (message.distributions(lora.vocabulary) * torch.randn(lora.vocabulary + 1, generator=rng())).sum().backward()
     learning = {name for name, p in lora.named_parameters() if p.grad is not None and p.grad.abs().max() > 0}
     assert len(learning) > 10
@@ -188,25 +190,25 @@ def test_only_lora_weights_have_a_gradient(told, lora):
     assert {name for name, p in lora.named_parameters() if p.requires_grad} >= learning
     lora.requires_grad_(False)
     assert not any(p.requires_grad for p in lora.parameters())
-    fresh = told.speaker(lora=LORA)  # its product is 0 at first
-    torch.testing.assert_close(hidden_of(fresh, told.batch)[0], hidden_of(before, told.batch)[0])
-    assert (hidden_of(lora.eval(), told.batch)[0] - hidden_of(before, told.batch)[0]).abs().max() > 1e-3
+    fresh = captioner.speaker(lora=LORA)  # its product is 0 at first
+    torch.testing.assert_close(hidden_of(fresh, captioner.batch)[0], hidden_of(before, captioner.batch)[0])
+    assert (hidden_of(lora.eval(), captioner.batch)[0] - hidden_of(before, captioner.batch)[0]).abs().max() > 1e-3
 
 
-def test_targets_of_lora_may_be_named_and_unknown_ones_are_reported_in_one_line(told):
-    name = {"gpt2": "c_attn"}.get(told.kind, "query")
-    speaker = told.speaker(lora={**LORA, "targets": (name,)})
+def test_targets_of_lora_may_be_named_and_unknown_ones_are_reported_in_one_line(captioner):
+    name = {"gpt2": "c_attn"}.get(captioner.kind, "query")
+    speaker = captioner.speaker(lora={**LORA, "targets": (name,)})
     layers = {path.rpartition(".lora_A")[0] for path, _ in speaker.named_parameters() if ".lora_A" in path}
     assert layers
     assert all(path.endswith(name) for path in layers)
     with pytest.raises(UserError, match=r"pretrain.speaker.lora.targets: .*nowhere") as caught:
-        told.speaker(lora={**LORA, "targets": ("nowhere",)})
+        captioner.speaker(lora={**LORA, "targets": ("nowhere",)})
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("given", [None, LORA], ids=["full", "lora"])
-def test_a_saved_captioner_generates_the_same_captions(told, lora, given, tmp_path):
-    speaker = told.speaker() if given is None else lora
+def test_a_saved_captioner_generates_the_same_captions(captioner, lora, given, tmp_path):
+    speaker = captioner.speaker() if given is None else lora
     speaker.add_null_image()
     with torch.no_grad():
         speaker.null.normal_(generator=rng())
@@ -214,17 +216,17 @@ def test_a_saved_captioner_generates_the_same_captions(told, lora, given, tmp_pa
     loaded = load_agent(tmp_path / "weights.safetensors", "speaker")
     save_agents(tmp_path / "guided.safetensors", {"speaker": GuidedDecoder(speaker, 2.0)})
     guided = load_agent(tmp_path / "guided.safetensors", "speaker")
-    ours, theirs = (generate(agent, told.batch, Beam(2), rng()) for agent in (GuidedDecoder(speaker, 2.0), guided))
+    ours, theirs = (generate(agent, captioner.batch, Beam(2), rng()) for agent in (GuidedDecoder(speaker, 2.0), guided))
     assert torch.equal(ours.tokens, theirs.tokens)
-    assert str(told.folder) not in json.dumps(loaded.arguments)
+    assert str(captioner.folder) not in json.dumps(loaded.arguments)
     assert [p.requires_grad for p in loaded.parameters()] == [p.requires_grad for p in speaker.parameters()]
-    ours, theirs = (generate(agent, told.batch, Multinomial(2), rng()) for agent in (speaker, loaded))
+    ours, theirs = (generate(agent, captioner.batch, Multinomial(2), rng()) for agent in (speaker, loaded))
     assert torch.equal(ours.tokens, theirs.tokens)
     assert torch.equal(ours.log_probs, theirs.log_probs)
 
 
-def test_the_null_image_is_one_learned_vector(told, lora):
-    speaker, batch = lora, told.batch
+def test_the_null_image_is_one_learned_vector(captioner, lora):
+    speaker, batch = lora, captioner.batch
     speaker.add_null_image()
     speaker.requires_grad_(True)
     nothing = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
@@ -236,19 +238,19 @@ def test_the_null_image_is_one_learned_vector(told, lora):
     assert speaker.null.grad.abs().max() > 0
 
 
-def test_the_models_own_dropout_is_off(told):
-    speaker = told.speaker(dropout=0.5).train()
+def test_the_models_own_dropout_is_off(captioner):
+    speaker = captioner.speaker(dropout=0.5).train()
     torch.manual_seed(0)
-    first, _ = hidden_of(speaker, told.batch)
+    first, _ = hidden_of(speaker, captioner.batch)
     torch.manual_seed(1)
-    assert torch.equal(hidden_of(speaker, told.batch)[0], first)
+    assert torch.equal(hidden_of(speaker, captioner.batch)[0], first)
     assert 'dropout_prob": 0.1' not in json.dumps(speaker.arguments)
 
 
-def test_words_of_another_tokenizer_are_reported_in_one_line(told):
+def test_words_of_another_tokenizer_are_reported_in_one_line(captioner):
     for numbers in ((5, END), (5, 10**6)):
         with pytest.raises(UserError, match=r"not of its tokens; set prepare.tokenizer"):
-            HubDecoder.pretrained(told.folder, numbers, STEPS, 0.0, None)
+            HubDecoder.pretrained(captioner.folder, numbers, STEPS, 0.0, None)
 
 
 def test_an_unavailable_captioner_is_reported_in_one_line_with_the_remedy(monkeypatch, tmp_path):

@@ -8,12 +8,12 @@ from pipeline.models.listener import Listener
 from pipeline.types import Message, RelaxedTokens, TokenDistributions, caption_mask
 
 
-def message(rows: list[list[int]], said: torch.Tensor | None = None) -> Message:
+def message(rows: list[list[int]], distributions: torch.Tensor | None = None) -> Message:
     tokens = torch.tensor(rows)
     whole = (
         None
-        if said is None
-        else RelaxedTokens(full=TokenDistributions(torch.arange(tokens.numel()), said.flatten(0, 1)))
+        if distributions is None
+        else RelaxedTokens(full=TokenDistributions(torch.arange(tokens.numel()), distributions.flatten(0, 1)))
     )
     return Message(tokens, caption_mask(tokens), torch.arange(len(rows)), 1, relaxed=whole)
 
@@ -52,7 +52,7 @@ def test_the_grus_first_input_is_bos():
 
 def test_the_cosine_of_a_pair_is_the_mean_of_its_parts():
     torch.manual_seed(0)
-    pair, said, images = (
+    pair, captions, images = (
         Listener(5, 4, words=3, hidden=6, encoder="pair"),
         message([[4, 2, 0], [1, 0, 0]]),
         torch.randn(7, 4),
@@ -63,8 +63,8 @@ def test_the_cosine_of_a_pair_is_the_mean_of_its_parts():
         own = {name: value for name, value in state.items() if name in part.state_dict()}
         own |= {name: state[name][half] for name in ("image.weight", "image.bias")}
         part.load_state_dict(own | {"word.weight": state["word.weight"][:, 3 * place : 3 * place + 3]})
-        cosines.append(part.encode_text(said) @ part.encode_image(images).T)
-    torch.testing.assert_close(pair.encode_text(said) @ pair.encode_image(images).T, (cosines[0] + cosines[1]) / 2)
+        cosines.append(part.encode_text(captions) @ part.encode_image(images).T)
+    torch.testing.assert_close(pair.encode_text(captions) @ pair.encode_image(images).T, (cosines[0] + cosines[1]) / 2)
     assert not torch.allclose(*cosines)
 
 

@@ -74,12 +74,12 @@ def test_an_image_without_regions_is_the_null_image(toy):
     with torch.no_grad():
         speaker.null.copy_(torch.arange(8.0))
     batch.region_mask[2] = False
-    seen = speaker.encode_image(batch)
-    assert seen[2, 0].tolist() == list(range(8))
-    torch.testing.assert_close(seen[3, 0], speaker.region(batch.regions[3].mean(0)))
+    image_vectors = speaker.encode_image(batch)
+    assert image_vectors[2, 0].tolist() == list(range(8))
+    torch.testing.assert_close(image_vectors[3, 0], speaker.region(batch.regions[3].mean(0)))
     again = PooledLstm(**speaker.arguments)
     again.load_state_dict(speaker.state_dict())
-    assert torch.equal(again.encode_image(batch), seen)
+    assert torch.equal(again.encode_image(batch), image_vectors)
 
 
 def test_an_image_with_some_of_its_regions_is_no_null_image(toy):

@@ -46,24 +46,24 @@ def two_distractors(batch):
 
 def test_the_distribution_is_bayes_rule_by_hand():
     """Two images, three words: S0 is (.5, .3, .2) and (.1, .6, .3); the prior of the distractor is half the image's."""
-    spoken = torch.tensor([[[0.5, 0.3, 0.2], [0.1, 0.6, 0.3]]]).log()
+    generated = torch.tensor([[[0.5, 0.3, 0.2], [0.1, 0.6, 0.3]]]).log()
     prior = torch.tensor([[math.log(2 / 3), math.log(1 / 3)]])
     posterior = torch.tensor([[1.0 / 1.1, 0.6 / 1.2, 0.4 / 0.7]])
-    wanted = torch.tensor([[0.5, 0.3, 0.2]]) * posterior**ALPHA
-    found = pragmatic_logits(spoken, prior, ALPHA).softmax(1)
-    torch.testing.assert_close(found, wanted / wanted.sum())
-    torch.testing.assert_close(pragmatic_logits(spoken, prior, 0).exp(), torch.tensor([[0.5, 0.3, 0.2]]))
+    expected = torch.tensor([[0.5, 0.3, 0.2]]) * posterior**ALPHA
+    found = pragmatic_logits(generated, prior, ALPHA).softmax(1)
+    torch.testing.assert_close(found, expected / expected.sum())
+    torch.testing.assert_close(pragmatic_logits(generated, prior, 0).exp(), torch.tensor([[0.5, 0.3, 0.2]]))
 
 
 @pytest.mark.parametrize("channel", [Greedy(), Beam(3), Beam(4, samples=2)], ids=repr)
 def test_captions_are_the_speakers_without_weight_or_distractors(toy, speaker, channel):
     batch = toy.batch()
-    wanted = generate(speaker, batch, channel, rng()).tokens
+    expected = generate(speaker, batch, channel, rng()).tokens
     nobody = DistractorBatches([], torch.zeros(len(batch), 0, dtype=torch.bool))
     missing = replace(two_distractors(batch), exist=torch.zeros(len(batch), 2, dtype=torch.bool))
     for alpha, others in ((0.0, two_distractors(batch)), (ALPHA, nobody), (ALPHA, missing)):
         bound = PragmaticDecoder(speaker, alpha, lambda _, others=others: others)
-        assert torch.equal(generate(bound, batch, channel, rng()).tokens, wanted)
+        assert torch.equal(generate(bound, batch, channel, rng()).tokens, expected)
 
 
 def prefix_log_probs(speaker, batch, tokens, position):

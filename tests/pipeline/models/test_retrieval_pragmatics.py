@@ -51,16 +51,16 @@ def test_the_posterior_by_hand():
     texts = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
     first, second = torch.tensor(1 / 0.5).exp(), torch.tensor(0.6 / 0.5).exp()
     other = torch.tensor(0.8 / 0.5).exp()
-    wanted = torch.stack([first / (first + second), 1 / (1 + other)]).log()
-    torch.testing.assert_close(retrieval_posterior(texts, images, 0.5)[0], wanted)
+    expected = torch.stack([first / (first + second), 1 / (1 + other)]).log()
+    torch.testing.assert_close(retrieval_posterior(texts, images, 0.5)[0], expected)
 
 
 def test_tokens_outside_the_considered_ones_are_impossible():
-    spoken, best = torch.tensor([[0.5, 0.3, 0.2]]).log(), torch.tensor([[2, 0]])
+    generated, best = torch.tensor([[0.5, 0.3, 0.2]]).log(), torch.tensor([[2, 0]])
     posterior = torch.tensor([[0.9, 0.5]]).log()
-    found = retrieval_logits(spoken, best, posterior, 2.0).exp()
+    found = retrieval_logits(generated, best, posterior, 2.0).exp()
     torch.testing.assert_close(found, torch.tensor([[0.5 * 0.25, 0.0, 0.2 * 0.81]]))
-    assert torch.equal(retrieval_logits(spoken, best, posterior, 0), spoken)
+    assert torch.equal(retrieval_logits(generated, best, posterior, 0), generated)
 
 
 @pytest.mark.parametrize("considered", [3, None])
@@ -77,18 +77,18 @@ def test_each_token_is_the_best_by_the_listener_of_whole_prefixes(toy, agents, c
     tokens = generate(bound, batch, Greedy(), rng()).tokens
     for t in range(tokens.shape[1]):
         alive = ~(tokens[:, :t] == 0).any(1)
-        spoken, posterior = [], []
+        generated, posterior = [], []
         for word in range(speaker.vocabulary + 1):
             prefix = torch.cat([tokens[:, :t], torch.full((len(tokens), 1), word)], 1)
             padded = torch.nn.functional.pad(prefix, (0, tokens.shape[1] - t - 1))
-            spoken.append(teacher_force(speaker, replace(batch, captions=padded)).log_probs[:, t])
+            generated.append(teacher_force(speaker, replace(batch, captions=padded)).log_probs[:, t])
             cosines = torch.einsum("nd,nkd->nk", embeddings(listener, prefix), images) / TEMPERATURE
             cosines[3, 2] = -torch.inf
             posterior.append(cosines.log_softmax(1)[:, 0])
-        said = torch.stack(spoken, 1)
-        scores = said + ALPHA * torch.stack(posterior, 1)
+        texts = torch.stack(generated, 1)
+        scores = texts + ALPHA * torch.stack(posterior, 1)
         if considered:
-            scores[said < said.topk(considered, 1).values[:, -1:]] = -torch.inf
+            scores[texts < texts.topk(considered, 1).values[:, -1:]] = -torch.inf
         chosen = scores.gather(1, tokens[:, t : t + 1]).squeeze(1)
         assert (chosen >= scores.max(1).values - 1e-4)[alive].all()
     assert not torch.equal(tokens, generate(speaker, batch, Greedy(), rng()).tokens)
@@ -107,9 +107,9 @@ def test_rows_move_with_their_images_and_tokens(toy, agents):
     _, state = bound.step(bound.word(first), bound.begin(batch, bound.encode_image(batch), drop, 1))
     _, state = bound.step(bound.word(1 + torch.arange(len(batch)) % 5), state)
     rows, last = torch.tensor([5, 0, 0, 3]), torch.arange(len(batch)) % 7
-    wanted, _ = bound.step(bound.word(last), state)
+    expected, _ = bound.step(bound.word(last), state)
     found, _ = bound.step(bound.word(last[rows]), bound.select(state, rows))
-    torch.testing.assert_close(found, wanted[rows])
+    torch.testing.assert_close(found, expected[rows])
 
 
 def test_a_splits_speaker_embeds_each_images_neighbours(toy, agents):

@@ -65,15 +65,15 @@ def test_encoder_and_decoder_equal_torchs(toy):
 def test_regions_are_kept_once_per_image_as_long_as_captions_stay_together(toy):
     speaker, batch = toy.agents(decoder="transformer").speaker.eval(), toy.batch()
     state = speaker.begin(batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None)), 3)
-    heard = torch.randn(24, HIDDEN)
-    wanted, _ = speaker.step(heard, state)
+    text_vectors = torch.randn(24, HIDDEN)
+    expected, _ = speaker.step(text_vectors, state)
     assert len(state.region_memory[0]) == 8
     together = torch.tensor([3, 4, 5, 21, 22, 23])
     apart = torch.tensor([1, 3, 4, 23])
     for rows, images in ((together, 2), (apart, 4)):
         some = speaker.select(state, rows)
         assert len(some.region_memory[0]) == images
-        torch.testing.assert_close(speaker.step(heard[rows], some)[0], wanted[rows])
+        torch.testing.assert_close(speaker.step(text_vectors[rows], some)[0], expected[rows])
     moved = torch.tensor([1, 1, 0, *range(3, 24)])
     assert speaker.select(state, moved, same_images=True).region_memory is state.region_memory
 
@@ -83,6 +83,6 @@ def test_a_null_image_is_one_region(toy):
     speaker.add_null_image()
     nothing = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
     other = replace(nothing, regions=batch.regions + 1)
-    seen = speaker.encode_image(nothing)[:, 0]
-    torch.testing.assert_close(seen, seen[:1].expand_as(seen))
-    assert torch.equal(speaker.encode_image(other)[:, 0], seen)
+    image_vectors = speaker.encode_image(nothing)[:, 0]
+    torch.testing.assert_close(image_vectors, image_vectors[:1].expand_as(image_vectors))
+    assert torch.equal(speaker.encode_image(other)[:, 0], image_vectors)

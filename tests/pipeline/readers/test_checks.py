@@ -17,9 +17,9 @@ def test_expected_counts_are_checked(karpathy):
         UserError, match="val has 2 images and 3 are expected, test has 2 images and 1 are expected; is it"
     ):
         check_corpus(read_karpathy(annotations), images, {"train": 4, "val": 3, "test": 1})
-    with pytest.raises(UserError, match="train has 4 images and 5 are expected; is it the right file") as told:
+    with pytest.raises(UserError, match="train has 4 images and 5 are expected; is it the right file") as error:
         check_corpus(read_karpathy(annotations), images, {"train": 5})
-    assert "restval" not in str(told.value)  # the file has some
+    assert "restval" not in str(error.value)  # the file has some
 
 
 def test_a_training_split_without_restval_is_reported(karpathy, tmp_path):
@@ -59,10 +59,10 @@ def test_an_image_known_to_be_corrupt_is_named_and_skipped(karpathy, capsys):
     corpus = check_corpus(read_karpathy(annotations), images, AS_ANNOTATED, ["part/5.jpg", "part/1.jpg"])
     assert [image.file for image in corpus.skipped] == ["part/5.jpg"]  # the other one is whole here
     assert corpus.counts() == {"train": 3, "val": 2, "test": 2}  # what is expected is what the file names
-    told = capsys.readouterr().err
-    assert "warning: skipped" in told
-    assert "part/5.jpg: the image cannot be decoded" in told
-    assert "part/1.jpg" not in told
+    printed = capsys.readouterr().err
+    assert "warning: skipped" in printed
+    assert "part/5.jpg: the image cannot be decoded" in printed
+    assert "part/1.jpg" not in printed
 
 
 def test_another_image_that_is_corrupt_stops(karpathy):

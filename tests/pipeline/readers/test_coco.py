@@ -61,7 +61,7 @@ def test_coco_form_takes_splits_from_a_file_and_omits_images_that_it_does_not_na
         "val": 2,
         "test": 2,
     }
-    with pytest.raises(UserError, match="says nothing of splits"):
+    with pytest.raises(UserError, match="names no splits"):
         check_corpus(read_coco([tmp_path / "captions.json"], images), images)
 
 
@@ -73,8 +73,8 @@ def test_coco_form_takes_splits_from_a_file_and_omits_images_that_it_does_not_na
             r"annotations\[0\].*caption is of image 9, which is not among",
         ),
         (lambda d: d["images"].append({"id": 9, "file_name": "9.jpg"}), r"images\[3\].*image 9.jpg has no captions"),
-        (lambda d: d["images"][1].update(id=0), r"images\[1\].*image id 0 is there a second time"),
-        (lambda d: d["annotations"][1].update(id=20), r"annotations\[1\].*caption id 20 is there a second time"),
+        (lambda d: d["images"][1].update(id=0), r"images\[1\].*image id 0 occurs a second time"),
+        (lambda d: d["annotations"][1].update(id=20), r"annotations\[1\].*caption id 20 occurs a second time"),
         (lambda d: d["annotations"][1].update(caption=" "), r"annotations\[1\].*the caption is empty"),
         (lambda d: d["annotations"][1].pop("caption"), r"annotations\[1\].*`caption` is missing"),
         (lambda d: d.pop("annotations"), "needs a list `annotations`"),
@@ -153,7 +153,7 @@ def test_an_image_in_two_files_is_reported_with_both_places(merged, tmp_path):
     files, images = merged
     (tmp_path / "splits.json").write_text(json.dumps({"train": [9], "val": [25], "test": [42]}))
     again = (
-        r"captions_train2014.json, images\[0\] \(line 1\): image id 9 is there a second .*first at .*other.json, images"
+        r"captions_train2014.json, images\[0\] \(line 1\): image id 9 occurs a second .*first at .*other.json, images"
     )
     (tmp_path / "other.json").write_text(files[0].read_text())
     with pytest.raises(UserError, match=again):

@@ -105,7 +105,7 @@ def test_prepared_data_in_this_form_are_read_unchanged(karpathy, tmp_path):
 
 def test_whole_captions_may_be_read_from_the_original_annotations(tmp_path):
     write(tmp_path)
-    said = [["A red BALL."], ["a ball", "ball zebra grass, a red ball"], ["red ball ball ball ball"], ["grass"]]
+    captions = [["A red BALL."], ["a ball", "ball zebra grass, a red ball"], ["red ball ball ball ball"], ["grass"]]
     splits = ["test", "train", "val", "train"]  # those of cocotalk.json count
 
     def annotate(change=lambda images: None):
@@ -113,7 +113,7 @@ def test_whole_captions_may_be_read_from_the_original_annotations(tmp_path):
             {"filename": "x", "filepath": str(i), "cocoid": 391895 + i, "imgid": i, "split": splits[i]}
             for i in range(4)
         ]
-        for image, texts in zip(images, said, strict=True):
+        for image, texts in zip(images, captions, strict=True):
             image["sentences"] = [{"raw": text} for text in texts]
         change(images)
         (tmp_path / "dataset_coco.json").write_text(json.dumps({"images": images[::-1]}))
@@ -166,15 +166,15 @@ def array(name, place, value):
 
 MISTAKES = [
     (data("ix_to_word", None), r"needs `ix_to_word`"),
-    (data("ix_to_word", {"1": "a", "2": "UNK", "4": "b"}), r'ix_to_word\["3"\] is to be a word, not null'),
-    (data("ix_to_word", {"1": "a b", "2": "UNK"}), r'ix_to_word\["1"\] is to be a word, not "a b"'),
+    (data("ix_to_word", {"1": "a", "2": "UNK", "4": "b"}), r'ix_to_word\["3"\] must be a word, not null'),
+    (data("ix_to_word", {"1": "a b", "2": "UNK"}), r'ix_to_word\["1"\] must be a word, not "a b"'),
     (data("ix_to_word", {"1": "a", "2": "a"}), r'ix_to_word\["2"\] is "a", which is word 1 already'),
     (data("ix_to_word", {"1": "UNK", "2": "a"}), r'the last word, ix_to_word\["2"\], is "a" and not UNK'),
     (data("bpe", "#version: 0.2"), r"its words are parts of words"),
     (data("images", {}), r"needs a list `images`"),
     (data("images", []), r"do not belong to the 0 images"),
     (image(split="dev"), r'images\[2\] \(line 1\): the split "dev" is unknown'),
-    (image(id=391896), r'image id "391896" is there a second time, first at images\[1\]'),
+    (image(id=391896), r'image id "391896" occurs a second time, first at images\[1\]'),
     (image(id=None), r"images\[2\] \(line 1\): `id` is missing"),
     (lambda data, arrays: data["images"].pop(), r"do not belong to the 3 images of"),
     (lambda data, arrays: arrays.pop("labels"), r"not an HDF5 file with labels, label_start_ix and label_end_ix"),
@@ -190,9 +190,9 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("change", "said"), MISTAKES, ids=[said for _, said in MISTAKES])
-def test_a_mistake_is_reported_in_one_line_with_file_and_place(tmp_path, change, said):
-    with pytest.raises(UserError, match=said) as caught:
+@pytest.mark.parametrize(("change", "message"), MISTAKES, ids=[message for _, message in MISTAKES])
+def test_a_mistake_is_reported_in_one_line_with_file_and_place(tmp_path, change, message):
+    with pytest.raises(UserError, match=message) as caught:
         read_cocotalk(*write(tmp_path, change))
     assert str(caught.value).startswith(str(tmp_path / "cocotalk"))
     assert "\n" not in str(caught.value)

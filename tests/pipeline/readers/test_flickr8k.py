@@ -52,13 +52,13 @@ def test_flickr8ks_text_form_is_read_without_images_in_no_list(files):
     ("file", "text", "message"),
     [
         ("captions", CAPTIONS + "5_e.jpg a man\n", r"captions, line 8: a line is `image.jpg#0`, a tab"),
-        ("captions", CAPTIONS + "1_a.jpg#0\tA man\n", r"captions, line 8: caption 1_a.jpg#0 is there a second time"),
+        ("captions", CAPTIONS + "1_a.jpg#0\tA man\n", r"captions, line 8: caption 1_a.jpg#0 occurs a second time"),
         ("captions", CAPTIONS + "1_a.jpg#7\t .\n", r"captions, line 8: the caption is empty"),
         ("captions", CAPTIONS.replace("2_b", "4_d"), r"test, line 1: image 2_b.jpg has no captions in captions"),
         (
             "train",
             "3_c.jpg\n1_a.jpg\n",
-            r'val, line 1: image "1_a.jpg" is there a second time, first at .*train, line 2',
+            r'val, line 1: image "1_a.jpg" occurs a second time, first at .*train, line 2',
         ),
         ("val", "\n", "no image is in the split val"),
         ("test", b"2_b\xe9.jpg", "test, line 1: the file cannot be read: not UTF-8"),
@@ -69,9 +69,9 @@ def test_a_mistake_is_reported_with_file_and_line(files, file, text, message):
     (files / file).unlink()
     if text is not None:
         (files / file).write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(UserError, match=message) as told:
+    with pytest.raises(UserError, match=message) as error:
         read(files)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
 
 
 def test_real_captions_in_the_text_form_are_those_of_karpathys_form(real_data, tmp_path):

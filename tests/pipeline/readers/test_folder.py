@@ -111,9 +111,9 @@ def test_random_splits_that_are_too_small_name_a_seed_that_suffices(tmp_path):
     for small in (next(seed for seed in range(100) if least(seed) == count) for count in (0, 1)):
         with pytest.raises(
             UserError, match=r"fewer than two of 9 images are in \w+, .* with seed: \d+ each has"
-        ) as told:
+        ) as error:
             check_corpus(read_folder(tmp_path / "c.csv", tmp_path, SHARES | {"seed": small}), tmp_path)
-        seed = int(str(told.value).split("seed: ")[1].split()[0])
+        seed = int(str(error.value).split("seed: ")[1].split()[0])
         assert least(seed) >= 2
         counts = check_corpus(read_folder(tmp_path / "c.csv", tmp_path, SHARES | {"seed": seed}), tmp_path).counts()
         assert min(counts.values()) == least(seed)
@@ -228,17 +228,17 @@ MISTAKES = {
 def test_a_mistake_in_a_table_is_reported_in_one_line_with_file_and_row(folder, name):
     file, text, message = MISTAKES[name]
     (folder / file).write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(UserError, match=message) as told:
+    with pytest.raises(UserError, match=message) as error:
         check_corpus(read_folder(folder / file, folder), folder)
-    assert str(told.value).startswith(str(folder / file))
-    assert "\n" not in str(told.value)
+    assert str(error.value).startswith(str(folder / file))
+    assert "\n" not in str(error.value)
 
 
 def test_a_missing_table_and_values_other_than_texts_are_reported(folder):
     with pytest.raises(UserError, match=r"none.csv: the table of captions is missing"):
         check_corpus(read_folder(folder / "none.csv", folder), folder)
     pq.write_table(pa.table({"file": ["001.png"], "caption": [["a", "cat"]]}), folder / "c.parquet")
-    with pytest.raises(UserError, match=r"c.parquet: the column caption is to hold texts, not list"):
+    with pytest.raises(UserError, match=r"c.parquet: the column caption must hold texts, not list"):
         check_corpus(read_folder(folder / "c.parquet", folder), folder)
 
 
@@ -269,9 +269,9 @@ def test_photos_without_a_row_are_reported(folder, capsys):
     for file in ("trip/z.JPG", "a.jpeg"):
         Image.new("L", (3, 3)).save(folder / file)
     read_folder(folder / "c.csv", folder)
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert f"2 of the photos in {folder} have no row, a.jpeg the first" in told
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert f"2 of the photos in {folder} have no row, a.jpeg the first" in printed
 
 
 def test_a_heic_photo_is_reported_with_any_extension(folder):

@@ -48,10 +48,13 @@ MISTAKES = {
     ),
     "empty": (lambda d: d["images"][2]["sentences"][0].update(raw=" ", tokens=[]), r"sentences\[0\].*caption is empty"),
     "no words": (lambda d: d["images"][2]["sentences"].append({"raw": "?!"}), r"sentences\[3\].*caption is empty"),
-    "image id twice": (lambda d: d["images"][3].update(imgid=1), r"images\[3\].*image id 1 is there.*images\[1\]"),
+    "image id twice": (
+        lambda d: d["images"][3].update(imgid=1),
+        r"images\[3\].*image id 1 occurs a second time.*images\[1\]",
+    ),
     "image twice": (
         lambda d: d["images"][3].update(filename="1.jpg", imgid=99, sentences=[{"raw": "a"}]),
-        r"images\[3\].*image file \"part/1.jpg\" is there a second time, first at images\[1\]",
+        r"images\[3\].*image file \"part/1.jpg\" occurs a second time, first at images\[1\]",
     ),
     "sentence id twice": (
         lambda d: d["images"][3]["sentences"][0].update(sentid=5),
@@ -67,7 +70,7 @@ MISTAKES = {
     "number for name": (lambda d: d["images"][0].update(filename=7), r"images\[0\] \(line 4\): `filename` is 7"),
     "words as text": (
         lambda d: d["images"][0]["sentences"][0].update(tokens="a b"),
-        "`tokens` is to be a list of words",
+        "`tokens` must be a list of words",
     ),
 }
 
@@ -76,18 +79,18 @@ MISTAKES = {
 def test_a_mistake_in_a_karpathy_file_is_reported_with_its_place(karpathy, name):
     change, message = MISTAKES[name]
     annotations, images = karpathy(change=change)
-    with pytest.raises(UserError, match=message) as told:
+    with pytest.raises(UserError, match=message) as error:
         check_corpus(read_karpathy(annotations), images)
-    assert str(annotations) in str(told.value)
-    assert "\n" not in str(told.value)
+    assert str(annotations) in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_the_reported_line_is_the_image_s(karpathy):
     annotations, images = karpathy(change=lambda d: d["images"][3].update(split="x"))
     lines = annotations.read_text().splitlines()
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as error:
         check_corpus(read_karpathy(annotations), images)
-    line = int(str(told.value).split("(line ")[1].split(")")[0])
+    line = int(str(error.value).split("(line ")[1].split(")")[0])
     assert lines[line - 1].strip() == "{"
     assert '"filename": "3.jpg"' in lines[line]
 

@@ -36,23 +36,23 @@ def test_three_forms_give_the_same_splits(form, tmp_path):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"train": [0, "0"]}, r"train\[1\] \(line 1\): image 0 stands here a second time"),
+        ({"train": [0, "0"]}, r"train\[1\] \(line 1\): image 0 occurs here a second time"),
         ({"dev": [0]}, r'dev\[0\].*the split "dev" is unknown'),
-        ({"train": 0}, "`train` is to be a list"),
+        ({"train": 0}, "`train` must be a list"),
         ({"images": [{"filename": "a.jpg"}]}, r"images\[0\].*`split` is missing"),
         ({"images": [{"split": "val"}]}, r"images\[0\].*`filename` is missing"),
         (
             {"images": [{"split": "val", "id": 1}, {"split": "test", "id": 1}]},
-            r"images\[1\].*image 1 stands here a second",
+            r"images\[1\].*image 1 occurs here a second",
         ),
         ({"images": [{"split": "dev", "id": 1}]}, r"images\[0\].*the split \"dev\" is unknown"),
     ],
 )
 def test_a_mistake_in_a_file_of_splits_is_reported_with_its_place(data, message, tmp_path):
     (tmp_path / "splits.json").write_text(json.dumps(data))
-    with pytest.raises(UserError, match=message) as told:
+    with pytest.raises(UserError, match=message) as error:
         read_splits(tmp_path / "splits.json")
-    assert str(tmp_path / "splits.json") in str(told.value)
+    assert str(tmp_path / "splits.json") in str(error.value)
 
 
 def test_random_splits_are_blake2b_of_seed_and_name():

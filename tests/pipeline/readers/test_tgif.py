@@ -65,9 +65,9 @@ def test_missing_or_damaged_gifs_up_to_a_share_are_reported_and_left_out(folder,
     corpus = read(folder, missing=0.2, expected={"train": 6, "val": 2, "test": 2})
     assert [image.file for image in corpus.skipped] == ["tumblr_a_500.gif", "tumblr_g_500.gif"]
     assert corpus.counts() == {"train": 5, "val": 1, "test": 2}
-    said = capsys.readouterr().err
-    assert "warning: 2 of 10 images are missing or cannot be decoded, and left out: " in said
-    assert "tumblr_a_500.gif: the image is missing" in said
+    printed = capsys.readouterr().err
+    assert "warning: 2 of 10 images are missing or cannot be decoded, and left out: " in printed
+    assert "tumblr_a_500.gif: the image is missing" in printed
     with pytest.raises(
         UserError, match=r"tumblr_g_500.gif: .*; with it 2 of 10 .* prepare.max_missing_share, 0.1"
     ) as error:
@@ -88,13 +88,13 @@ def test_a_split_without_remaining_images_is_an_error(folder):
     ("file", "line", "words"),
     [
         ("tgif-v1.0.tsv", "no tab", "line 13: a line is a URL, a tab and a sentence"),
-        ("tgif-v1.0.tsv", "tumblr.gif\ta cat", "line 13: a GIF's URL is to stand here"),
-        ("tgif-v1.0.tsv", "https://[1/a.gif\ta cat", "line 13: a GIF's URL is to stand here"),
-        ("tgif-v1.0.tsv", "https://1]/a.gif\ta cat", "line 13: a GIF's URL is to stand here"),
+        ("tgif-v1.0.tsv", "tumblr.gif\ta cat", "line 13: a GIF's URL is expected here"),
+        ("tgif-v1.0.tsv", "https://[1/a.gif\ta cat", "line 13: a GIF's URL is expected here"),
+        ("tgif-v1.0.tsv", "https://1]/a.gif\ta cat", "line 13: a GIF's URL is expected here"),
         ("tgif-v1.0.tsv", "https://a.b/c.gif\t ", "line 13: the caption is empty"),
         ("splits/val.txt", "https://a.b/unknown.gif", 'line 3: the GIF "unknown.gif" has no sentence in tgif-v1.0.tsv'),
-        ("splits/val.txt", f"{HOST}a_500.gif", 'line 3: GIF "tumblr_a_500.gif" is there a second time'),
-        ("splits/val.txt", "https://a.b/", "line 3: a GIF's URL is to stand here"),
+        ("splits/val.txt", f"{HOST}a_500.gif", 'line 3: GIF "tumblr_a_500.gif" occurs a second time'),
+        ("splits/val.txt", "https://a.b/", "line 3: a GIF's URL is expected here"),
     ],
 )
 def test_a_mistake_is_reported_in_one_line_with_its_place(folder, file, line, words):

@@ -49,5 +49,5 @@ def _one_scene(world: Any) -> None:
         "".join(json.dumps({"imgid": int(row["id"]), **scene.record()}) + "\n" for row in rows)
     )
     for path in (world.sweep / "captions.parquet", *world.root.glob("evaluation/*/captions.parquet")):
-        said = [row | {"caption": "two red dogs and a cat on a farm"} for row in pq.read_table(path).to_pylist()]
-        pq.write_table(pa.Table.from_pylist(said), path)
+        captions = [row | {"caption": "two red dogs and a cat on a farm"} for row in pq.read_table(path).to_pylist()]
+        pq.write_table(pa.Table.from_pylist(captions), path)

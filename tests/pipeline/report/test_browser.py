@@ -92,17 +92,17 @@ def test_a_chart_is_read_by_keyboard(page):
 
 
 def test_the_metric_is_switched(page):
-    def seen():
+    def visible_titles():
         return page.locator("#curve svg[aria-roledescription]:visible title").evaluate_all(
             "titles => titles.filter(t => t.id).map(t => t.textContent)"
         )
 
-    assert all(title.endswith("against CIDEr") for title in seen())
+    assert all(title.endswith("against CIDEr") for title in visible_titles())
     page.get_by_role("radio", name="METEOR").check()
-    assert len(seen()) == 4
-    assert all(title.endswith("against METEOR") for title in seen())
+    assert len(visible_titles()) == 4
+    assert all(title.endswith("against METEOR") for title in visible_titles())
     page.keyboard.press("ArrowRight")
-    assert all(title.endswith("against ROUGE-L") for title in seen())
+    assert all(title.endswith("against ROUGE-L") for title in visible_titles())
 
 
 @pytest.mark.slow
@@ -202,14 +202,14 @@ def test_every_image_has_a_description_and_every_control_a_name(page):
 @pytest.mark.slow
 def test_tab_reaches_every_control_and_shows_where_it_is(page):
     """A group of radio buttons is one stop, as everywhere; its arrow keys are tested above."""
-    wanted = page.evaluate(
+    expected = page.evaluate(
         """() => {
           const all = [...document.querySelectorAll("a, button, summary, [tabindex='0'], input:checked")];
           return all.map((c, n) => (c.dataset.stop = n, c)).filter(c => c.checkVisibility()).map(c => c.dataset.stop);
         }"""
     )
     reached, unseen = [], []
-    for _ in range(len(wanted) + 1):
+    for _ in range(len(expected) + 1):
         page.keyboard.press("Tab")
         found = page.evaluate(
             """() => {
@@ -220,7 +220,7 @@ def test_tab_reaches_every_control_and_shows_where_it_is(page):
         reached.append(found[0])
         if found[0] is not None and found[1] == "none":
             unseen.append(found[2])
-    assert set(wanted) <= set(reached)
+    assert set(expected) <= set(reached)
     assert unseen == []
 
 
@@ -367,9 +367,9 @@ PAYLOADS = (
 
 def test_markup_in_captions_is_not_executed(browser, full_world, tmp_path):
     for path in (full_world.sweep / "captions.parquet", *full_world.root.glob("evaluation/*/captions.parquet")):
-        said = pq.read_table(path).to_pylist()
-        said = [row | {"caption": PAYLOADS[(n + n // 7) % len(PAYLOADS)]} for n, row in enumerate(said)]
-        pq.write_table(pa.Table.from_pylist(said), path)
+        rows = pq.read_table(path).to_pylist()
+        rows = [row | {"caption": PAYLOADS[(n + n // 7) % len(PAYLOADS)]} for n, row in enumerate(rows)]
+        pq.write_table(pa.Table.from_pylist(rows), path)
     settings = replace(SETTINGS, images=12)
     write_report(full_world.sweep, full_world.evaluations, full_world.prepared, full_world.images, tmp_path, settings)
     for policy in (True, False):

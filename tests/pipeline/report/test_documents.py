@@ -70,7 +70,7 @@ def put(root, text):
     (root / "README.md").write_bytes(text.encode())
 
 
-def said(capsys, *arguments):
+def update(capsys, *arguments):
     """Return the exit status and the lines on standard error."""
     status = documents.update_documents([*arguments])
     return status, capsys.readouterr().err.splitlines()
@@ -85,22 +85,22 @@ def shown(root, asked):
 
 def test_blocks_are_written_between_their_markers_and_the_rest_is_unchanged(root, capsys):
     put(root, DOCUMENT)
-    assert said(capsys) == (0, [])
+    assert update(capsys) == (0, [])
     assert (root / "README.md").read_bytes().decode() == SHOWN
     before = (root / "README.md").stat().st_mtime_ns
-    assert said(capsys) == (0, [])
+    assert update(capsys) == (0, [])
     assert (root / "README.md").stat().st_mtime_ns == before, "what is current is not written again"
-    assert said(capsys, "--check") == (0, [])
+    assert update(capsys, "--check") == (0, [])
 
 
 def test_a_number_changed_in_a_document_is_reported_and_corrected(root, capsys):
     put(root, SHOWN.replace("7.5", "7.6"))
-    assert said(capsys, "--check") == (
+    assert update(capsys, "--check") == (
         2,
         ["README.md, line 3: “small | Recall” is not what results/small.json holds: run make documents"],
     )
     assert "7.6" in (root / "README.md").read_text(), "a check writes nothing"
-    assert said(capsys) == (0, [])
+    assert update(capsys) == (0, [])
     assert (root / "README.md").read_bytes().decode() == SHOWN
 
 
@@ -109,7 +109,7 @@ def test_a_number_changed_in_the_result_file_is_reported_for_every_block_that_sh
     (root / "RESULTS.md").write_bytes(SHOWN.encode())
     path = path_of(root, "small")
     path.write_text(path.read_text().replace("−10.1", "−10.2"))
-    status, lines = said(capsys, "--check")
+    status, lines = update(capsys, "--check")
     assert status == 2
     assert [line.split(",")[0] for line in lines] == ["README.md", "RESULTS.md"]
 
@@ -118,7 +118,7 @@ def test_a_replaced_figure_is_reported_and_not_accepted(root, capsys):
     put(root, SHOWN)
     (root / "docs" / "curve.png").write_bytes(b"another")
     for arguments in ([], ["--check"]):
-        status, (line,) = said(capsys, *arguments)
+        status, (line,) = update(capsys, *arguments)
         assert status == 2
         assert line.startswith("README.md, line 11: results/small.json has another figure than docs/curve.png")
 
@@ -153,10 +153,10 @@ def test_documents_below_docs_are_updated_with_relative_links(root, capsys):
     page = root / "docs" / "results" / "small.md"
     page.parent.mkdir()
     page.write_text(text)
-    assert said(capsys, "--check")[1][0].startswith(
+    assert update(capsys, "--check")[1][0].startswith(
         "docs/results/small.md, line 1: “small | figure: curve” is not what"
     )
-    assert said(capsys) == (0, [])
+    assert update(capsys) == (0, [])
     picture, row = page.read_text().splitlines()[1], page.read_text().splitlines()[6]
     assert (picture, row) == ("![curve](../curve.png)", "| Luo et al. |   3 |")
     assert documents.figures_of(root, "small") == ["curve"]
@@ -172,7 +172,7 @@ def test_all_tables_are_csv_files_that_a_line_links(root, capsys):
     page = root / "docs" / "results" / "small.md"
     page.parent.mkdir()
     page.write_text("<!-- results: small | tables -->\n<!-- end -->\n")
-    assert said(capsys) == (0, [])
+    assert update(capsys) == (0, [])
     links = re.findall(r"\[(.*?)\]\(\.\./\.\./results/small/(.*?)\)", page.read_text())
     assert links == [
         ("Recall at 10", "recall_at_10.csv"),
@@ -182,15 +182,15 @@ def test_all_tables_are_csv_files_that_a_line_links(root, capsys):
     ]
     folder = root / FOLDER / "small"
     assert (folder / "recall_at_10.csv").read_text() == "Method,R@10,note\na|b,7.5,1 seed\nLuo et al.,−10.1,none\n"
-    assert said(capsys, "--check") == (0, [])
+    assert update(capsys, "--check") == (0, [])
     (folder / "words.csv").write_text("Method,n\nLuo et al.,4\n")
     (folder / "gone.csv").write_text("Method\n")
     (folder / "work.csv").unlink()
     wrong = [f"results/small/{name}.csv is not current: run make documents" for name in ("gone", "words", "work")]
-    assert said(capsys, "--check") == (2, wrong)
-    assert said(capsys) == (0, [])
+    assert update(capsys, "--check") == (2, wrong)
+    assert update(capsys) == (0, [])
     assert sorted(path.name for path in folder.iterdir()) == sorted(name for _, name in links)
-    assert said(capsys, "--check") == (0, [])
+    assert update(capsys, "--check") == (0, [])
 
 
 def test_two_tables_of_one_title_are_reported_in_one_line(root, capsys):
@@ -198,7 +198,7 @@ def test_two_tables_of_one_title_are_reported_in_one_line(root, capsys):
     path.write_text(path.read_text().replace("Words, all", "Words: all"))
     put(root, "<!-- results: small | tables -->\n<!-- end -->\n")
     told = "README.md, line 1: results/small.json has two tables “Words”: rename one"
-    assert said(capsys) == (2, [told])
+    assert update(capsys) == (2, [told])
 
 
 def test_provenance_is_one_line(root):
@@ -207,7 +207,7 @@ def test_provenance_is_one_line(root):
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "message"),
     [
         ("large | Recall", "results/large.json is missing; there are: small; make record PROFILE=large writes it"),
         ("small | Speed", "results/small.json has no table “Speed”; there are: Recall at 10; Words; Words, all; Work"),
@@ -222,10 +222,10 @@ def test_provenance_is_one_line(root):
         ("small", "results/small.json has 4 tables “”; there are: Recall at 10; Words; Words, all; Work"),
     ],
 )
-def test_a_missing_table_or_figure_is_reported_in_one_line_and_nothing_is_written(root, capsys, asked, told):
+def test_a_missing_table_or_figure_is_reported_in_one_line_and_nothing_is_written(root, capsys, asked, message):
     text = f"{DOCUMENT}\n<!-- results: {asked} -->\n<!-- end -->\n"
     put(root, text)
-    assert said(capsys) == (2, [f"README.md, line 12: {told}"])
+    assert update(capsys) == (2, [f"README.md, line 12: {message}"])
     assert (root / "README.md").read_bytes().decode() == text
 
 
@@ -234,7 +234,7 @@ def test_an_exact_table_name_goes_before_longer_names(root):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("<!-- results: small | Words -->\n", "README.md, line 1: the block “small | Words” has no <!-- end -->"),
         (
@@ -244,15 +244,15 @@ def test_an_exact_table_name_goes_before_longer_names(root):
         ("<!-- result: small | Words -->\n<!-- end -->\n", "README.md, line 2: <!-- end --> ends no block"),
     ],
 )
-def test_unpaired_markers_are_reported_in_one_line(root, capsys, text, told):
+def test_unpaired_markers_are_reported_in_one_line(root, capsys, text, message):
     put(root, text)
     for arguments in ([], ["--check"]):
-        assert said(capsys, *arguments) == (2, [told])
+        assert update(capsys, *arguments) == (2, [message])
     assert (root / "README.md").read_text() == text
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda found: found.pop("commit"), "commit: Field required"),
         (
@@ -262,16 +262,16 @@ def test_unpaired_markers_are_reported_in_one_line(root, capsys, text, told):
         (lambda found: found["tables"]["Words"].update(columns=["n", "n"]), "two columns have one name"),
     ],
 )
-def test_a_broken_result_file_is_reported_in_one_line(root, capsys, change, told):
+def test_a_broken_result_file_is_reported_in_one_line(root, capsys, change, message):
     path = path_of(root, "small")
     found = json.loads(path.read_text())
     change(found)
     path.write_text(json.dumps(found))
     put(root, "<!-- results: small | Words -->\n<!-- end -->\n")
-    status, (line,) = said(capsys)
+    status, (line,) = update(capsys)
     assert status == 2
     assert line.startswith("README.md, line 1: results/small.json is no result file: ")
-    assert told in line
+    assert message in line
 
 
 def test_a_result_file_has_a_line_a_row_and_is_read_back_to_the_same(root):

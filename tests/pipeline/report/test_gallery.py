@@ -68,8 +68,8 @@ def test_settings_of_one_curve_are_consecutive(full_world):
 
 
 def test_images_retrieved_by_own_listener_and_judge_match_their_ranks(full_world):
-    said = [(picture.row, words) for picture in drawn(full_world) for words in picture.captions]
-    for row, words in said:
+    captions = [(picture.row, words) for picture in drawn(full_world) for words in picture.captions]
+    for row, words in captions:
         assert list(words.retrieved) == ["own", "judge"]
         for judge, found in words.retrieved.items():
             rank = words.ranks[judge]
@@ -77,7 +77,7 @@ def test_images_retrieved_by_own_listener_and_judge_match_their_ranks(full_world
             assert (row in found) == (rank <= 5)
             if rank <= 5:
                 assert found[rank - 1] == row
-    assert any(words.retrieved["own"] != words.retrieved["judge"] for _, words in said)
+    assert any(words.retrieved["own"] != words.retrieved["judge"] for _, words in captions)
 
 
 def test_a_frozen_speaker_has_its_methods_captions(full_world):
@@ -200,9 +200,9 @@ def test_the_example_picture_has_the_most_different_captions_highest_lambda_firs
     results, _, seen = viewed(world)
     pictures = make_gallery(results, seen, world.prepared, world.images, LEVELS)
     same = replace(pictures[0], captions=tuple(replace(words, caption="the same") for words in pictures[0].captions))
-    picture, said = example_along([same, *pictures[1:]], "psst_multinomial")
+    picture, texts = example_along([same, *pictures[1:]], "psst_multinomial")
     assert picture is pictures[1]
-    assert [words.setting for words in said] == ["λ 0.02, ρ 0.25", "λ 0.005, ρ 0.25", "λ 0.001, ρ 0.25"]
+    assert [words.setting for words in texts] == ["λ 0.02, ρ 0.25", "λ 0.005, ρ 0.25", "λ 0.001, ρ 0.25"]
     assert example_along(pictures, None) is None
     assert example_along([], "psst_multinomial") is None
 
@@ -211,15 +211,15 @@ def test_words_of_drawn_scenes_are_true_or_false_and_those_of_photos_are_not_jud
     pictures = drawn(world, images=99)
     assert all(words.truths == () for picture in pictures for words in picture.captions)
     one_scene(world)
-    said = drawn(world, images=99)[3].captions[0]
-    assert said.caption == "two red dogs and a cat on a farm"
-    known = [(word, truth) for word, _, truth in mark_words(said, "")]
+    captions = drawn(world, images=99)[3].captions[0]
+    assert captions.caption == "two red dogs and a cat on a farm"
+    known = [(word, truth) for word, _, truth in mark_words(captions, "")]
     assert known == [
         ("two", True), ("red", False), ("dogs", True), ("and", None), ("a", False), ("cat", False), ("on", None),
         ("a", None), ("farm", True),
     ]  # fmt: skip
-    assert [word for word, new, _ in mark_words(said, "two dogs on a farm") if new] == ["red", "and", "a", "cat"]
-    assert mark_words(replace(said, caption=None, truths=()), "a dog") == []
+    assert [word for word, new, _ in mark_words(captions, "two dogs on a farm") if new] == ["red", "and", "a", "cat"]
+    assert mark_words(replace(captions, caption=None, truths=()), "a dog") == []
 
 
 def test_a_drawn_scene_is_drawn_again_larger_and_a_photo_keeps_its_file(world, one_scene):
@@ -237,9 +237,9 @@ def test_a_drawn_scene_is_drawn_again_larger_and_a_photo_keeps_its_file(world, o
 
 
 def test_words_that_another_caption_does_not_have_are_marked():
-    said = changed_words("a small red dog on the grass", "a dog on the green grass")
-    assert [word for word, new in said if new] == ["small", "red"]
-    assert " ".join(word for word, _ in said) == "a small red dog on the grass"
+    marked = changed_words("a small red dog on the grass", "a dog on the green grass")
+    assert [word for word, new in marked if new] == ["small", "red"]
+    assert " ".join(word for word, _ in marked) == "a small red dog on the grass"
     assert changed_words("", "a dog") == []
 
 

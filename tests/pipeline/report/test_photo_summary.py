@@ -38,9 +38,9 @@ def content(world):
     rows += [{"image": 100 + n, "id": f"t{n}", "file": f"t{n}.jpg", "split": "train"} for n in range(16)]
     pq.write_table(pa.Table.from_pylist(rows), world.prepared / "images.parquet")
     texts = pq.read_table(world.prepared / "captions.parquet").to_pylist()
-    said = [row | {"words": ["a", "dog", "on", f"place{row['image'] % 4}"]} for row in texts]
-    said += [{"image": 100 + n, "text": "", "words": ["a", "dog", "on", "place0"]} for n in range(16)]
-    pq.write_table(pa.Table.from_pylist(said), world.prepared / "captions.parquet")
+    caption_texts = [row | {"words": ["a", "dog", "on", f"place{row['image'] % 4}"]} for row in texts]
+    caption_texts += [{"image": 100 + n, "text": "", "words": ["a", "dog", "on", "place0"]} for n in range(16)]
+    pq.write_table(pa.Table.from_pylist(caption_texts), world.prepared / "captions.parquet")
     manifest = world.prepared / "manifest.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"settings": {"min_count": 1}}))
     for path in (world.sweep / "captions.parquet", *world.root.glob("evaluation/*/captions.parquet")):

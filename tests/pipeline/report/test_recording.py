@@ -109,17 +109,17 @@ def test_printed_tables_of_benchmarks_are_recorded(root, capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("large", f"PROFILE=large: no such profile; allowed: small; nor is it one of {', '.join(OTHERS)}"),
         ("benchmarks", "data/benchmarks has no tables; make bench makes them"),
         ("small", "params.yaml is not the profile small, so data/report is of another run"),
     ],
 )
-def test_a_profile_that_was_not_run_is_not_recorded(root, capsys, name, told):
+def test_a_profile_that_was_not_run_is_not_recorded(root, capsys, name, message):
     (root / "params.yaml").write_text("seed: 3\n")
     assert command.main([name]) == 2
-    assert capsys.readouterr().err == told + "\n"
+    assert capsys.readouterr().err == message + "\n"
     assert not (root / "results" / f"{name}.json").exists()
 
 

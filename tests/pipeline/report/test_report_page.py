@@ -356,9 +356,9 @@ def test_true_and_false_words_of_drawn_scenes_are_marked_and_explained(full_worl
         FULL,
         parts=ReportParts(scenes=gallery_scenes, simulated=has_simulated_captions),
     )
-    said = "<u>two</u> <s>red</s> <u>dogs</u> and <s>a</s> <s>cat</s> on a <u>farm</u>"
+    marked = "<u>two</u> <s>red</s> <u>dogs</u> and <s>a</s> <s>cat</s> on a <u>farm</u>"
     for name in ("first", "gallery", "along"):
-        assert said in section(html, name)
+        assert marked in section(html, name)
     assert "<u>True</u> and <s>false</s> claims" in section(html, "first")
     assert "A simulated annotator:" in section(html, "gallery")
     assert "A person:" in section(full, "gallery")

@@ -126,12 +126,12 @@ def test_compiled_loops_are_cached_only_in_a_private_folder(tmp_path):
         )
         return done.stdout.strip(), done.stderr
 
-    folder, said = started(XDG_CACHE_HOME=str(tmp_path))
+    folder, printed = started(XDG_CACHE_HOME=str(tmp_path))
     assert stat.S_IMODE(Path(folder).stat().st_mode) == 0o700
-    assert said == ""
+    assert printed == ""
     (tmp_path / "saywhich").chmod(0o777)
     for given in ({"XDG_CACHE_HOME": str(tmp_path)}, {"NUMBA_CACHE_DIR": str(tmp_path / "saywhich")}):
-        folder, said = started(**given)
+        folder, printed = started(**given)
         assert folder == "None"
-        assert said.startswith(f"warning: compiled loops are not kept: others can write to {tmp_path / 'saywhich'}")
-        assert said.count("\n") == 1
+        assert printed.startswith(f"warning: compiled loops are not kept: others can write to {tmp_path / 'saywhich'}")
+        assert printed.count("\n") == 1

@@ -35,7 +35,7 @@ def test_a_second_process_prints_a_line_and_waits(tmp_path):
     second = holder(tmp_path)
     second.stdin.write("\n")  # were it in, it would end now
     second.stdin.flush()
-    assert "another process is at it" in second.stderr.readline()
+    assert "another process is working on it" in second.stderr.readline()
     first.communicate("\n")
     assert second.communicate()[0] == "in\n"
     assert not (tmp_path / "x.lock").exists()

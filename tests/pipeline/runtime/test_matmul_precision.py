@@ -35,7 +35,7 @@ def test_small_models_keep_torchs_library_without_a_measurement(cache):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "errors", "wanted"),
+    ("seconds", "errors", "expected"),
     [
         ((2.0, 1.0), (1e-5, 2e-5), "medium"),
         ((2.0, 1.9), (1e-5, 1e-5), "highest"),
@@ -43,7 +43,7 @@ def test_small_models_keep_torchs_library_without_a_measurement(cache):
     ],
     ids=["faster and as exact", "hardly faster", "in bfloat16"],
 )
-def test_the_faster_library_is_chosen_if_it_is_as_exact(cache, monkeypatch, seconds, errors, wanted):
+def test_the_faster_library_is_chosen_if_it_is_as_exact(cache, monkeypatch, seconds, errors, expected):
     times, off = (dict(zip(("highest", "medium"), each, strict=True)) for each in (seconds, errors))
     product = nn.functional.linear
 
@@ -53,7 +53,7 @@ def test_the_faster_library_is_chosen_if_it_is_as_exact(cache, monkeypatch, seco
     monkeypatch.setattr(matmul_precision, "_seconds", lambda x, weight: times[torch.get_float32_matmul_precision()])
     monkeypatch.setattr(matmul_precision, "_product", wrong)
     matmul_precision.choose_precision(large(), CPU)
-    assert matmul_precision.current_precision() == wanted
+    assert matmul_precision.current_precision() == expected
     (file,) = cache.iterdir()
     assert json.loads(read_checked(file))["weights"] == [[4000, 512], [4, 2000]]
 
@@ -93,9 +93,9 @@ def test_a_folder_writable_by_others_is_reported_and_not_used(cache, capsys):
     cache.chmod(0o777)
     matmul_precision.choose_precision(large(), CPU)
     assert list(cache.iterdir()) == []
-    said = capsys.readouterr().err
-    assert said.startswith(f"warning: the choice of a library of products is not kept: others can write to {cache}")
-    assert said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"warning: the choice of a library of products is not kept: others can write to {cache}")
+    assert printed.count("\n") == 1
 
 
 def test_the_environment_variable_decides(cache, monkeypatch):

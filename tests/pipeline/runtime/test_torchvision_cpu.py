@@ -57,11 +57,11 @@ def test_torchvisions_functions_call_the_plain_nms():
     boxes, scores = boxes.float(), torch.randperm(60).float()
     assert nms(boxes, scores, 0.5).tolist() == by_definition(boxes.tolist(), scores.tolist(), 0.5)
     classes = torch.arange(60) % 3
-    wanted = set()
+    expected = set()
     for c in range(3):
         here = torch.where(classes == c)[0]
-        wanted |= set(here[by_definition(boxes[here].tolist(), scores[here].tolist(), 0.5)].tolist())
-    assert set(batched_nms(boxes, scores, classes, 0.5).tolist()) == wanted
+        expected |= set(here[by_definition(boxes[here].tolist(), scores[here].tolist(), 0.5)].tolist())
+    assert set(batched_nms(boxes, scores, classes, 0.5).tolist()) == expected
     ramp = torch.arange(8.0).expand(1, 1, 8, 8)  # the value is the column: a bin's mean is its middle's, less half
     with torch.compiler.set_stance("force_eager"):
         pooled = roi_align(ramp, [torch.tensor([[2.0, 1.0, 6.0, 5.0]])], 2, 1.0, 2, aligned=True)

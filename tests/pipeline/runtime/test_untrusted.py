@@ -79,8 +79,8 @@ def test_arrays_of_the_file_itself_are_read(hdf5):
         ("virtual", "lies in another file"),
         ("words", "is not an array of numbers"),
         ("group", "is not an array of numbers"),
-        ("endless", "says to have 4,398,046,511,104 bytes"),
-        ("packed", "says to have 1,073,741,824 bytes"),
+        ("endless", "claims to have 4,398,046,511,104 bytes"),
+        ("packed", "claims to have 1,073,741,824 bytes"),
     ],
 )
 def test_arrays_of_other_files_and_with_false_sizes_are_refused(hdf5, name, message):

@@ -33,14 +33,16 @@ class Table(nn.Module):
         return table[[int(caption) - 1 for caption in captions]]
 
 
-class Said:
+class FixedMessages:
     """Three images, and their captions through each channel."""
 
     def __init__(self) -> None:
-        said = {name: torch.arange(word, word + 3).unsqueeze(1) for name, word in WORDS.items()}
+        captions = {name: torch.arange(word, word + 3).unsqueeze(1) for name, word in WORDS.items()}
         rows, features = torch.arange(3), torch.eye(3)
-        self.batch = Batch(rows, features, features.unsqueeze(1), torch.ones(3, 1, dtype=torch.bool), said["human"])
-        self.messages = {name: Message(tokens, caption_mask(tokens), rows, samples=1) for name, tokens in said.items()}
+        self.batch = Batch(rows, features, features.unsqueeze(1), torch.ones(3, 1, dtype=torch.bool), captions["human"])
+        self.messages = {
+            name: Message(tokens, caption_mask(tokens), rows, samples=1) for name, tokens in captions.items()
+        }
         self.messages["human"] = human_message(self.batch)
 
     def of(self, channel) -> Message:
@@ -58,9 +60,9 @@ def retriever(neighbours: list[list[int]] | None = None) -> Retriever:
 
 
 def score(message: str, near: list[list[int]] | None = None, captions=CAPTIONS, tau: float = TAU, **options) -> Tensor:
-    said = Said()
+    texts = FixedMessages()
     contrastive = ContrastiveScore(retriever(near), captions, tau, **options)
-    return contrastive.bind_batch(said)(said.messages[message], said.batch)
+    return contrastive.bind_batch(texts)(texts.messages[message], texts.batch)
 
 
 def test_both_directions_by_hand():
@@ -95,11 +97,12 @@ def test_at_a_small_temperature_each_direction_is_the_cosine_minus_the_hardest_n
 
 
 def test_where_the_greedy_caption_is_the_hardest_negative_it_is_self_critical_training():
-    said, near = Said(), (Multinomial(), Greedy())  # without human captions, image 0 and 2 have their greedy ones
+    # without human captions, image 0 and 2 have their greedy ones
+    texts, near = FixedMessages(), (Multinomial(), Greedy())
     found = score("searched", tau=1e-3, directions="image_to_text", captions=near)
     similarity = CosineScore(retriever())
-    value = similarity(said.messages["searched"], said.batch)
-    critical = value - SelfCritical(Greedy())(value, similarity, type("R", (), {"of": said.of, "batch": said.batch}))
+    value = similarity(texts.messages["searched"], texts.batch)
+    critical = value - SelfCritical(Greedy())(value, similarity, type("R", (), {"of": texts.of, "batch": texts.batch}))
     torch.testing.assert_close(found[[0, 2]], critical[[0, 2]], atol=1e-3, rtol=0)
     assert float((found - critical)[1].abs()) > 0.1  # of image 1 another caption is the hardest
 
@@ -112,38 +115,40 @@ def test_mined_images_are_negatives_once_each_and_never_the_image_itself():
 
 
 def test_a_batch_of_one_image_has_no_negatives():
-    said = Said()
-    one = Batch(*(getattr(said.batch, name)[:1] for name in ("images", "pooled", "regions", "region_mask", "captions")))
+    captions = FixedMessages()
+    one = Batch(
+        *(getattr(captions.batch, name)[:1] for name in ("images", "pooled", "regions", "region_mask", "captions"))
+    )
     contrastive = ContrastiveScore(retriever(), (), TAU)
-    tokens = said.messages["searched"].tokens[:1]
+    tokens = captions.messages["searched"].tokens[:1]
     message = Message(tokens, caption_mask(tokens), torch.zeros(1, dtype=torch.int64), 1)
-    assert float(contrastive.bind_batch(said)(message, one)) == 0
+    assert float(contrastive.bind_batch(captions)(message, one)) == 0
 
 
 def test_samples_are_contrasted_with_samples_of_equal_number_and_all_other_captions():
-    said = Said()
-    tokens = torch.stack([said.messages["searched"].tokens, said.messages["greedy"].tokens], 1).flatten(0, 1)
+    texts = FixedMessages()
+    tokens = torch.stack([texts.messages["searched"].tokens, texts.messages["greedy"].tokens], 1).flatten(0, 1)
     two = Message(tokens, caption_mask(tokens), torch.arange(3).repeat_interleave(2), samples=2)
     contrastive = ContrastiveScore(retriever(), (Forced(requires_grad=False),), TAU)
-    found = contrastive.bind_batch(said)(two, said.batch)
+    found = contrastive.bind_batch(texts)(two, texts.batch)
     torch.testing.assert_close(found[0::2], score("searched", captions=(Multinomial(), Forced(requires_grad=False))))
     torch.testing.assert_close(found[1::2], score("greedy", captions=(Greedy(), Forced(requires_grad=False))))
 
 
 def test_clips_is_two_and_a_half_cosines_and_never_negative():
-    said = Said()
-    assert ClipScore(CosineScore(retriever()))(said.messages["searched"], said.batch).tolist() == pytest.approx(
+    captions = FixedMessages()
+    assert ClipScore(CosineScore(retriever()))(captions.messages["searched"], captions.batch).tolist() == pytest.approx(
         [2.25, 1.25, 1.75]
     )
 
 
 def of_images(rows: list[int], near: list[list[int]] | None) -> Tensor:
     """Return the text-to-image scores of the images `rows`, each with the searched caption of its position."""
-    said = Said()
+    captions = FixedMessages()
     features = torch.eye(4)[rows]
-    batch = replace(said.batch, images=torch.tensor(rows), pooled=features, regions=features.unsqueeze(1))
+    batch = replace(captions.batch, images=torch.tensor(rows), pooled=features, regions=features.unsqueeze(1))
     contrastive = ContrastiveScore(retriever(near), CAPTIONS, TAU, "text_to_image")
-    return contrastive.bind_batch(said)(said.messages["searched"], batch)
+    return contrastive.bind_batch(captions)(captions.messages["searched"], batch)
 
 
 def by_hand(rows: list[int], near: list[list[int]] | None) -> list[float]:
@@ -177,23 +182,23 @@ def test_an_image_is_a_negative_once_and_never_its_own(rows, near):
 
 def test_the_same_message_of_another_channel_is_no_negative():
     """Another channel may give the same tokens: where it is the same message, it counts once."""
-    said = Said()
-    said.messages["greedy"] = said.messages["searched"]
+    texts = FixedMessages()
+    texts.messages["greedy"] = texts.messages["searched"]
     contrastive = ContrastiveScore(retriever(), CAPTIONS, TAU, "image_to_text")
-    found = contrastive.bind_batch(said)(said.messages["searched"], said.batch)
+    found = contrastive.bind_batch(texts)(texts.messages["searched"], texts.batch)
     expected = score("searched", captions=(Multinomial(), Forced(requires_grad=False)), directions="image_to_text")
     torch.testing.assert_close(found, expected)
 
 
 def test_the_similarity_is_that_of_the_captions_own_image_for_every_sample():
-    said = Said()
+    captions = FixedMessages()
     tokens = torch.tensor([[1], [4], [7], [2], [5], [8]])  # two of each image
     two = Message(tokens, caption_mask(tokens), torch.tensor([0, 0, 1, 1, 2, 2]), samples=2)
-    found = CosineScore(retriever())(two, said.batch)
+    found = CosineScore(retriever())(two, captions.batch)
     torch.testing.assert_close(found, torch.tensor([0.9, 0.6, 0.1, 0.5, 0.3, 0.2]))
     low = CosineScore(retriever())
     low.retriever.vectors[2] = torch.tensor([0.0, 0.0, -1.0])
-    assert ClipScore(low)(two, said.batch).tolist() == pytest.approx([2.25, 1.5, 0.25, 1.25, 0.0, 0.0])
+    assert ClipScore(low)(two, captions.batch).tolist() == pytest.approx([2.25, 1.5, 0.25, 1.25, 0.0, 0.0])
 
 
 def test_a_retriever_has_no_gradient_and_no_dropout(toy):
@@ -205,16 +210,16 @@ def test_a_retriever_has_no_gradient_and_no_dropout(toy):
 
 
 def test_the_targets_log_probability_by_hand():
-    said = Said()
-    found = TargetLogProbability(retriever(), TAU)(said.messages["searched"], said.batch)
-    wanted = [log(exp(9) / (exp(9) + exp(8) + exp(1))), log(exp(5) / (exp(3) + exp(5) + exp(4.5)))]
-    assert found[:2].tolist() == pytest.approx(wanted, rel=1e-5)
+    captions = FixedMessages()
+    found = TargetLogProbability(retriever(), TAU)(captions.messages["searched"], captions.batch)
+    expected = [log(exp(9) / (exp(9) + exp(8) + exp(1))), log(exp(5) / (exp(3) + exp(5) + exp(4.5)))]
+    assert found[:2].tolist() == pytest.approx(expected, rel=1e-5)
 
 
 def test_neighbours_are_candidates_too_and_an_image_counts_once():
-    said = Said()
+    captions = FixedMessages()
     near = [[3], [0], [1], [0]]  # images 3, 0 and 1 beside those of the batch
-    found = TargetLogProbability(retriever(near), TAU)(said.messages["searched"], said.batch)
+    found = TargetLogProbability(retriever(near), TAU)(captions.messages["searched"], captions.batch)
     mined = 10 * (0.8 * 0.9 + 0.6 * 0.1)
     assert float(found[0]) == pytest.approx(log(exp(9) / (exp(9) + exp(8) + exp(1) + exp(mined))), rel=1e-5)
-    assert (found < TargetLogProbability(retriever(), TAU)(said.messages["searched"], said.batch)).all()
+    assert (found < TargetLogProbability(retriever(), TAU)(captions.messages["searched"], captions.batch)).all()

@@ -56,9 +56,11 @@ def test_each_encoder_of_a_pair_has_its_own_info_nce(toy):
     batch = toy.batch()
     pair = Listener(toy.agents().listener.vocabulary, batch.pooled.shape[1], words=4, hidden=6, encoder="pair")
     message, target, found = human_message(batch), torch.arange(8), []
-    heard, seen = pair.encode_text(message), pair.encode_image(batch.pooled)
+    text_vectors, image_vectors = pair.encode_text(message), pair.encode_image(batch.pooled)
     for part in (slice(0, 6), slice(6, 12)):
-        cosines = torch.nn.functional.cosine_similarity(heard[:, None, part], seen[None, :, part], dim=2)
+        cosines = torch.nn.functional.cosine_similarity(
+            text_vectors[:, None, part], image_vectors[None, :, part], dim=2
+        )
         losses = [torch.nn.functional.cross_entropy(logits / 0.1, target) for logits in (cosines, cosines.T)]
         found.append(sum(losses))
     torch.testing.assert_close(-InfoNCE(pair, 0.1)(message, batch).mean(), (found[0] + found[1]) / 2)
@@ -74,7 +76,11 @@ def test_every_caption_has_the_score_of_its_own_image_among_captions_of_its_numb
     torch.nn.init.normal_(listener.word.weight)
     message = generate(toy.agents().speaker, batch, Multinomial(3), torch.Generator().manual_seed(0))
     score = make(listener)
-    heard, seen, parts = listener.encode_text(message), listener.encode_image(batch.pooled), listener.parts
+    text_vectors, image_vectors, parts = (
+        listener.encode_text(message),
+        listener.encode_image(batch.pooled),
+        listener.parts,
+    )
     found = score(message, batch)
     for n in range(len(message)):
         image, sample = divmod(n, 3)
@@ -82,8 +88,10 @@ def test_every_caption_has_the_score_of_its_own_image_among_captions_of_its_numb
         for k in range(parts) if isinstance(score, InfoNCE) else [slice(None)]:
             part = slice(6 * k, 6 * k + 6) if isinstance(k, int) else k
             scale = parts if isinstance(k, int) else 1
-            by_image = scale * (seen[:, part] @ heard[n, part])  # of this caption with every image
-            by_caption = scale * (heard[sample::3, part] @ seen[image, part])  # of this image with every caption
+            by_image = scale * (image_vectors[:, part] @ text_vectors[n, part])  # of this caption with every image
+            by_caption = scale * (
+                text_vectors[sample::3, part] @ image_vectors[image, part]
+            )  # of this image with every caption
             others = torch.arange(8) != image
             own = by_image[image]
             if isinstance(score, InfoNCE):

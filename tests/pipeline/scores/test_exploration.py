@@ -17,7 +17,9 @@ from pipeline.types import Batch, Message, caption_mask
 
 WORDS, STEPS, IMAGES = 2, 5, 50
 CAPTIONS = [
-    (*said, *(0,) * (STEPS - n)) for n in range(STEPS + 1) for said in itertools.product(range(1, WORDS + 1), repeat=n)
+    (*sequence, *(0,) * (STEPS - n))
+    for n in range(STEPS + 1)
+    for sequence in itertools.product(range(1, WORDS + 1), repeat=n)
 ]
 
 
@@ -45,9 +47,9 @@ def given(dtype: torch.dtype = torch.float32) -> Batch:
 def test_the_mean_distance_to_the_samples_of_the_same_image_equals_the_plain_one(dtype, near):
     tokens = [CAPTIONS[i] for i in (31, 33, 62, 47, 15, 31, 7, 0, 46, 46, 30, 61)]
     found = SetDistance()(message(tokens, 4), given(dtype))
-    wanted = [sum(distance(tokens[j], tokens[j // 4 * 4 + k]) for k in range(4)) / 4 for j in range(12)]
-    torch.testing.assert_close(found, torch.tensor(wanted, dtype=dtype), atol=near, rtol=near)
-    assert len({round(value, 3) for value in wanted}) > 6
+    expected = [sum(distance(tokens[j], tokens[j // 4 * 4 + k]) for k in range(4)) / 4 for j in range(12)]
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=dtype), atol=near, rtol=near)
+    assert len({round(value, 3) for value in expected}) > 6
 
 
 @pytest.mark.parametrize("caption", [(1, 2, 1, 0, 0), (1, 0, 0, 0, 0), (0,) * 5, (2, 2, 1, 1, 2)])
@@ -141,7 +143,7 @@ def test_entropies_are_those_of_the_words_distributions(world):
     with torch.no_grad():
         speaker.logit.weight *= 0
         speaker.logit.bias *= 0
-        said = generate(speaker, batch, Multinomial(2, entropies=True), torch.Generator().manual_seed(1))
-    lengths = said.mask.sum(1)
-    torch.testing.assert_close(TokenEntropy()(said, batch), lengths * torch.tensor(WORDS + 1.0).double().log())
+        generated = generate(speaker, batch, Multinomial(2, entropies=True), torch.Generator().manual_seed(1))
+    lengths = generated.mask.sum(1)
+    torch.testing.assert_close(TokenEntropy()(generated, batch), lengths * torch.tensor(WORDS + 1.0).double().log())
     assert lengths.min() < lengths.max()

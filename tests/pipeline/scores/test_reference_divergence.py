@@ -44,9 +44,9 @@ def test_the_divergence_and_its_gradient_are_those_of_the_whole_softmax():
     logits = torch.randn(300, 7, dtype=torch.float64, requires_grad=True)  # more rows than one part has
     reference, weights = torch.randn(300, 7, dtype=torch.float64), torch.randn(300, dtype=torch.float64)
     found = divergence(logits, reference)
-    wanted = kl_div(reference.log_softmax(1), logits.log_softmax(1), log_target=True, reduction="none").sum(1)
-    torch.testing.assert_close(found, wanted)
-    slopes = [torch.autograd.grad((value * weights).sum(), logits)[0] for value in (found, wanted)]
+    expected = kl_div(reference.log_softmax(1), logits.log_softmax(1), log_target=True, reduction="none").sum(1)
+    torch.testing.assert_close(found, expected)
+    slopes = [torch.autograd.grad((value * weights).sum(), logits)[0] for value in (found, expected)]
     torch.testing.assert_close(*slopes)
     assert divergence(logits, logits.detach()).abs().max() < 1e-15
 
@@ -56,10 +56,10 @@ def test_its_mean_over_captions_is_the_divergence_of_captions(world, start):
     with torch.no_grad():
         log_p, log_q = world.log_probs(), replace(world, speaker=start).log_probs()
         found = -ReferenceDivergence(start)(rollouts.of(Multinomial(4000)), world.batch).view(4, -1)
-    wanted = (log_p.exp() * (log_p - log_q)).sum(1)
-    assert wanted.min() > 0.1
+    expected = (log_p.exp() * (log_p - log_q)).sum(1)
+    assert expected.min() > 0.1
     error = found.std(1) / 4000**0.5
-    assert ((found.mean(1) - wanted) / error).abs().max() < 4
+    assert ((found.mean(1) - expected) / error).abs().max() < 4
     assert (found >= 0).all()  # at each prefix, unlike log p − log q of the drawn token
 
 

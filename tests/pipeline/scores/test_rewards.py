@@ -24,14 +24,14 @@ class Fixed:
 
 
 @pytest.fixture
-def spoken(toy):
+def generated(toy):
     batch = toy.batch()
     message = generate(toy.agents().speaker, batch, Multinomial(3), torch.Generator().manual_seed(2))
     return message, batch
 
 
-def test_bcmr_is_the_published_sum(toy, spoken):
-    message, batch = spoken
+def test_bcmr_is_the_published_sum(toy, generated):
+    message, batch = generated
     images = batch.images[message.images]
     both = toy.cider.side_by_side(message.tokens, images)
     one, two, three, four = bleu_per_caption(*both).float()
@@ -42,8 +42,8 @@ def test_bcmr_is_the_published_sum(toy, spoken):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_metrics_of_text_have_the_precision_of_the_features(toy, spoken, dtype):
-    message, batch = spoken
+def test_metrics_of_text_have_the_precision_of_the_features(toy, generated, dtype):
+    message, batch = generated
     texts = TextScorer(lambda row: " ".join(map(str, row)), lambda image: [])
     rows = zip(message.images.tolist(), message.tokens.tolist(), strict=True)
     asked = [("METEOR", image, " ".join(map(str, row))) for image, row in rows]
@@ -62,9 +62,9 @@ def test_cider_alone_is_cider(toy):
     )
 
 
-def test_spider_is_spice_and_cider(toy, spoken, monkeypatch):
+def test_spider_is_spice_and_cider(toy, generated, monkeypatch):
     monkeypatch.setattr(java, "find_spice_jar", lambda: None)
-    message, batch = spoken
+    message, batch = generated
     cider = CiderScore(toy.cider)(message, batch)
     torch.testing.assert_close(mix_metrics("spider", toy.cider, Fixed())(message, batch), cider + 0.25)
     assert MIXES["spider"] == {"SPICE": 1, "CIDEr": 1}

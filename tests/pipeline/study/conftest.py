@@ -37,7 +37,7 @@ class Trial:
         return make_study(results, prepared, features, self.root / "images", out, design, "mle", send)
 
 
-def said(method: str, image: int, lam: float) -> str:
+def caption_of(method: str, image: int, lam: float) -> str:
     """Return the caption: ST and Luo share that of every fourth image, PSST and ST that of image 30."""
     if image == 30 and method != "luo":
         return "a word for thirty"
@@ -77,7 +77,7 @@ def trial(tmp_path_factory) -> Trial:
             cells.append(about | {"val": numbers, "test": numbers})
             for image in range(TRAIN, TRAIN + TEST):
                 row = {"method": method, "cell": cell, "split": "test", "image": image}
-                rows.append(row | {"caption": said(method, image, lam)})
+                rows.append(row | {"caption": caption_of(method, image, lam)})
     (root / "sweep").mkdir()
     (root / "sweep" / "cells.json").write_text(json.dumps(cells))
     pq.write_table(pa.Table.from_pylist(rows), root / "sweep" / "captions.parquet")

@@ -33,8 +33,8 @@ def study(trial, tmp_path_factory):
             if question["task"] == sheet["task"] and (
                 question["qualification"] or question["name"] in sheet["questions"]
             ):
-                said = {"rater": sheet["sheet"], "question": question["name"], "chosen": question["options"][0]}
-                answers.append({"study": key["study"], **said, "seconds": 2.5})
+                answer = {"rater": sheet["sheet"], "question": question["name"], "chosen": question["options"][0]}
+                answers.append({"study": key["study"], **answer, "seconds": 2.5})
     for path in sorted((out / "label_studio").glob("*.json")):
         for task in json.loads(path.read_text()):
             right = questions[task["data"]["question"]]["options"][0]

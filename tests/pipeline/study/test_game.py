@@ -17,9 +17,9 @@ def saved(path, *rounds, model="psst_multinomial", **changes):
     """Save rounds; each has the numbers of the right photo, the person's choice and the listener's."""
     lines = []
     for number, (right, chosen, listener) in enumerate(rounds, 1):
-        said = {"right": SHOWN[right], "chosen": SHOWN[chosen], "listener": SHOWN[listener]}
+        round = {"right": SHOWN[right], "chosen": SHOWN[chosen], "listener": SHOWN[listener]}
         told = {"study": "play", "sheet": "s", "task": "play", "rater": "s", "question": str(number), "asked": "a dog"}
-        lines.append(json.dumps(told | {"shown": SHOWN, "model": model, "seconds": float(number)} | said | changes))
+        lines.append(json.dumps(told | {"shown": SHOWN, "model": model, "seconds": float(number)} | round | changes))
     path.write_text("\n".join(lines) + "\n")
     return path
 

@@ -163,8 +163,8 @@ def collector():
     server.server_close()
 
 
-@pytest.mark.parametrize(("path", "said"), [("answers", "The answers were sent."), ("refused", "could not be sent")])
-def test_answers_are_sent_to_the_configured_address(trial, browser, collector, tmp_path, path, said):
+@pytest.mark.parametrize(("path", "message"), [("answers", "The answers were sent."), ("refused", "could not be sent")])
+def test_answers_are_sent_to_the_configured_address(trial, browser, collector, tmp_path, path, message):
     address, got = collector
     trial.make(tmp_path, DESIGN, f"{address}/{path}")
     key = json.loads((tmp_path / "key.json").read_text())
@@ -173,7 +173,7 @@ def test_answers_are_sent_to_the_configured_address(trial, browser, collector, t
     page.get_by_label("Your participant ID").fill("R1")
     page.keyboard.press("Enter")
     answer(page, key)
-    page.get_by_text(said).wait_for()
+    page.get_by_text(message).wait_for()
     (tmp_path / "sent.jsonl").write_text("".join(got))
     assert page.locator("#answers").input_value() == "".join(got) or path == "refused"
     assert len(study_tables(tmp_path, [tmp_path / "sent.jsonl"])) == (path == "answers")
@@ -212,12 +212,12 @@ def test_answers_that_are_not_of_this_study_are_reported_in_one_line(made, key, 
     assert any(
         "1 answers to questions that the rater had answered before" in n for n in study_tables(made, [path])[0].notes
     )
-    for change, said in (
+    for change, pattern in (
         ({"study": "other"}, "of the study other, and .*key.json is of"),
         ({"chosen": "something"}, "no such question, or no such option"),
     ):
         path.write_text(json.dumps(good[0] | change) + "\n")
-        with pytest.raises(UserError, match=f"answers.jsonl, answer 1: {said}"):
+        with pytest.raises(UserError, match=f"answers.jsonl, answer 1: {pattern}"):
             study_tables(made, [path])
     path.write_text("{\n")
     with pytest.raises(UserError, match="line 1: not JSON"):

@@ -53,10 +53,10 @@ def test_first_writers_at_once_lose_nothing(tmp_path):
         subprocess.Popen([sys.executable, "-c", WRITER, f"run {i}"], stderr=subprocess.PIPE, text=True)
         for i in range(WRITERS)
     ]
-    said = [writer.communicate()[1] for writer in writers]
+    printed = [writer.communicate()[1] for writer in writers]
     assert [writer.returncode for writer in writers] == [0] * WRITERS
     if WRITERS <= 4:
-        assert said == [""] * WRITERS
+        assert printed == [""] * WRITERS
         assert waiting() == []
     print(f"{len(waiting())} of {WRITERS} wait")
     while senders():

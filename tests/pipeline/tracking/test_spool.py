@@ -37,9 +37,9 @@ def test_a_flipped_bit_anywhere_is_named_and_nothing_wrong_arrives(whole, capsys
     for number, line in enumerate(lines):
         path.write_bytes(b"".join([*lines[:number], damage("bit", line, [], rng), *lines[number + 1 :]]))
         assert sync() == 1
-        said = capsys.readouterr().err
-        assert whole.name in said
-        assert "mlflow-spool/damaged" in said
+        printed = capsys.readouterr().err
+        assert whole.name in printed
+        assert "mlflow-spool/damaged" in printed
         assert waiting() == []
         assert set_aside() != []
         assert sync() == 0

@@ -191,9 +191,9 @@ def test_an_exploding_gradient_gives_one_warning(toy, capsys):
     assert capsys.readouterr().err == ""
     for norm in (40_000.0, 9e9):
         training._warn_of_growth({"speaker/gradient_norm": norm})
-    said = capsys.readouterr().err
-    assert said.count("warning") == 1
-    assert "speaker/gradient_norm is 4e+04 before step 0, and was 290 at most" in said
+    printed = capsys.readouterr().err
+    assert printed.count("warning") == 1
+    assert "speaker/gradient_norm is 4e+04 before step 0, and was 290 at most" in printed
 
 
 @pytest.mark.usefixtures("signals")
@@ -230,9 +230,9 @@ def test_parts_of_an_epoch_are_validated_and_the_start_also_over_a_kill(toy, tmp
     settings = dataclasses.replace(FIVE, epochs=2, validations_per_epoch=2)
 
     def run(**options):
-        said = iter(range(10))
+        values = iter(range(10))
         return train(psst_multinomial(toy.agents(), Objective(), 0.5), toy, settings,
-                     validate=lambda: {"number": float(next(said))}, **options)  # fmt: skip
+                     validate=lambda: {"number": float(next(values))}, **options)  # fmt: skip
 
     whole, history = run()
     assert [(entry["epoch"], entry["step"]) for entry in history] == [(0, 0), (0.667, 2), (1, 3), (1.667, 5), (2, 6)]
@@ -256,12 +256,12 @@ def test_validation_uses_evaluation_mode_and_training_continues_with_dropout(toy
         validated.append((any(agent.training for agent in everybody), torch.is_grad_enabled()))
         return look()
 
-    def spoken(speaker, batch, channel, *rest):
+    def recording(speaker, batch, channel, *rest):
         if channel.requires_grad:
             learning.append(speaker.training)
         return generate(speaker, batch, channel, *rest)
 
-    monkeypatch.setattr(rollouts, "generate", spoken)
+    monkeypatch.setattr(rollouts, "generate", recording)
     with_it, history = train(psst_multinomial(agents, Objective(), 0.3), toy, validate=validate)
     assert validated == [(False, False)] * 5
     assert learning == [True] * len(learning)

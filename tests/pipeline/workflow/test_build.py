@@ -94,27 +94,27 @@ def test_document_frequencies_are_counted_over_training_images_alone(data):
     assert found[0] == 4  # each image has a caption that ends
 
 
-@pytest.mark.parametrize(("counted", "wanted"), [("clipped", (2, 0, None)), ("whole", (3, 1, 4))])
-def test_document_frequencies_count_clipped_or_whole_references(tmp_path, counted, wanted):
+@pytest.mark.parametrize(("counted", "expected"), [("clipped", (2, 0, None)), ("whole", (3, 1, 4))])
+def test_document_frequencies_count_clipped_or_whole_references(tmp_path, counted, expected):
     """With two words: the third word of a reference, the bigram that it ends, and the EOS behind it."""
     found = prepared(tmp_path, HELD_OUT, max_words=2, count_ngrams=counted)
     table = pq.read_table(found.folder / "document_frequencies.parquet").to_pydict()
     frequencies = dict(zip(table["key"], table["count"], strict=True))
     ball, blue = (found.vocabulary.encode([word])[0] for word in ("ball", "blue"))
     (pair,) = pack_ngrams(np.array([[blue, ball]])).tolist()
-    assert (frequencies[ball], frequencies.get(pair, 0), frequencies.get(0)) == wanted
+    assert (frequencies[ball], frequencies.get(pair, 0), frequencies.get(0)) == expected
     assert found.tokens.shape[1] == 2
 
 
 def test_rewards_of_training_captions_do_not_depend_on_held_out_images(data, tmp_path):
     more = prepared(tmp_path, OTHERS)
     assert more.vocabulary == data.vocabulary
-    said = ["red ball", "a blue ball", "red red dog", "the ball"]
+    captions = ["red ball", "a blue ball", "red red dog", "the ball"]
     found = []
     for one in (data, more):
         scorer, tokens = reference_cider(one), torch.zeros(4, 4, dtype=torch.int64)
         assert scorer.log_images == pytest.approx(math.log(4))
-        for row, text in zip(tokens, said, strict=True):
+        for row, text in zip(tokens, captions, strict=True):
             words = one.vocabulary.encode(text.split())
             row[: len(words)] = torch.tensor(words)
         found.append(scorer(tokens, torch.from_numpy(one.rows("train"))))
@@ -235,8 +235,8 @@ def test_validation_generates_with_the_methods_agents_and_never_unk(agents, mode
     found = trained(method, data, models).validate
     assert (found.speaker, found.listener, found.unk) == (agents.speaker, agents.listener, data.vocabulary.unk)
     assert (found.dtype, found.validation_judge, found.device) == (None, method.validation_judge, CPU)
-    said = found.cider(torch.tensor([[1, 2, 3, 4]]), torch.from_numpy(data.rows("val")))
-    assert torch.equal(said, agents.cider(torch.tensor([[1, 2, 3, 4]]), torch.from_numpy(data.rows("val"))))
+    scores = found.cider(torch.tensor([[1, 2, 3, 4]]), torch.from_numpy(data.rows("val")))
+    assert torch.equal(scores, agents.cider(torch.tensor([[1, 2, 3, 4]]), torch.from_numpy(data.rows("val"))))
     alone = trained(listener_matching(agents.listener, Hinge(agents.listener)), data, models).validate
     assert (alone.speaker, alone.listener) == (None, agents.listener)
     monkeypatch.setenv("SAYWHICH_VALIDATION", "bfloat16")

@@ -34,8 +34,8 @@ def test_missing_cells_and_measured_times_give_the_estimate(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     ran(GRID[0], 100, 20, 30, megabytes=2048)
     ran(GRID[1], 0.5, 0.5, 0.5)  # it took what another run had made
-    said = estimate.estimate_grid(GRID, machines=2, cores=1, memory=None, overhead=10, seconds=None).splitlines()
-    assert said == [
+    lines = estimate.estimate_grid(GRID, machines=2, cores=1, memory=None, overhead=10, seconds=None).splitlines()
+    assert lines == [
         "2 of 4 cells have no results",
         "measured on 1 cells here, medians: train 100 s, adapt 20 s, evaluate 30 s; at most 2.0 GB",
         "2 machines, 2 jobs at once: 3 minutes",

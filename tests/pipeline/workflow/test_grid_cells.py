@@ -62,7 +62,7 @@ def test_a_method_may_have_several_grids_and_seeds_of_its_own():
         ({"c": {}}, "sweep.grid.c: no such method"),
         ({"a": {"lambda": 0.1}}, r"sweep.grid.a.lambda: must be a list"),
         ({"a": {"lambda": []}}, r"sweep.grid.a.lambda: must be a list"),
-        ({"a": {"lambda": [0.1, 0.10]}}, r"a lambda=0.1_seed=1 is there twice"),
+        ({"a": {"lambda": [0.1, 0.10]}}, r"a lambda=0.1_seed=1 occurs twice"),
     ],
 )
 def test_a_wrong_grid_is_reported_in_one_line(grid, line):

@@ -92,12 +92,12 @@ def test_a_stage_run_by_hand_reuses_nothing(monkeypatch):
 
 
 def test_the_record_names_the_reused_run(monkeypatch):
-    said = []
+    printed = []
     real = recorder.record_run
-    monkeypatch.setattr(recorder, "record_run", lambda *given: said.append(given) or real(*given))
+    monkeypatch.setattr(recorder, "record_run", lambda *given: printed.append(given) or real(*given))
     assert work("a")
     assert not work("b")
-    ((title, params, tags, inputs),) = said
+    ((title, params, tags, inputs),) = printed
     assert (title, params["methods"]["luo"]["lambda"], tags) == ("train@luo", OWN, {"taken from": "a"})
     assert list(inputs) == ["data/input"]
 

@@ -75,28 +75,28 @@ def test_a_full_disk_is_reported_in_one_line(workplace, capsys):
             file.write("x")
 
     assert main("prepare", run, []) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("prepare: the disk is full (")
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("prepare: the disk is full (")
+    assert printed.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
-        (PermissionError(errno.EACCES, "Permission denied", "out/x"), "this may not be read or written"),
+        (PermissionError(errno.EACCES, "Permission denied", "out/x"), "permission is missing"),
         (OSError(errno.EROFS, "Read-only file system", "out/x"), "nothing can be written there"),
-        (OSError(errno.EDQUOT, "Disk quota exceeded", "out/x"), "the disk is full for you"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded", "out/x"), "your quota of the disk is used up"),
     ],
 )
-def test_an_unwritable_folder_is_reported_in_one_line(workplace, capsys, error, said):
+def test_an_unwritable_folder_is_reported_in_one_line(workplace, capsys, error, message):
     def run(stage):
         raise error
 
     assert main("prepare", run, []) == 2
-    told = capsys.readouterr().err
-    assert told.startswith(f"prepare: {said} ([Errno ")
-    assert "out/x" in told
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"prepare: {message} ([Errno ")
+    assert "out/x" in printed
+    assert printed.count("\n") == 1
 
 
 def test_an_output_folder_that_is_a_file_is_reported_in_one_line(workplace, capsys):
@@ -106,7 +106,7 @@ def test_an_output_folder_that_is_a_file_is_reported_in_one_line(workplace, caps
         write_atomically(stage.out / "x", "x")
 
     assert main("prepare", run, ["--out", "taken"]) == 2
-    assert capsys.readouterr().err.startswith("prepare: a file is where a folder is to be")
+    assert capsys.readouterr().err.startswith("prepare: expected a folder, found a file")
     assert main("prepare", run, ["--out", "taken/below"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 

@@ -87,9 +87,9 @@ def test_a_truncated_dvc_lock_is_named(folder, capsys):
         for number in range(len(lines)):
             path.write_bytes(b"".join(lines[:number]))
             assert verify.main() != 0, f"cut before {lines[number]}"
-            said = capsys.readouterr()
-            assert "dvc.lock" in said.out + said.err
-            assert "7 of 7" not in said.out
+            printed = capsys.readouterr()
+            assert "dvc.lock" in printed.out + printed.err
+            assert "7 of 7" not in printed.out
     finally:
         path.write_bytes(whole)
 
@@ -123,8 +123,8 @@ def test_a_cell_without_a_note_is_reported_and_not_counted(folder, capsys):
     (cell / "metrics.json").write_text("{}")
     try:
         assert verify.main() == 0
-        said = capsys.readouterr().out
-        assert said == (
+        printed = capsys.readouterr().out
+        assert printed == (
             "data/cells/luo/seed=2: no note has digests of its files; they were not looked at\n"
             "7 of 7 files are what was written\n"
         )

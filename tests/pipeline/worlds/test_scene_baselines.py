@@ -55,28 +55,28 @@ def test_the_linear_probe_by_hand():
 
 def test_the_template_adds_place_and_unusual_light_to_the_speakers_caption(store, tmp_path):
     known = prepared(tmp_path, TRAIN)  # no facts of the images that are captioned
-    said = template_captions(known, store)(ROWS, ["a dog"] * TEST)
+    captions = template_captions(known, store)(ROWS, ["a dog"] * TEST)
     where = {"beach": "on the beach", "snow": "in the snow", "lake": "by the lake", "street": "on the street"}
     where |= {"park": "in the park", "desert": "in the desert", "farm": "on a farm"}
     when = {"rainy day": "in the rain", "clear sunset": "at sunset", "clear night": "at night"}
-    for caption, row in zip(said, ROWS, strict=True):
+    for caption, row in zip(captions, ROWS, strict=True):
         scene = scenes()[row]
         sky = when.get(f"{scene.weather} {scene.light}", "")
         assert caption == f"a dog {where[scene.setting]} {sky}".strip()
-    assert faithfulness(said, [scenes()[row] for row in ROWS]).summary()["by_kind"]["setting"]["told"] == 1
-    assert len(set(said)) > 4
+    assert faithfulness(captions, [scenes()[row] for row in ROWS]).summary()["by_kind"]["setting"]["told"] == 1
+    assert len(set(captions)) > 4
     done = ["a dog in the rain on the beach"] * TEST
     assert template_captions(prepared(tmp_path), store)(ROWS, done) == done
 
 
 def test_the_oracle_has_more_claims_than_annotators_and_none_false(tmp_path):
-    said = oracle_captions(prepared(tmp_path))(ROWS, [""] * TEST)
+    captions = oracle_captions(prepared(tmp_path))(ROWS, [""] * TEST)
     drawn = [scenes()[row] for row in ROWS]
-    found = faithfulness(said, drawn).summary()
+    found = faithfulness(captions, drawn).summary()
     people = faithfulness([describe_scene(s, 5, r)[0].raw for s, r in zip(drawn, ROWS.tolist(), strict=True)], drawn)
     assert found["precision"] == 1
     assert found["told"] > 1.3 * people.summary()["told"]
-    assert said == oracle_captions(prepared(tmp_path))(ROWS, ["whatever"] * TEST)
-    assert said != [
+    assert captions == oracle_captions(prepared(tmp_path))(ROWS, ["whatever"] * TEST)
+    assert captions != [
         max(describe_scene(s, 5, r), key=lambda c: len(c.claims)).raw for s, r in zip(drawn, ROWS, strict=True)
     ]

@@ -54,8 +54,8 @@ def judge():
 
 
 def scores(judge, *texts):
-    heard, seen = judge.embed(JudgedCaptions(torch.zeros(len(texts), 1), texts), GALLERY)
-    return (heard @ seen.T).numpy()
+    text_vectors, image_vectors = judge.embed(JudgedCaptions(torch.zeros(len(texts), 1), texts), GALLERY)
+    return (text_vectors @ image_vectors.T).numpy()
 
 
 def test_claims_add_or_subtract_their_surprise_by_their_truth(judge):
@@ -73,9 +73,11 @@ def test_claims_add_or_subtract_their_surprise_by_their_truth(judge):
 
 
 def test_ties_count_against_the_caption_among_all_images_and_in_the_neighbourhood(judge):
-    said = JudgedCaptions(torch.zeros(4, 1), ["a brown dog", "a dog in the park", "a cat on the beach", "at the park"])
+    captions = JudgedCaptions(
+        torch.zeros(4, 1), ["a brown dog", "a dog in the park", "a cat on the beach", "at the park"]
+    )
     near = {"near": galleries_by_key([(s.setting, s.weather, s.light) for s in SCENES[4:]])}
-    found = judge_retrieval(judge, said, torch.arange(4), GALLERY, near)
+    found = judge_retrieval(judge, captions, torch.arange(4), GALLERY, near)
     # the second dog ties with the first, the two cats with each other; the last caption is false of its image
     assert found.by_caption.tolist() == [1, 2, 2, 4]
     assert found.among["near"].tolist() == [1, 2, 2, 2]

@@ -67,7 +67,7 @@ def test_the_command_writes_bags_galleries_and_a_page(photos, capsys):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"size": 1}, "--size 1: a bag holds 2 photos or more"),
         ({"size": 8}, "photos: 7 distinct photos; a bag of --size 8 needs as many"),
@@ -75,8 +75,8 @@ def test_the_command_writes_bags_galleries_and_a_page(photos, capsys):
         ({"least": 1.5}, "--least 1.5: give a cosine, −1 … 1"),
     ],
 )
-def test_impossible_bags_are_reported_in_one_line(photos, options, said):
-    with pytest.raises(UserError, match="^" + said):
+def test_impossible_bags_are_reported_in_one_line(photos, options, message):
+    with pytest.raises(UserError, match="^" + message):
         saywhich.bags("photos", **options)
 
 

@@ -104,7 +104,7 @@ def test_intervals_are_those_of_the_images_drawn():
 
 def test_the_mean_of_other_raters(folder):
     rows = [("red", 4, "x"), ("red", 2, "y"), ("red", 3, "z"), ("green", 1, "x"), ("green", 2, "y"), ("blue", 1, "x")]
-    table = ["image_id,caption,rating,rater", *(f"a,{said},{rating},{rater}" for said, rating, rater in rows)]
+    table = ["image_id,caption,rating,rater", *(f"a,{captions},{rating},{rater}" for captions, rating, rater in rows)]
     (folder / "ratings.csv").write_text("\n".join([*table, "b,red,,x", "b,green,4,x", "nowhere,red,1,x"]))
     found = saywhich.calibrate("ratings.csv", "photos", judges=["colours"])
     people = found.correlations["", "the other raters' mean"]
@@ -118,7 +118,7 @@ def test_the_mean_of_other_raters(folder):
 
 def test_the_json_form_of_flickr8k(folder):
     def entry(name, *rated):
-        judged = [{"image_path": f"{name}.png", "caption": said, "rating": rating} for said, rating in rated]
+        judged = [{"image_path": f"{name}.png", "caption": captions, "rating": rating} for captions, rating in rated]
         return {"image_path": f"{name}.png", "ground_truth": PEOPLE[name], "human_judgement": judged}
 
     data = {
@@ -169,7 +169,7 @@ def test_ratings_of_another_json_form_are_one_line(folder, change):
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "message"),
     [
         ("image,caption,rating\na,red,good\n", 'row 2: the rating is "good", and a number is expected'),
         ("caption,rating\nred,1\n", "row 2: names no image; one of the columns file, image"),
@@ -177,7 +177,7 @@ def test_ratings_of_another_json_form_are_one_line(folder, change):
         ("image,caption,rating\na,red,1\na,green,2\n", "1 of its images are photos in photos; two or more are needed"),
     ],
 )
-def test_ratings_that_cannot_be_read_are_reported_in_one_line(folder, table, said):
+def test_ratings_that_cannot_be_read_are_reported_in_one_line(folder, table, message):
     (folder / "ratings.csv").write_text(table)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         saywhich.calibrate("ratings.csv", "photos", judges=["colours"])

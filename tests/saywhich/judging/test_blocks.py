@@ -31,8 +31,8 @@ def judged(folder, references, judge="colours"):
 def test_blocks_of_any_size_give_equal_numbers(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     write_example(tmp_path)
-    said = json.loads((tmp_path / "after.json").read_text())
-    references = {name: [text, f"a {COLOURS[place % 3]} thing"] for place, (name, text) in enumerate(said.items())}
+    content = json.loads((tmp_path / "after.json").read_text())
+    references = {name: [text, f"a {COLOURS[place % 3]} thing"] for place, (name, text) in enumerate(content.items())}
     whole = judged(tmp_path, references)
     for module, name, size in BLOCKS.values():
         assert getattr(module, name) > 40

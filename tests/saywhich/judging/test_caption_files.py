@@ -19,7 +19,7 @@ from saywhich.judging.photo_index import PhotoIndex
 
 SAID = {"COCO_val_000000000007.jpg": ["a dog", "two dogs"], "b.jpg": ["a boat"]}
 KARPATHY = {
-    "images": [{"filename": name, "sentences": [{"raw": text} for text in said]} for name, said in SAID.items()]
+    "images": [{"filename": name, "sentences": [{"raw": text} for text in captions]} for name, captions in SAID.items()]
 }
 COCO = {
     "images": [{"id": 7, "file_name": "COCO_val_000000000007.jpg"}, {"id": 8, "file_name": "b.jpg"}],
@@ -30,7 +30,7 @@ COCO = {
     ],
 }
 RESULTS = [{"image_id": each["image_id"], "caption": each["caption"]} for each in COCO["annotations"]]
-ROWS = [(name, text) for name, said in SAID.items() for text in said]
+ROWS = [(name, text) for name, captions in SAID.items() for text in captions]
 
 
 def write(path, content):
@@ -49,7 +49,10 @@ def write(path, content):
         ("a.json", [{"file": name, "caption": text} for name, text in ROWS]),
         ("a.csv", "file,caption\n" + "".join(f"{name},{text}\n" for name, text in ROWS)),
         ("a.tsv", "caption\timage\n" + "".join(f"{text}\t{name}\n" for name, text in ROWS)),
-        ("a.jsonl", "".join(json.dumps({"file": name, "captions": said}) + "\n" for name, said in SAID.items())),
+        (
+            "a.jsonl",
+            "".join(json.dumps({"file": name, "captions": captions}) + "\n" for name, captions in SAID.items()),
+        ),
         ("a.parquet", None),
     ],
 )
@@ -135,24 +138,24 @@ def test_an_id_of_thousands_of_digits_is_a_name(colours):
     assert read_caption_set(colours / "a.json", Notes()).captions == {digits: ["a dog"]}
     (colours / "ids.json").write_text(json.dumps({digits: "a.png", "٣": "b.png", "7": "c.png"}))
     assert read_ids(colours / "ids.json") == {7: "c.png"}
-    said = {"a.png": "red", "b.png": "green"}
+    captions = {"a.png": "red", "b.png": "green"}
     some = {"images": [{"id": digits}], "categories": [{"id": 1, "name": "dog"}]}
     (colours / "instances.json").write_text(json.dumps({**some, "annotations": []}))
-    assert saywhich.judge(said, "photos", judges=["colours"], instances=["instances.json"]).rows
+    assert saywhich.judge(captions, "photos", judges=["colours"], instances=["instances.json"]).rows
     (colours / "instances.json").write_text(
         json.dumps({**some, "annotations": [{"image_id": "x" * 999, "category_id": 1}]})
     )
     with pytest.raises(
         UserError, match=r'instances.json, annotations\[0\] .*: image "x+…? or category 1 is not'
     ) as error:
-        saywhich.judge(said, "photos", judges=["colours"], instances=["instances.json"])
+        saywhich.judge(captions, "photos", judges=["colours"], instances=["instances.json"])
     assert len(str(error.value)) < 300
 
 
 def test_faults_are_counted_with_the_first_three(colours):
-    said = {"a.png": ["a red wall", "a red wall"], "b.png": "", "c.png": "xyz " * 21}
-    said |= {f"{name}.png": "red" for name in "vwxyz"}
-    notes = list(saywhich.judge(said, "photos", judges=["colours"]).notes)
+    captions = {"a.png": ["a red wall", "a red wall"], "b.png": "", "c.png": "xyz " * 21}
+    captions |= {f"{name}.png": "red" for name in "vwxyz"}
+    notes = list(saywhich.judge(captions, "photos", judges=["colours"]).notes)
     assert notes == [
         "captions that captions has twice of one image, and that count twice: 1 (a.png)",
         "empty captions in captions, which count like others: 1 (b.png)",

@@ -88,7 +88,7 @@ def test_an_open_difference_has_the_number_of_deciding_images():
 
 
 @pytest.mark.parametrize(
-    ("verdict", "needed", "said"),
+    ("verdict", "needed", "sentence"),
     [
         ("better", None, "better"),
         ("open", None, "open: there is no difference to decide"),
@@ -96,8 +96,8 @@ def test_an_open_difference_has_the_number_of_deciding_images():
         ("open", 3 * 10**6, "open: millions of images would decide it"),
     ],
 )
-def test_a_verdict_in_a_sentence(verdict, needed, said):
-    assert state_verdict(ScoreDifference(ScoreKey("one", "R@1"), 1, 2, verdict=verdict, needed=needed)) == said
+def test_a_verdict_in_a_sentence(verdict, needed, sentence):
+    assert state_verdict(ScoreDifference(ScoreKey("one", "R@1"), 1, 2, verdict=verdict, needed=needed)) == sentence
 
 
 def test_agreement_counts_images_with_a_difference_by_both_judges():
@@ -121,8 +121,8 @@ def test_the_gain_by_the_rewarding_judge_alone():
 
 
 def test_the_command_prints_and_writes_the_same_numbers(colours, capsys):
-    for name, said in {"before": BEFORE, "after": AFTER}.items():
-        (colours / f"{name}.json").write_text(json.dumps(said))
+    for name, captions in {"before": BEFORE, "after": AFTER}.items():
+        (colours / f"{name}.json").write_text(json.dumps(captions))
     command = [
         "compare",
         "before.json",

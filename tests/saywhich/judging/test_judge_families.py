@@ -49,8 +49,8 @@ def family(request, tmp_path_factory):
     return request.param, folder
 
 
-def close(found, wanted):
-    torch.testing.assert_close(torch.as_tensor(found), torch.as_tensor(wanted), atol=1e-5, rtol=0)
+def close(found, expected):
+    torch.testing.assert_close(torch.as_tensor(found), torch.as_tensor(expected), atol=1e-5, rtol=0)
 
 
 def test_a_hub_judge_has_the_embeddings_of_the_librarys_own_forward(family, photos):
@@ -67,13 +67,13 @@ def test_a_hub_judge_has_the_embeddings_of_the_librarys_own_forward(family, phot
         truncation=True, max_length=LONGEST, return_tensors="pt",
     )  # fmt: skip
     with torch.inference_mode():
-        wanted = whole(**inputs)
-    seen = judge.encode_photos([judge.prepare(path) for path in photos])
-    assert seen.shape == (3, judge.size)
-    close(seen, wanted.image_embeds)
-    close(judge.encode_texts(texts), wanted.text_embeds)
-    close(judge.encode_texts(texts[:1]), wanted.text_embeds[:1])  # padded as beside a longer text
-    assert np.abs(seen[0] - seen[1]).max() > 0.01  # photos differ
+        expected = whole(**inputs)
+    image_vectors = judge.encode_photos([judge.prepare(path) for path in photos])
+    assert image_vectors.shape == (3, judge.size)
+    close(image_vectors, expected.image_embeds)
+    close(judge.encode_texts(texts), expected.text_embeds)
+    close(judge.encode_texts(texts[:1]), expected.text_embeds[:1])  # padded as beside a longer text
+    assert np.abs(image_vectors[0] - image_vectors[1]).max() > 0.01  # photos differ
 
 
 def test_a_hub_judge_reports_truncated_captions(family):
@@ -201,9 +201,9 @@ def test_an_open_clip_judge_has_the_embeddings_of_open_clip(clip_file, photos):
     images = torch.stack([transform(Image.open(photo).convert("RGB")) for photo in photos])
     tokens = open_clip.get_tokenizer("ViT-S-32-alt", context_length=16)([*SHORT, LONG])
     with torch.inference_mode():
-        wanted = normalize(model.encode_image(images), dim=1), normalize(model.encode_text(tokens), dim=1)
-    close(judge.encode_photos([judge.prepare(photo) for photo in photos]), wanted[0])
-    close(judge.encode_texts([*SHORT, LONG]), wanted[1])
+        expected = normalize(model.encode_image(images), dim=1), normalize(model.encode_text(tokens), dim=1)
+    close(judge.encode_photos([judge.prepare(photo) for photo in photos]), expected[0])
+    close(judge.encode_texts([*SHORT, LONG]), expected[1])
     assert judge.unknown([*LATIN, *OTHER_SCRIPTS]) == OTHER_SCRIPTS
     assert judge.cut(["a dog", LONG, 40 * "dog ", "dog " * 14]) == [40 * "dog "]  # 14 words, a begin and an end fit
     assert judge.metric == CLIP_SCORE
@@ -216,9 +216,9 @@ def test_pacs_is_twice_the_cosine_and_its_harmonic_mean_with_the_nearest_referen
     weights["text_projection"] *= -1  # the drawn weights have negative cosines
     save_file(weights, tmp_path / "pac_s.safetensors")
     judge = OpenClipJudge(CLIP, str(tmp_path / "pac_s.safetensors"), SMALL, 64, PAC_SCORE)
-    said, people = [[text] for text in SHORT], [["a red dog", "a box"], [], ["the blue box"]]
+    captions, people = [[text] for text in SHORT], [["a red dog", "a box"], [], ["the blue box"]]
     images = torch.from_numpy(judge.encode_photos([judge.prepare(photo) for photo in photos]))
-    scores, _ = judge_row(judge, "pac", said, people, images, torch.empty(3, 0, dtype=torch.int64))
+    scores, _ = judge_row(judge, "pac", captions, people, images, torch.empty(3, 0, dtype=torch.int64))
     import open_clip
 
     tokenise = open_clip.get_tokenizer("ViT-S-32-alt", context_length=16)

@@ -24,12 +24,12 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     """A page of one caption file, and one of two, of sixteen photos in shades of four colours."""
     folder = tmp_path_factory.mktemp("pages")
     (folder / "photos").mkdir()
-    said, other, people = {}, {}, {}
+    captions, other, people = {}, {}, {}
     for number in range(16):
         name, colour = list(COLOURS.items())[number % 4]
         shade = tuple(min(255, part + 12 * (number // 4)) for part in colour)
         Image.new("RGB", (60, 40 + number), shade).save(folder / f"photos/{number}.png")
-        said[f"{number}.png"] = f"a {name} wall <b>" if number % 5 else "a wall in"
+        captions[f"{number}.png"] = f"a {name} wall <b>" if number % 5 else "a wall in"
         other[f"{number}.png"] = f"a {name} house" if number % 3 else "blue"
         people[f"{number}.png"] = [f"the {name} wall", "a wall"]
     with pytest.MonkeyPatch.context() as patch:
@@ -37,8 +37,8 @@ def pages(tmp_path_factory) -> dict[str, Path]:
         source = JudgeSource(lambda name: name.startswith("colours"), ColourJudge)
         patch.setattr(judge_sources, "JUDGES", (source, *judge_sources.JUDGES))
         options = {"references": people, "judges": ["colours", "colours2"], "hard": 4, "metrics": ["BLEU"]}
-        write_judged_page(folder / "judged.html", saywhich.judge(said, folder / "photos", **options))
-        found = saywhich.compare([said, other], folder / "photos", **options)
+        write_judged_page(folder / "judged.html", saywhich.judge(captions, folder / "photos", **options))
+        found = saywhich.compare([captions, other], folder / "photos", **options)
         write_judged_page(folder / "compared.html", found.judgement, found)
     return {name: folder / f"{name}.html" for name in ("judged", "compared")}
 

@@ -43,7 +43,7 @@ def folder(whole, tmp_path, monkeypatch):
     return tmp_path
 
 
-def told(capsys, *arguments):
+def error_of(capsys, *arguments):
     """Return the line on stderr of a command that fails."""
     assert main(["caption", "a.png", "--max-tokens", "5", *arguments]) == 2
     found = capsys.readouterr()
@@ -86,7 +86,7 @@ def told(capsys, *arguments):
     ],
 )
 def test_incompatible_options(folder, capsys, arguments, line):
-    assert told(capsys, *arguments).startswith(line)
+    assert error_of(capsys, *arguments).startswith(line)
 
 
 @pytest.mark.parametrize("among", [[], ["--among", ".", "--listener", "clip"]])
@@ -109,14 +109,14 @@ def test_a_model_other_than_a_captioner(folder, capsys):
     line = (
         "--speaker bert: is of the kind bert, which is no captioner that can be used here; give one of the kinds blip"
     )
-    assert told(capsys, "--speaker", "bert").startswith(line)
+    assert error_of(capsys, "--speaker", "bert").startswith(line)
 
 
 def test_a_captioner_with_code_of_its_own(folder, capsys):
     for file in ("config.json", "processor_config.json"):
         change(Path("idefics3", file), auto_map={"AutoProcessor": "own.Processor"})
         line = f"--speaker idefics3: idefics3/{file}: has auto_map, by which code or another repository is loaded"
-        assert told(capsys, "--speaker", "idefics3").startswith(line)
+        assert error_of(capsys, "--speaker", "idefics3").startswith(line)
         shutil.rmtree("idefics3")
         shutil.copytree("blip", "idefics3")
 
@@ -125,50 +125,51 @@ def test_a_part_that_timm_would_fetch(folder, capsys):
     config = json.loads(Path("idefics3/config.json").read_text())
     part = config["vision_config"] | {"model_type": "timm_wrapper", "architecture": "hf-hub:attacker/repository"}
     change(Path("idefics3/config.json"), vision_config=part)
-    assert "has model_type, by which code or another repository is loaded" in told(capsys, "--speaker", "idefics3")
+    assert "has model_type, by which code or another repository is loaded" in error_of(capsys, "--speaker", "idefics3")
 
 
 def test_a_chat_model_without_a_template(folder, capsys):
     Path("idefics3/chat_template.jinja").unlink()
-    assert told(capsys, "--speaker", "idefics3").startswith("--speaker idefics3: it has no chat template, so it is no")
+    line = error_of(capsys, "--speaker", "idefics3")
+    assert line.startswith("--speaker idefics3: it has no chat template, so it is no")
 
 
 def test_a_processor_of_another_model(folder, capsys):
     settings = json.loads(Path("blip/processor_config.json").read_text())
     settings["image_processor"]["size"] = {"height": 24, "width": 24}
     change(Path("blip/processor_config.json"), **settings)
-    line = told(capsys, "--speaker", "blip")
+    line = error_of(capsys, "--speaker", "blip")
     assert line.startswith("--speaker blip: it cannot generate (The size of tensor a (10) must match the size of")
     assert "its processor's files may not be those of its model" in line
     tokenizer = json.loads(Path("git/tokenizer.json").read_text())
     tokenizer["model"]["vocab"] |= {f"more{number}": 100 + number for number in range(50)}
     change(Path("git/tokenizer.json"), model=tokenizer["model"])
-    assert "tokens and its model 21: the processor's files are not those" in told(capsys, "--speaker", "git")
+    assert "tokens and its model 21: the processor's files are not those" in error_of(capsys, "--speaker", "git")
 
 
 def test_bad_values_in_a_model_s_files(folder, capsys):
     settings = json.loads(Path("idefics3/processor_config.json").read_text())
     settings["image_processor"]["max_image_size"] = {"longest_edge": 0}
     change(Path("idefics3/processor_config.json"), **settings)
-    assert "--speaker idefics3: it cannot generate (division by zero" in told(capsys, "--speaker", "idefics3")
+    assert "--speaker idefics3: it cannot generate (division by zero" in error_of(capsys, "--speaker", "idefics3")
     config = json.loads(Path("blip/config.json").read_text())
     change(Path("blip/config.json"), text_config=config["text_config"] | {"num_hidden_layers": 10**6})
-    assert "has num_hidden_layers 1,000,000, which no model has" in told(capsys, "--speaker", "blip")
+    assert "has num_hidden_layers 1,000,000, which no model has" in error_of(capsys, "--speaker", "blip")
     config = json.loads(Path("git/config.json").read_text())
     change(Path("git/config.json"), **{"num_attention_heads": 0, "vision_config": config["vision_config"]})
-    assert "--speaker git: its config is of no whole model (" in told(capsys, "--speaker", "git")
+    assert "--speaker git: its config is of no whole model (" in error_of(capsys, "--speaker", "git")
 
 
 def test_weights_that_are_missing(folder, capsys):
     Path("blip/model.safetensors").unlink()
-    assert "--speaker blip: no BlipForConditionalGeneration in a folder of this name" in told(
+    assert "--speaker blip: no BlipForConditionalGeneration in a folder of this name" in error_of(
         capsys, "--speaker", "blip"
     )
 
 
 def test_too_little_memory(folder, capsys, monkeypatch):
     monkeypatch.setattr(memory_limits, "available_memory", lambda device: 1000)
-    line = told(capsys, "--speaker", "blip")
+    line = error_of(capsys, "--speaker", "blip")
     assert line.startswith("--speaker blip: its weights need 0.0 GB as float32, and cpu has 0.0 GB free; give --dtype")
     with torch.device("meta"):
         check_fit(torch.nn.Linear(9, 50, bias=False), torch.bfloat16, torch.device("cpu"))  # 900 bytes
@@ -224,7 +225,7 @@ def hub(monkeypatch, tmp_path):
 
 
 def test_a_gated_model(folder, hub, capsys):
-    assert told(capsys, "--speaker", "hub/owner/secret") == (
+    assert error_of(capsys, "--speaker", "hub/owner/secret") == (
         "--speaker hub/owner/secret: its publisher asks who downloads it; accept the terms at "
         "https://huggingface.co/owner/secret, then run hf auth login, or set HF_TOKEN\n"
     )
@@ -232,10 +233,10 @@ def test_a_gated_model(folder, hub, capsys):
 
 def test_an_unknown_name_without_a_network(folder, hub, capsys):
     line = "--speaker hub/owner/nothing: no AutoConfig in a folder of this name, in the hub's cache or on the hub ("
-    assert told(capsys, "--speaker", "hub/owner/nothing").startswith(f"{line}404")
+    assert error_of(capsys, "--speaker", "hub/owner/nothing").startswith(f"{line}404")
     hub()
     began = time.monotonic()
-    assert told(capsys, "--speaker", "hub/owner/nothing").startswith(f"{line}Cannot resolve")
+    assert error_of(capsys, "--speaker", "hub/owner/nothing").startswith(f"{line}Cannot resolve")
     assert time.monotonic() - began < 20  # not one wait for each of seven files
 
 
@@ -256,4 +257,4 @@ def test_a_preset_in_the_cache_is_not_asked_about(folder, hub, capsys):
     cached.mkdir(parents=True)
     (cached / "model.safetensors").touch()
     assert PRESETS["small"].speaker.is_cached
-    assert told(capsys, "--preset", "small").startswith("--speaker hub/microsoft/git-base-coco: no AutoConfig in a")
+    assert error_of(capsys, "--preset", "small").startswith("--speaker hub/microsoft/git-base-coco: no AutoConfig in a")

@@ -120,10 +120,10 @@ def test_an_export_is_uploaded_completely(folder, hub, capsys, monkeypatch):
     address, sent = hub
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     assert main(["export", "model", "out", "--push", "owner/tiny"]) == 2
-    told = capsys.readouterr()
-    assert told.err.startswith("--push owner/tiny: not uploaded (")
-    assert told.err.endswith("run hf auth login, or set HF_TOKEN to a token that may write; out is complete\n")
-    assert told.err.count("\n") == 1
+    printed = capsys.readouterr()
+    assert printed.err.startswith("--push owner/tiny: not uploaded (")
+    assert printed.err.endswith("run hf auth login, or set HF_TOKEN to a token that may write; out is complete\n")
+    assert printed.err.count("\n") == 1
     assert not sent
     monkeypatch.setenv("HF_TOKEN", "hf_right")
     assert main(["export", "model", "out", "--push", "owner/tiny"]) == 0

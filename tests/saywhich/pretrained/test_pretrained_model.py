@@ -56,12 +56,12 @@ def test_the_page_has_pretrained_models(model, photos):
     with TestClient(make_app({"blip": model}), base_url="http://127.0.0.1") as client:
         answer = client.post("/caption", json={"photos": content, "among": True, "samples": 4}).json()
         expected = model.caption(photos, samples=4, among=photos)
-        for row, (said,) in enumerate(answer["photos"]):
-            assert said["caption"] == expected[row].text
-            assert said["rank"] == expected[row].rank
-            assert (said["retrieved"][0] == row) == (said["rank"] == 1)
-            assert said["attention"] is said["boxes"] is None
-            assert said["unlike"] is False
+        for row, (captions,) in enumerate(answer["photos"]):
+            assert captions["caption"] == expected[row].text
+            assert captions["rank"] == expected[row].rank
+            assert (captions["retrieved"][0] == row) == (captions["rank"] == 1)
+            assert captions["attention"] is captions["boxes"] is None
+            assert captions["unlike"] is False
         plain = client.post("/caption", json={"photos": content, "beam": 2}).json()
         assert [each[0]["caption"] for each in plain["photos"]] == [str(each) for each in model.caption(photos, beam=2)]
         words = {"photos": content, "beam": 2, "among": True, "pragmatic": 1.0}

@@ -50,8 +50,8 @@ def folder(tmp_path, monkeypatch):
     source = JudgeSource(lambda name: name in kinds, lambda name: kinds[name](name))
     monkeypatch.setattr(judge_sources, "JUDGES", (source, *judge_sources.JUDGES))
     monkeypatch.chdir(tmp_path)
-    for name, said in {"before": BEFORE, "after": AFTER}.items():
-        (tmp_path / f"{name}.json").write_text(json.dumps(said))
+    for name, captions in {"before": BEFORE, "after": AFTER}.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(captions))
     return tmp_path
 
 

@@ -76,7 +76,7 @@ def test_clip_score():
 
 def test_every_form_of_completions_and_photos():
     reward = saywhich.reward(ColourJudge(), score="hard", photos="photos", temperature=TAU)
-    wanted = reward(["say"] * 3, SAID, image=PHOTOS)
+    expected = reward(["say"] * 3, SAID, image=PHOTOS)
     chat = [
         [{"role": "assistant", "content": "red"}],
         [{"role": "user", "content": "red"}, {"role": "assistant", "content": [{"type": "text", "text": "green "}]}],
@@ -87,7 +87,7 @@ def test_every_form_of_completions_and_photos():
     photos = [pillow, [PHOTOS[1]], np.asarray(Image.open(PHOTOS[2]))]
     columns = {"photo": photos, "completion_ids": [[1]] * 3, "trainer_state": None}
     reward.column = "photo"
-    assert reward([[{"role": "user", "content": "say"}]] * 3, chat, **columns) == pytest.approx(wanted)
+    assert reward([[{"role": "user", "content": "say"}]] * 3, chat, **columns) == pytest.approx(expected)
     assert reward([], [], photo=[]) == []
 
 
@@ -109,7 +109,7 @@ def test_look_alikes_are_those_of_the_judges_hard_galleries(folder):
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"score": "psst"}, "reward: score 'psst' is not known; choose from contrastive, hard, clip_score"),
         ({"hard": 1}, "reward: hard = 1; a gallery holds 2 photos or more"),
@@ -117,13 +117,13 @@ def test_look_alikes_are_those_of_the_judges_hard_galleries(folder):
         ({"score": "hard"}, "reward: the score 'hard' needs look-alikes; give photos=FOLDER"),
     ],
 )
-def test_settings_that_do_not_fit_are_reported_in_one_line(settings, said):
-    with pytest.raises(UserError, match=f"^{said}$"):
+def test_settings_that_do_not_fit_are_reported_in_one_line(settings, message):
+    with pytest.raises(UserError, match=f"^{message}$"):
         saywhich.reward(ColourJudge(), **settings)
 
 
 @pytest.mark.parametrize(
-    ("completions", "columns", "said"),
+    ("completions", "columns", "message"),
     [
         (["red"], {"photo": PHOTOS[:1]}, "no column 'image' with a photo per completion"),
         (["red"], {"image": PHOTOS}, "no column 'image' with a photo per completion"),
@@ -131,8 +131,8 @@ def test_settings_that_do_not_fit_are_reported_in_one_line(settings, said):
         ([None], {"image": PHOTOS[:1]}, "a completion is a NoneType; a text or chat messages are expected"),
     ],
 )
-def test_rows_that_do_not_fit_are_reported_in_one_line(completions, columns, said):
-    with pytest.raises(UserError, match=said):
+def test_rows_that_do_not_fit_are_reported_in_one_line(completions, columns, message):
+    with pytest.raises(UserError, match=message):
         saywhich.reward(ColourJudge())(["say"], completions, **columns)
 
 

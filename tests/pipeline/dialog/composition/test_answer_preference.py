@@ -15,7 +15,7 @@ from pipeline.estimators.rollouts import StepRollouts, human_message
 from pipeline.types import Message, caption_mask
 
 
-def said(tokens: torch.Tensor, samples: int = 1) -> Message:
+def message_of(tokens: torch.Tensor, samples: int = 1) -> Message:
     return Message(tokens, caption_mask(tokens), torch.arange(len(tokens)) // samples, samples)
 
 
@@ -129,28 +129,32 @@ def test_which_negatives_are_drawn_depends_on_the_seed_and_the_step_alone():
 def test_every_score_has_the_gradient_of_its_formula_on_the_whole_discriminator():
     """Eq. 4 and Eq. 5, GAN1's and GAN2's, in terms of encodings and answers that all have a gradient."""
     given, model = batch(), discriminator()
-    other = said(given.captions.roll(1, 0))
-    encoding, heard, own = model.encode_question(given), model.encode_text(other), model.encode_answers(given.captions)
-    gain = (encoding * heard).sum(1) - (encoding * own).sum(1)
+    other = message_of(given.captions.roll(1, 0))
+    encoding, text_vectors, own = (
+        model.encode_question(given),
+        model.encode_text(other),
+        model.encode_answers(given.captions),
+    )
+    gain = (encoding * text_vectors).sum(1) - (encoding * own).sum(1)
     differs = (other.tokens != given.captions).any(1)
     scores, truth = products(model, given), given.rounds.truth
-    rival = (encoding * heard).sum(1).masked_fill(~differs, -torch.inf)
+    rival = (encoding * text_vectors).sum(1).masked_fill(~differs, -torch.inf)
     with_rival = torch.cat([scores, rival.unsqueeze(1)], 1)
-    for score, wanted in (
+    for score, expected in (
         (PairwiseScore(model), -torch.log1p((-gain).exp())),
-        (PairwiseScore(model, norms=0.3), -torch.log1p((-gain).exp()) - 0.3 * heard.square().sum(1)),
+        (PairwiseScore(model, norms=0.3), -torch.log1p((-gain).exp()) - 0.3 * text_vectors.square().sum(1)),
         (PairwiseScore(model, reverse=True), -torch.log1p(gain.exp()) * differs),
         (NPairScore(model), -F.cross_entropy(scores, truth, reduction="none")),
         (NPairScore(model, adversary=True), -F.cross_entropy(with_rival, truth, reduction="none")),
     ):
-        assert_same_gradients(score(other, given).sum(), wanted.sum(), model)
+        assert_same_gradients(score(other, given).sum(), expected.sum(), model)
 
 
 @pytest.mark.parametrize("scale", [1e3, -1e3])
 def test_scores_of_a_thousand_give_finite_losses_and_gradients(scale):
     given, model = batch(), discriminator().eval()
     model.encode_question = lambda batch: scale * torch.ones(len(batch), 8)
-    other = said(given.captions.roll(1, 0))
+    other = message_of(given.captions.roll(1, 0))
     for score, message in (
         (NPairScore(model), human_message(given)),
         (PairwiseScore(model), other),
@@ -167,20 +171,20 @@ def test_one_pair_by_hand():
     given, model = batch(), discriminator().eval()
     other = given.captions.roll(1, 0)
     gain = ((model.encode_answers(other) - model.encode_answers(given.captions)) * model.encode_question(given)).sum(1)
-    torch.testing.assert_close(PairwiseScore(model)(said(other), given), -torch.log1p((-gain).exp()))
+    torch.testing.assert_close(PairwiseScore(model)(message_of(other), given), -torch.log1p((-gain).exp()))
     torch.testing.assert_close(
         PairwiseScore(model)(human_message(given), given), torch.full((len(given),), -torch.log(torch.tensor(2.0)))
     )
-    told = PairwiseScore(model, reverse=True)(said(other), given)
+    reverse = PairwiseScore(model, reverse=True)(message_of(other), given)
     differs = (other != given.captions).any(1)
-    torch.testing.assert_close(told, torch.where(differs, -torch.log1p(gain.exp()), 0.0))
+    torch.testing.assert_close(reverse, torch.where(differs, -torch.log1p(gain.exp()), 0.0))
 
 
 def test_several_samples_belong_to_their_question():
     given, model = batch(), discriminator().eval()
     one, two = given.captions.roll(1, 0), given.captions.roll(2, 0)
-    both = said(torch.stack([one, two], 1).flatten(0, 1), samples=2)
-    expected = torch.stack([PairwiseScore(model)(said(tokens), given) for tokens in (one, two)], 1).flatten()
+    both = message_of(torch.stack([one, two], 1).flatten(0, 1), samples=2)
+    expected = torch.stack([PairwiseScore(model)(message_of(tokens), given) for tokens in (one, two)], 1).flatten()
     torch.testing.assert_close(PairwiseScore(model)(both, given), expected)
 
 
@@ -189,7 +193,7 @@ def test_an_adversary_is_one_more_candidate_unless_it_equals_the_human_answer():
     plain = NPairScore(model)(human_message(given), given)
     adverse = NPairScore(model, adversary=True)
     torch.testing.assert_close(adverse(human_message(given), given), plain)
-    other = said(given.captions.roll(1, 0))
+    other = message_of(given.captions.roll(1, 0))
     found, same = adverse(other, given), is_human(other, given)
     torch.testing.assert_close(found[same], plain[same])
     assert (found < plain)[~same].all()
@@ -199,9 +203,9 @@ def test_an_adversary_is_one_more_candidate_unless_it_equals_the_human_answer():
 
 def test_shorter_answers_are_compared_by_their_words():
     given = batch()
-    shorter = said(given.captions[:, :3])
+    shorter = message_of(given.captions[:, :3])
     assert torch.equal(is_human(shorter, given), torch.ones(len(given), dtype=torch.bool))
-    empty = said(torch.zeros(len(given), 1, dtype=torch.int64))
+    empty = message_of(torch.zeros(len(given), 1, dtype=torch.int64))
     assert torch.equal(is_human(empty, given), (given.captions == 0).all(1))
 
 

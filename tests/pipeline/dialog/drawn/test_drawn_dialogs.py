@@ -202,11 +202,11 @@ def test_the_files_have_the_form_of_visdial(tmp_path, monkeypatch):
     assert [(entry["image_id"], entry["round_id"]) for entry in relevant][9:12] == [(0, 10), (1, 1), (1, 2)]
     for dialog, entries in zip(test["data"]["dialogs"], (relevant[:10], relevant[10:]), strict=True):
         assert len(dialog["dialog"]) == ROUNDS
-        for said, entry in zip(dialog["dialog"], entries, strict=True):
-            assert len(set(said["answer_options"])) == OPTIONS
-            assert said["answer_options"][said["gt_index"]] == said["answer"]
-            assert entry["gt_relevance"][said["gt_index"]] > 0
-            texts = [test["data"]["answers"][i] for i in said["answer_options"]]
+        for printed, entry in zip(dialog["dialog"], entries, strict=True):
+            assert len(set(printed["answer_options"])) == OPTIONS
+            assert printed["answer_options"][printed["gt_index"]] == printed["answer"]
+            assert entry["gt_relevance"][printed["gt_index"]] > 0
+            texts = [test["data"]["answers"][i] for i in printed["answer_options"]]
             assert entry["gt_relevance"] == [entry["answers"].get(text, 0.0) for text in texts]
     write_scene_dialogs(tmp_path / "fewer", drawn[:3], ["test", "test", "val"], 3)  # an image's do not depend on others
     again = json.loads((tmp_path / "fewer" / "dialogs_test.json").read_text())
@@ -261,10 +261,10 @@ def test_the_vector_of_a_question_by_hand():
     vector = pool._vector("is it a big dog").reshape(4, -1)
     places = {word: pool._place[word] for word in ("is", "it", "a", "big", "dog")}
     rare = np.log(2)  # of the words of one question of two; "is" is in both
-    wanted = np.zeros_like(vector)
-    wanted[1, places["it"]] = wanted[2, places["a"]] = rare
-    wanted[3, places["big"]] = wanted[3, places["dog"]] = rare / 2  # the words behind the third share one place
-    np.testing.assert_allclose(vector, wanted, rtol=1e-6)
+    expected = np.zeros_like(vector)
+    expected[1, places["it"]] = expected[2, places["a"]] = rare
+    expected[3, places["big"]] = expected[3, places["dog"]] = rare / 2  # the words behind the third share one place
+    np.testing.assert_allclose(vector, expected, rtol=1e-6)
 
 
 def test_things_nearby_are_named_with_their_colour_first():
@@ -302,9 +302,9 @@ def test_candidates_and_their_order_come_from_the_seed(tmp_path, monkeypatch):
         answer for i in range(0, 2 * 120, 2) for _, answer in write_dialogs._about(3, write_dialogs.ELSEWHERE + i)[1]
     }
     held = json.loads((tmp_path / "dialogs_test.json").read_text())["data"]
-    for said in held["dialogs"][0]["dialog"]:
-        options = {held["answers"][i] for i in said["answer_options"]}
-        assert len(options - {held["answers"][said["answer"]]} - pool) <= RIVALS
+    for printed in held["dialogs"][0]["dialog"]:
+        options = {held["answers"][i] for i in printed["answer_options"]}
+        assert len(options - {held["answers"][printed["answer"]]} - pool) <= RIVALS
 
 
 @pytest.mark.parametrize(("digits", "number"), [(True, "2"), (False, "two")])

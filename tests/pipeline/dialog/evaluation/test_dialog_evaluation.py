@@ -127,11 +127,11 @@ def test_answers_are_those_of_the_given_beam_and_differ_from_human_ones(found, s
     prepared, unk = made[0], made[0].vocabulary.unk
     for beam, same in ((3, True), (1, False)):
         rounds = all_rounds(prepared, dialogs, made[1], prepared.rows("val"), 16)
-        said = generate_captions(speaker, rounds, Beam(beam), CPU, unk).tokens[:, 0]
-        texts = [prepared.vocabulary.decode(row) for row in said.tolist()]
+        generated = generate_captions(speaker, rounds, Beam(beam), CPU, unk).tokens[:, 0]
+        texts = [prepared.vocabulary.decode(row) for row in generated.tolist()]
         assert (columns["answer"] == texts) is same
         if same:
-            tokens = said
+            tokens = generated
     assert not any("UNK" in text for text in columns["answer"])
     human = [prepared.vocabulary.decode(row) for row in batch.captions.tolist()]
     assert columns["human"] == human
@@ -172,7 +172,7 @@ def test_rows_name_the_image_the_round_and_the_attention(found, speaker, made, d
     np.testing.assert_allclose(columns["history_shares"], history.numpy(), atol=6e-4)
     np.testing.assert_allclose(columns["regions_shares"], regions.numpy(), atol=6e-4)
     assert math.isclose(sum(columns["regions_shares"][0]), 1, abs_tol=5e-3)
-    said = evaluation.signature(("val", "test"), None, 1.0)
-    assert f"dialogs=val:{len(rows)}+test:{len(made[0].rows('test'))}|candidates=5|" in said
-    assert "|judges=own|decode=beam:3|words=<=3,no UNK|" in said
+    signature = evaluation.signature(("val", "test"), None, 1.0)
+    assert f"dialogs=val:{len(rows)}+test:{len(made[0].rows('test'))}|candidates=5|" in signature
+    assert "|judges=own|decode=beam:3|words=<=3,no UNK|" in signature
     assert batch.regions.shape[2] == REGION

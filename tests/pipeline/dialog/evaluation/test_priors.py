@@ -16,10 +16,12 @@ YES, NO, TWO, RED = range(4)
 def dialogs() -> PreparedDialogs:
     """Return two training dialogs and one to rank; its question 3 occurs in no training dialog."""
     questions = np.array([[[1], [1], [2]], [[1], [2], [2]], [[1], [2], [3]]], np.int32)
-    said = np.array([[YES, NO, TWO], [NO, TWO, NO], [RED, RED, RED]])
+    captions = np.array([[YES, NO, TWO], [NO, TWO, NO], [RED, RED, RED]])
     options = np.tile(np.array([YES, NO, TWO, RED], np.int32), (3, 3, 1))
     answers = np.array([[1, 0], [2, 0], [3, 0], [4, 0]], np.int32)
-    return PreparedDialogs(Path(), np.ones((3, 1), np.int32), questions, options, said.astype(np.int32), answers, None)
+    return PreparedDialogs(
+        Path(), np.ones((3, 1), np.int32), questions, options, captions.astype(np.int32), answers, None
+    )
 
 
 def test_the_prior_counts_answers_of_training_dialogs_alone():

@@ -37,7 +37,7 @@ NAMES = [f"{method.__name__}-{len(options)}" for method, options, *_ in THROUGH]
 
 @pytest.fixture
 def agents() -> DialogAgents:
-    return DialogAgents(generator(), discriminator(hears_end=True))
+    return DialogAgents(generator(), discriminator(encode_eos=True))
 
 
 def gain(model, message, given) -> torch.Tensor:
@@ -46,8 +46,8 @@ def gain(model, message, given) -> torch.Tensor:
     return (encoding * (model.encode_text(message) - model.encode_answers(given.captions)[message.images])).sum(1)
 
 
-def cross_entropy(agents, spoken) -> torch.Tensor:
-    message = spoken.of(Forced())
+def cross_entropy(agents, generated) -> torch.Tensor:
+    message = generated.of(Forced())
     return -message.log_probs[message.mask].mean()
 
 
@@ -60,11 +60,11 @@ def test_the_generators_loss_is_the_preference_through_its_tokens_plus_likelihoo
     given = batch()
     losses = losses_of(make(agents, Objective(reduction=reduction), **options), given)
     assert set(losses) == {"discriminability", "likelihood"}
-    spoken = StepRollouts(agents.speaker, given, seed=1)
-    value = -torch.log1p((-gain(agents.listener, spoken.of(channel), given)).exp())
-    wanted = -(value.sum() if reduction == "sum" else value.mean())
-    assert_same_gradients(losses["discriminability"], wanted, agents.speaker)
-    assert_same_gradients(losses["likelihood"], alpha * cross_entropy(agents, spoken), agents.speaker)
+    generated = StepRollouts(agents.speaker, given, seed=1)
+    value = -torch.log1p((-gain(agents.listener, generated.of(channel), given)).exp())
+    expected = -(value.sum() if reduction == "sum" else value.mean())
+    assert_same_gradients(losses["discriminability"], expected, agents.speaker)
+    assert_same_gradients(losses["likelihood"], alpha * cross_entropy(agents, generated), agents.speaker)
     assert not any(p.requires_grad for p in agents.listener.parameters())
 
 
@@ -104,14 +104,14 @@ def test_g_dis_subtracts_the_norm_of_the_generated_answer(agents):
 def test_g_rloo_compares_each_sample_with_the_others_of_its_question(agents, options, samples, alpha):
     given = batch()
     losses = losses_of(g_rloo(agents, Objective(), **options), given)
-    spoken = StepRollouts(agents.speaker, given, seed=1)
-    message = spoken.of(Multinomial(samples))
+    generated = StepRollouts(agents.speaker, given, seed=1)
+    message = generated.of(Multinomial(samples))
     value = F.logsigmoid(gain(agents.listener, message, given)).detach().view(-1, samples)
     advantage = value - torch.stack(
         [value[:, [k for k in range(samples) if k != j]].mean(1) for j in range(samples)], 1
     )
     assert_same_gradients(losses["discriminability"], likelihood_loss(advantage.flatten(), message), agents.speaker)
-    assert_same_gradients(losses["likelihood"], alpha * cross_entropy(agents, spoken), agents.speaker)
+    assert_same_gradients(losses["likelihood"], alpha * cross_entropy(agents, generated), agents.speaker)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 0.9])
@@ -124,8 +124,8 @@ def test_gan1s_discriminator_loss_is_the_preference_for_the_human_answer(agents,
     message = StepRollouts(agents.speaker.eval(), given, seed=1).of(Gumbel(temperature=temperature)).detached()
     width = message.tokens.shape[1]
     differs = (message.tokens != given.captions[:, :width]).any(1) | given.captions[:, width:].any(1)
-    wanted = (torch.log1p(gain(agents.listener, message, given).exp()) * differs).mean()
-    assert_same_gradients(losses["listening"], wanted, agents.listener)
+    expected = (torch.log1p(gain(agents.listener, message, given).exp()) * differs).mean()
+    assert_same_gradients(losses["listening"], expected, agents.listener)
     assert [method.schedule.learners(step) for step in range(4)] == [{"speaker"}, {"listener"}] * 2
 
 
@@ -139,10 +139,10 @@ def test_gan2s_discriminator_loss_has_all_candidates_and_the_generated_answer(ag
     model, width = agents.listener, message.tokens.shape[1]
     differs = (message.tokens != given.captions[:, :width]).any(1) | given.captions[:, width:].any(1)
     encoding = model.encode_question(given)
-    said = (encoding * model.encode_text(message)).sum(1).masked_fill(~differs, -torch.inf)
+    scores = (encoding * model.encode_text(message)).sum(1).masked_fill(~differs, -torch.inf)
     candidates = (encoding @ model.encode_answers(given.rounds.answers).T).gather(1, given.rounds.options)
-    wanted = F.cross_entropy(torch.cat([candidates, said.unsqueeze(1)], 1), given.rounds.truth)
-    assert_same_gradients(losses["listening"], wanted, model)
+    expected = F.cross_entropy(torch.cat([candidates, scores.unsqueeze(1)], 1), given.rounds.truth)
+    assert_same_gradients(losses["listening"], expected, model)
     assert [method.schedule.learners(step) for step in range(4)] == [{"speaker"}, {"listener"}] * 2
 
 
@@ -151,8 +151,8 @@ def test_the_control_is_trained_by_likelihood_alone(agents):
     method = g_more(agents, Objective())
     losses = losses_of(method, given)
     assert set(losses) == {"likelihood"}
-    spoken = StepRollouts(agents.speaker, given, seed=1)
-    assert_same_gradients(losses["likelihood"], cross_entropy(agents, spoken), agents.speaker)
+    generated = StepRollouts(agents.speaker, given, seed=1)
+    assert_same_gradients(losses["likelihood"], cross_entropy(agents, generated), agents.speaker)
     assert method.schedule.all_roles == {"speaker"}
     assert method.agents == agents.roles
 

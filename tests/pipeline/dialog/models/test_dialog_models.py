@@ -161,9 +161,9 @@ def test_an_answers_draws_do_not_depend_on_other_questions():
 
 
 @pytest.mark.parametrize("answer", ["last", "attention"])
-@pytest.mark.parametrize("hears_end", [False, True])
-def test_a_discriminator_encodes_tokens_and_one_hot_distributions_equally(answer, hears_end):
-    given, model = batch(), discriminator(answer, hears_end=hears_end).eval()
+@pytest.mark.parametrize("encode_eos", [False, True])
+def test_a_discriminator_encodes_tokens_and_one_hot_distributions_equally(answer, encode_eos):
+    given, model = batch(), discriminator(answer, encode_eos=encode_eos).eval()
     tokens = given.captions
     plain = model.encode_answers(tokens)
     at = torch.arange(tokens.numel())
@@ -178,7 +178,7 @@ def test_a_discriminator_encodes_tokens_and_one_hot_distributions_equally(answer
     torch.testing.assert_close(model.encode_text(message), plain)
     model.encode_text(message).sum().backward()
     touched = soft.grad.view(*tokens.shape, -1).abs().sum(-1) > 0
-    heard = caption_mask(tokens) & (hears_end | (tokens > 0))
+    heard = caption_mask(tokens) & (encode_eos | (tokens > 0))
     assert torch.equal(touched & ~heard, torch.zeros_like(heard))  # no gradient from what is not heard
     assert (touched == heard)[heard.any(1)].all()
 
@@ -189,13 +189,13 @@ def test_padding_changes_no_answer_and_an_empty_one_has_no_words():
     long = torch.nn.functional.pad(short, (0, 4))
     torch.testing.assert_close(model.encode_answers(short), model.encode_answers(long))
     torch.testing.assert_close(model.encode_answers(short)[1], torch.tanh(model.outer.bias))
-    ended = discriminator(hears_end=True).eval()
+    ended = discriminator(encode_eos=True).eval()
     assert not torch.allclose(ended.encode_answers(short)[1], torch.tanh(ended.outer.bias))
 
 
 def test_saved_models_are_loaded_unchanged(tmp_path):
     given = batch()
-    agents = {"speaker": generator("lf"), "listener": discriminator("last", hears_end=True)}
+    agents = {"speaker": generator("lf"), "listener": discriminator("last", encode_eos=True)}
     save_agents(tmp_path / "weights.safetensors", agents)
     speaker, listener = (load_any_agent(tmp_path / "weights.safetensors", name) for name in agents)
     assert torch.equal(speaker.encode_image(given), agents["speaker"].eval().encode_image(given))
@@ -221,7 +221,7 @@ def words(row: torch.Tensor) -> list[int]:
 
 
 def test_late_fusion_encodes_the_rounds_in_order_as_one_text():
-    """Round r hears the caption, then each earlier question and its answer; the image is the mean of its regions."""
+    """Round r encodes the caption, then each earlier question and its answer; the image is the mean of its regions."""
     given, seeing, word = batch(), encoder("lf").eval(), torch.nn.Embedding(VOCABULARY + 2, 7)
     mask = given.region_mask.clone()
     mask[: 2 * ROUNDS, 3:] = False  # of two images fewer regions
@@ -233,8 +233,8 @@ def test_late_fusion_encodes_the_rounds_in_order_as_one_text():
         text = [token for item in given.rounds.history[dialog][: round_ + 1] for token in words(item)]
         there = given.regions[n][mask[n]]
         image = torch.tanh(seeing.region(there)).mean(0)
-        wanted = torch.tanh(seeing.fusion(torch.cat([question, last_state(seeing.text, word, text), image])))
-        torch.testing.assert_close(found[n, 0], wanted)
+        expected = torch.tanh(seeing.fusion(torch.cat([question, last_state(seeing.text, word, text), image])))
+        torch.testing.assert_close(found[n, 0], expected)
         torch.testing.assert_close(found[n, 1], question)
 
 
@@ -251,8 +251,8 @@ def test_the_hierarchical_encoder_encodes_question_image_and_item_of_every_round
         rounds = torch.stack([torch.cat([q, seen, i]) for q, i in zip(questions, items, strict=True)])
         history = seeing.dialog(rounds.unsqueeze(0))[0][0]
         for round_, n in enumerate(rows):
-            wanted = torch.tanh(seeing.fusion(torch.cat([questions[round_], history[round_], seen])))
-            torch.testing.assert_close(found[n, 0], wanted)
+            expected = torch.tanh(seeing.fusion(torch.cat([questions[round_], history[round_], seen])))
+            torch.testing.assert_close(found[n, 0], expected)
 
 
 def test_a_generator_starts_from_the_questions_states_and_the_encoding():
@@ -284,11 +284,11 @@ def test_a_generators_states_do_not_depend_on_steps_or_the_number_of_answers():
 
 def test_an_empty_text_leaves_the_state_of_one_step():
     torch.manual_seed(1)
-    lstm, heard = torch.nn.LSTM(3, 4, batch_first=True), torch.randn(2, 5, 3)
-    h, c = last_lstm_states(lstm, heard, torch.tensor([[0] * 5, [1, 2, 3, 0, 0]]))
+    lstm, text_vectors = torch.nn.LSTM(3, 4, batch_first=True), torch.randn(2, 5, 3)
+    h, c = last_lstm_states(lstm, text_vectors, torch.tensor([[0] * 5, [1, 2, 3, 0, 0]]))
     for n, steps in ((0, 1), (1, 3)):
-        _, (wanted, cells) = lstm(heard[n : n + 1, :steps])
-        torch.testing.assert_close((h[n], c[n]), (wanted[0, 0], cells[0, 0]))
+        _, (expected, cells) = lstm(text_vectors[n : n + 1, :steps])
+        torch.testing.assert_close((h[n], c[n]), (expected[0, 0], cells[0, 0]))
 
 
 @pytest.mark.parametrize("kind", list(ENCODERS))

@@ -27,8 +27,8 @@ WORDS = ["yes", "no", "it", "is", "two", "red", "UNK"]
 
 
 def dialog(image: int, rounds: list[tuple[int, int, list[int]]]) -> dict[str, Any]:
-    said = [{"question": q, "answer": a, "answer_options": o, "gt_index": o.index(a)} for q, a, o in rounds]
-    return {"image_id": image, "caption": f"Picture number {image}.", "dialog": said}
+    dialog = [{"question": q, "answer": a, "answer_options": o, "gt_index": o.index(a)} for q, a, o in rounds]
+    return {"image_id": image, "caption": f"Picture number {image}.", "dialog": dialog}
 
 
 def split(*images: int) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def test_dense_annotations_are_of_some_rounds(files, tmp_path, key):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda data: data["dialogs"][1]["dialog"].pop(), r"dialog 1 \(image 11\): 1 rounds, and 2 are expected"),
         (
@@ -106,13 +106,13 @@ def test_dense_annotations_are_of_some_rounds(files, tmp_path, key):
             r"round 1: option 9 is none of",
         ),
         (lambda data: data["dialogs"][0].pop("caption"), r"dialog 0: not a dialog of VisDial's form \(KeyError"),
-        (lambda data: data["dialogs"][1].update(image_id=10), r"image \"10\" is there a second time"),
+        (lambda data: data["dialogs"][1].update(image_id=10), r"image \"10\" occurs a second time"),
         (lambda data: data.pop("answers"), "line 1: no `data` with"),
     ],
 )
-def test_a_mistake_is_reported_with_file_dialog_and_round(files, change, said):
+def test_a_mistake_is_reported_with_file_dialog_and_round(files, change, message):
     changed(files["train"], change)
-    with pytest.raises(UserError, match=said) as error:
+    with pytest.raises(UserError, match=message) as error:
         read_visdial(files, {}, SMALL)
     assert str(files["train"]) in str(error.value)
     assert "\n" not in str(error.value)
@@ -120,7 +120,7 @@ def test_a_mistake_is_reported_with_file_dialog_and_round(files, change, said):
 
 def test_relevance_of_a_round_that_is_not_there_is_refused(files, tmp_path):
     dense = tmp_path / "dense.json"
-    for entry, said in (
+    for entry, pattern in (
         (
             {"image_id": 10, "round_id": 1, "gt_relevance": [1, 0, 0]},
             "entry 1: no round 1 of image 10 is in this split",
@@ -129,7 +129,7 @@ def test_relevance_of_a_round_that_is_not_there_is_refused(files, tmp_path):
         ({"image_id": 30, "round_id": 1, "gt_relevance": [1, 0]}, "2 numbers for 3 options"),
     ):
         dense.write_text(json.dumps([entry]))
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=pattern):
             read_visdial(files, {"test": dense}, SMALL)
 
 
@@ -261,7 +261,7 @@ def test_texts_may_be_aligned_to_the_right(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda held: held.pop("opt_train"), "not an HDF5 file as prepro.py writes it"),
         (lambda held: held.update(opt_val=held["opt_val"][:, :, :2]), "opt_val has 2 rounds|2 options"),
@@ -269,14 +269,14 @@ def test_texts_may_be_aligned_to_the_right(tmp_path, monkeypatch):
         (lambda held: held["ques_train"].__setitem__((0, 0, 0), 8), r"an id outside 0 … 7"),
     ],
 )
-def test_an_inconsistent_file_is_reported(tmp_path, monkeypatch, change, said):
+def test_an_inconsistent_file_is_reported(tmp_path, monkeypatch, change, message):
     monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
     held = arrays(0, 0)
     change(held)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         read_visdial_h5(*h5(tmp_path, held), SMALL)
 
 
 def test_the_last_word_is_unk(tmp_path):
-    with pytest.raises(UserError, match=r'itow\["7"\] is "unk"; the last word is to be UNK'):
+    with pytest.raises(UserError, match=r'itow\["7"\] is "unk"; the last word must be UNK'):
         read_visdial_h5(*h5(tmp_path, arrays(0, 0), [*WORDS[:-1], "unk"]), SMALL)

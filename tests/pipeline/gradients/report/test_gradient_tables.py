@@ -63,12 +63,12 @@ def test_noise_against_bias_for_one_sample_and_for_many(observed):
 
 
 def test_an_estimator_has_the_colour_of_its_method_in_all_figures(observed):
-    wanted = method_colours(["reinforce", "st_gumbel", "psst_multinomial"])
+    expected = method_colours(["reinforce", "st_gumbel", "psst_multinomial"])
     for panel in (*plane_panels(read_gradients(observed)), *claim_panels(read_gradients(observed))):
         found = {series.label: series.style.colour for series in panel.series}
-        assert found["PSST-Multinomial"] == wanted["psst_multinomial"]
-        assert found.get("ST-Gumbel", wanted["st_gumbel"]) == wanted["st_gumbel"]
-        assert found.get("REINFORCE, greedy, centred", wanted["reinforce"]) == wanted["reinforce"]
+        assert found["PSST-Multinomial"] == expected["psst_multinomial"]
+        assert found.get("ST-Gumbel", expected["st_gumbel"]) == expected["st_gumbel"]
+        assert found.get("REINFORCE, greedy, centred", expected["reinforce"]) == expected["reinforce"]
         assert panel.shows == ((0, 1), (0, 1)), "no error, and one as large as the true gradient"
     assert (estimator_colour("PSST-Gumbel-Rao"), estimator_colour("Gumbel-Rao, k = 10")) == (10, 6)
 

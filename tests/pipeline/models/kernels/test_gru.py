@@ -14,9 +14,9 @@ def test_states_and_gradients_are_those_of_torchs_gru():
     found = last_gru_states(gru, words, lengths)
     torch.testing.assert_close(found, expected)
     weight = torch.randn_like(expected)
-    wanted = [words, *gru.parameters()]
-    theirs = torch.autograd.grad((expected * weight).sum(), wanted)
-    for left, right in zip(torch.autograd.grad((found * weight).sum(), wanted), theirs, strict=True):
+    expectation = [words, *gru.parameters()]
+    theirs = torch.autograd.grad((expected * weight).sum(), expectation)
+    for left, right in zip(torch.autograd.grad((found * weight).sum(), expectation), theirs, strict=True):
         torch.testing.assert_close(left, right)
 
 

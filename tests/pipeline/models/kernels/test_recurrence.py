@@ -24,11 +24,11 @@ def test_single_precision_is_the_plain_form_up_to_rounding(world):
     assert fast_form(speaker) is not speaker
     twin, channel = deepcopy(speaker), StraightThrough(3, "soft")
     message = generate(speaker, batch, channel, torch.Generator().manual_seed(1))
-    tokens, _, _, said = unrolled(twin, batch, channel, torch.Generator().manual_seed(1))
+    tokens, _, _, log_probs = unrolled(twin, batch, channel, torch.Generator().manual_seed(1))
     assert torch.equal(message.tokens, tokens)
-    weight = torch.randn(said.shape)
+    weight = torch.randn(log_probs.shape)
     (message.distributions(speaker.vocabulary) * weight).sum().backward()
-    (said * weight).sum().backward()
+    (log_probs * weight).sum().backward()
     for (name, ours), theirs in zip(speaker.named_parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(
             ours.grad, theirs.grad, rtol=1e-3, atol=1e-5, msg=lambda text, n=name: f"{n}: {text}"
@@ -68,10 +68,10 @@ def test_attention_is_that_of_the_plain_form_also_where_tanh_is_flat(world):
         speaker.key.weight.mul_(10)
         speaker.query.weight.mul_(10)
     message = generate(speaker, batch, StraightThrough(3), torch.Generator().manual_seed(1))
-    tokens, _, _, said = unrolled(speaker, batch, StraightThrough(3), torch.Generator().manual_seed(1))
+    tokens, _, _, log_probs = unrolled(speaker, batch, StraightThrough(3), torch.Generator().manual_seed(1))
     assert torch.equal(message.tokens, tokens)
     ours, theirs = (
         torch.autograd.grad(each.square().sum(), speaker.weight.weight, retain_graph=True)[0]
-        for each in (message.distributions(speaker.vocabulary), said)
+        for each in (message.distributions(speaker.vocabulary), log_probs)
     )
     torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)

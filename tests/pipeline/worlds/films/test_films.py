@@ -27,17 +27,17 @@ def neighbourhoods() -> list[tuple[Film, ...]]:
 
 
 @pytest.fixture(scope="module")
-def told(neighbourhoods: list[tuple[Film, ...]]) -> list[tuple[Film, SceneCaption]]:
+def captioned_films(neighbourhoods: list[tuple[Film, ...]]) -> list[tuple[Film, SceneCaption]]:
     films = [film for films in neighbourhoods for film in films]
     return [(film, caption) for i, film in enumerate(films) for caption in describe_film(film, SEED, i)]
 
 
-def happens(film: Film) -> tuple[object, ...]:
+def untimed_events(film: Film) -> tuple[object, ...]:
     """Return a film's events without their times."""
     return film.story, film.order, tuple(tuple(event[:3] for event in events) for events in film.events)
 
 
-def looks(film: Film) -> tuple[str, ...]:
+def colours_of(film: Film) -> tuple[str, ...]:
     return tuple(thing.colour for thing in film.scene.things)
 
 
@@ -62,12 +62,16 @@ def test_films_of_a_neighbourhood_share_setting_and_actors(neighbourhoods: list[
 
 def test_neighbours_differ_mostly_in_events(neighbourhoods: list[tuple[Film, ...]]) -> None:
     apart = [(a, b) for films in neighbourhoods for a, b in combinations(films, 2)]
-    assert [pair for pair in apart if happens(pair[0]) == happens(pair[1]) and looks(pair[0]) == looks(pair[1])] == []
-    assert sum(happens(a) != happens(b) for a, b in apart) > 0.9 * len(apart)
-    assert sum(looks(a) == looks(b) for a, b in apart) > 0.6 * len(apart)
+    assert [
+        pair
+        for pair in apart
+        if untimed_events(pair[0]) == untimed_events(pair[1]) and colours_of(pair[0]) == colours_of(pair[1])
+    ] == []
+    assert sum(untimed_events(a) != untimed_events(b) for a, b in apart) > 0.9 * len(apart)
+    assert sum(colours_of(a) == colours_of(b) for a, b in apart) > 0.6 * len(apart)
     for films in neighbourhoods:  # in two facts at most: their values make a grid
-        colours = {looks(film) for film in films}
-        assert len({happens(film) for film in films}) * len(colours) in (8, 9)
+        colours = {colours_of(film) for film in films}
+        assert len({untimed_events(film) for film in films}) * len(colours) in (8, 9)
         assert all(sum(x != y for x, y in zip(a, b, strict=True)) == 1 for a, b in combinations(colours, 2))
 
 
@@ -76,7 +80,7 @@ def test_the_first_frame_does_not_show_the_events(neighbourhoods: list[tuple[Fil
         first: dict[tuple[str, ...], bytes] = {}
         for film in films:
             frame = draw_film(film, SEED, FRAMES, 32)[0].tobytes()
-            assert first.setdefault(looks(film), frame) == frame
+            assert first.setdefault(colours_of(film), frame) == frame
 
 
 def test_the_middle_frame_does_not_show_the_events(neighbourhoods: list[tuple[Film, ...]]) -> None:
@@ -125,15 +129,17 @@ def holds(claim: SceneClaim, film: Film) -> bool:
     return str(getattr(thing, claim.what)) == claim.value
 
 
-def test_every_claim_is_true(told: list[tuple[Film, SceneCaption]]) -> None:
-    assert [(caption.raw, claim) for film, caption in told for claim in caption.claims if not holds(claim, film)] == []
-    kinds = Counter(claim.what for _, caption in told for claim in caption.claims)
+def test_every_claim_is_true(captioned_films: list[tuple[Film, SceneCaption]]) -> None:
+    assert [
+        (caption.raw, claim) for film, caption in captioned_films for claim in caption.claims if not holds(claim, film)
+    ] == []
+    kinds = Counter(claim.what for _, caption in captioned_films for claim in caption.claims)
     assert {"event", "side", "then", "order", "story", "colour", "category", "setting", "weather"} <= set(kinds)
 
 
-def test_the_words_of_a_side_are_those_of_the_facts(told: list[tuple[Film, SceneCaption]]) -> None:
+def test_the_words_of_a_side_are_those_of_the_facts(captioned_films: list[tuple[Film, SceneCaption]]) -> None:
     checked = 0
-    for film, caption in told:
+    for film, caption in captioned_films:
         if film.story != "solo":
             continue
         for start, end in re.findall(r"from (?:the )?(left|right) to (?:the )?(left|right)", caption.raw):
@@ -148,12 +154,12 @@ def test_the_words_of_a_side_are_those_of_the_facts(told: list[tuple[Film, Scene
     assert checked > 300
 
 
-def test_captions_are_sentences_of_a_small_vocabulary(told: list[tuple[Film, SceneCaption]]) -> None:
-    texts = [caption.raw for _, caption in told]
+def test_captions_are_sentences_of_a_small_vocabulary(captioned_films: list[tuple[Film, SceneCaption]]) -> None:
+    texts = [caption.raw for _, caption in captioned_films]
     assert [text for text in texts if not re.fullmatch(r"[A-Z][a-z]*(,? [a-z]+)*\.", text)] == []
     assert [text for text in texts if re.search(r"\b(a [aeiou]|an [^aeiou]|(\w+) \2\b)", text)] == []
-    assert all(4 <= len(caption.tokens) <= 18 for _, caption in told)
-    assert 150 < len({token for _, caption in told for token in caption.tokens}) < 300
+    assert all(4 <= len(caption.tokens) <= 18 for _, caption in captioned_films)
+    assert 150 < len({token for _, caption in captioned_films for token in caption.tokens}) < 300
     assert len(set(texts)) > 0.9 * len(texts)
 
 

@@ -15,7 +15,7 @@ from pipeline.worlds.films.sample_films import sample_film_neighbourhood
 TRAIN, VAL, NEAR, FRAMES, STEPS, AT_ONCE = 120, 40, 8, 8, 200, 8
 
 
-def seen(films: list[Film], frames: int) -> Tensor:
+def actor_features(films: list[Film], frames: int) -> Tensor:
     """Return each frame's actors, with their places, facings and poses."""
     found = [seen_in(film, FRAMES) for film in films]
     poses = sorted({actor.pose for film in found for actor in film})
@@ -28,7 +28,7 @@ def seen(films: list[Film], frames: int) -> Tensor:
     return torch.from_numpy(rows[:, chosen].reshape(len(films), -1))
 
 
-def said(films: list[Film]) -> tuple[Tensor, int]:
+def caption_tokens(films: list[Film]) -> tuple[Tensor, int]:
     """Return a caption of each film, and the number of words."""
     captions = [describe_film(film, 1, i, captions=1)[0].raw.split() for i, film in enumerate(films)]
     numbers = {word: n for n, word in enumerate(sorted({w for caption in captions for w in caption}), 1)}
@@ -69,7 +69,7 @@ def recall(vectors: Tensor, tokens: Tensor, words: int) -> float:
 
 def test_a_listener_of_one_frame_is_worse_than_one_of_eight() -> None:
     films = [film for number in range(TRAIN + VAL) for film in sample_film_neighbourhood(1, number)]
-    tokens, words = said(films)
-    one, eight = (recall(seen(films, frames), tokens, words) for frames in (1, FRAMES))
+    tokens, words = caption_tokens(films)
+    one, eight = (recall(actor_features(films, frames), tokens, words) for frames in (1, FRAMES))
     assert eight > one + 0.05
     assert eight > 2 / NEAR

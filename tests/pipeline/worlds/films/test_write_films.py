@@ -51,8 +51,8 @@ def test_every_frame_of_a_gif_has_the_same_duration(root: Path) -> None:
         with Image.open(root / f"images/{i:06d}.gif") as gif:
             frames = [(frame.info["duration"], frame.convert("RGB")) for frame in ImageSequence.Iterator(gif)]
         assert [duration for duration, _ in frames] == [100] * FRAMES
-        for (_, shown), wanted in zip(frames, drawn, strict=True):
-            assert np.abs(np.asarray(shown, int) - np.asarray(wanted, int)).mean() < 4
+        for (_, shown), expected in zip(frames, drawn, strict=True):
+            assert np.abs(np.asarray(shown, int) - np.asarray(expected, int)).mean() < 4
 
 
 def test_equal_frames_are_not_joined(tmp_path: Path) -> None:
@@ -92,11 +92,11 @@ def test_broken_facts_are_reported_with_their_line(root: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("numbers", "said"),
+    ("numbers", "message"),
     [({"frames": 3}, "films of 3 frames"), ({"frames": 101}, "4 to 100"), ({"val": 4}, "multiples of 8")],
 )
-def test_impossible_numbers_are_refused(tmp_path: Path, numbers: dict[str, int], said: str) -> None:
-    wanted = {"images": 24, "size": 48, "frames": 8, "val": 8, "test": 8, "seed": 1} | numbers
-    with pytest.raises(UserError, match=said):
-        draw_films(tmp_path / "films", **wanted)
+def test_impossible_numbers_are_refused(tmp_path: Path, numbers: dict[str, int], message: str) -> None:
+    expected = {"images": 24, "size": 48, "frames": 8, "val": 8, "test": 8, "seed": 1} | numbers
+    with pytest.raises(UserError, match=message):
+        draw_films(tmp_path / "films", **expected)
     assert list(tmp_path.iterdir()) == []

@@ -13,16 +13,16 @@ ANIMALS = "bird|cat|cow|dog|horse|sheep"
 TWO_OR_MORE, THREE_OR_MORE = "2|3|4|5|6|7|8|9", "3|4|5|6|7|8|9"
 
 
-def short(said: ParsedClaim) -> str:
-    return f"{said.kind} {'|'.join(sorted(said.values))}"
+def short(claim: ParsedClaim) -> str:
+    return f"{claim.kind} {'|'.join(sorted(claim.values))}"
 
 
 def mentions(text: str) -> list[set[str]]:
-    return [{short(said) for said in mention.claims} for mention in parse_scene_caption(text).mentions]
+    return [{short(claim) for claim in mention.claims} for mention in parse_scene_caption(text).mentions]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "claims"),
     [
         ("a dog", {"category dog", "count 1"}),
         ("dog", {"category dog", "count 1"}),
@@ -55,8 +55,8 @@ def mentions(text: str) -> list[set[str]]:
         ("a dog near some trees", {"category dog", "count 1"}),
     ],
 )
-def test_one_noun(text: str, said: set[str]) -> None:
-    assert mentions(text) == [said]
+def test_one_noun(text: str, claims: set[str]) -> None:
+    assert mentions(text) == [claims]
     assert parse_scene_caption(text).relations == ()
     assert parse_scene_caption(text).loose == ()
 
@@ -65,7 +65,7 @@ A = "count 1"
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "relations"),
+    ("text", "claims", "relations"),
     [
         ("a man and a dog are running", [{"man", "running"}, {"dog", "running"}], []),
         ("a man in a red shirt and a dog are running", [{"man", "red", "running"}, {"dog", "running"}], []),
@@ -89,15 +89,15 @@ A = "count 1"
     ],
 )
 def test_attachment_of_attributes_verbs_and_relations(
-    text: str, said: list[set[str]], relations: list[tuple[str, int, int]]
+    text: str, claims: list[set[str]], relations: list[tuple[str, int, int]]
 ) -> None:
-    assert [{item.split()[1] for item in mention - {A}} for mention in mentions(text)] == said
+    assert [{item.split()[1] for item in mention - {A}} for mention in mentions(text)] == claims
     assert list(parse_scene_caption(text).relations) == relations
     assert parse_scene_caption(text).loose == ()
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "claims"),
     [
         ("a sandy beach", {"setting beach"}),
         ("on the sand", {"setting beach|desert"}),
@@ -116,10 +116,10 @@ def test_attachment_of_attributes_verbs_and_relations(
         ("in the park in the park", {"setting park"}),
     ],
 )
-def test_the_scene(text: str, said: set[str]) -> None:
+def test_the_scene(text: str, claims: set[str]) -> None:
     reading = parse_scene_caption(text)
-    assert {short(each) for each in reading.scene} == said
-    assert len(reading.scene) == len(said)
+    assert {short(each) for each in reading.scene} == claims
+    assert len(reading.scene) == len(claims)
     assert reading.mentions == reading.loose == ()
 
 
@@ -135,13 +135,13 @@ def test_the_scene(text: str, said: set[str]) -> None:
     ],
 )
 def test_attributes_without_a_noun_are_separate(text: str, loose: set[str]) -> None:
-    assert {short(said) for said in parse_scene_caption(text).loose} == loose
-    assert not any(loose & said for said in mentions(text))
+    assert {short(claim) for claim in parse_scene_caption(text).loose} == loose
+    assert not any(loose & claim for claim in mentions(text))
 
 
 def test_unknown_words_are_skipped_and_counted() -> None:
     reading = parse_scene_caption("A fluffy DOG, runs: swiftly éte <unk> with 3 cats!")
-    assert [short(said) for mention in reading.mentions for said in mention.claims if said.kind == "category"] == [
+    assert [short(claim) for mention in reading.mentions for claim in mention.claims if claim.kind == "category"] == [
         "category dog",
         "category cat",
     ]
@@ -197,14 +197,14 @@ def meant(
     return list(nouns.values()), relations, scene
 
 
-def understood(said: ParsedClaim) -> tuple[str, str]:
-    values = sorted(said.values)
-    if said.kind == "category" and len(values) > 1:
+def understood(claim: ParsedClaim) -> tuple[str, str]:
+    values = sorted(claim.values)
+    if claim.kind == "category" and len(values) > 1:
         kinds = {CATEGORIES[category].kind for category in values}
         return "kind", "person" if "person" in kinds else kinds.pop()
-    if said.kind == "count" and len(values) > 1:
+    if claim.kind == "count" and len(values) > 1:
         return "at_least", values[0]
-    return "pose" if said.kind == "action" else said.kind, "|".join(values)
+    return "pose" if claim.kind == "action" else claim.kind, "|".join(values)
 
 
 def test_captions_of_annotators_are_parsed_exactly() -> None:
@@ -216,10 +216,10 @@ def test_captions_of_annotators_are_parsed_exactly() -> None:
             assert [set(map(understood, mention.claims)) for mention in reading.mentions] == nouns, caption.raw
             assert list(reading.relations) == relations, caption.raw
             for kind in ("scenery", "weather"):
-                assert {v for said in reading.scene if said.kind == kind for v in said.values} == scene[kind], (
+                assert {v for claim in reading.scene if claim.kind == kind for v in claim.values} == scene[kind], (
                     caption.raw
                 )
-            settings = [said.values for said in reading.scene if said.kind == "setting"]
+            settings = [claim.values for claim in reading.scene if claim.kind == "setting"]
             assert len(settings) == len(scene["setting"]), caption.raw
             assert all(scene["setting"] <= values for values in settings), caption.raw
             wide += any(len(values) > 1 for values in settings)

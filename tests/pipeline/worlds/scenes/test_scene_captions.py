@@ -263,8 +263,8 @@ def test_mixed_subjects_share_a_verb_only_if_it_is_true_of_both(pairs: list[tupl
 
 def test_the_share_of_captions_that_mention_each_kind_of_fact(pairs: list[tuple[Scene, SceneCaption]]) -> None:
     def share(what: str, of: int | None, chosen: list[tuple[Scene, SceneCaption]]) -> float:
-        said = [any(c.what == what and of in (None, c.of) for c in caption.claims) for _, caption in chosen]
-        return sum(said) / len(said)
+        named = [any(c.what == what and of in (None, c.of) for c in caption.claims) for _, caption in chosen]
+        return sum(named) / len(named)
 
     assert 0.45 <= share("colour", 0, pairs) <= 0.60
     assert 0.90 <= share("setting", None, pairs) <= 0.97

@@ -134,7 +134,7 @@ def test_drawing_again_replaces_the_whole_data_set(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "said"),
+    ("numbers", "message"),
     [
         ({"images": 24, "val": 8, "test": 16}, "none are left for training"),
         ({"val": -1}, "negative"),
@@ -145,10 +145,10 @@ def test_drawing_again_replaces_the_whole_data_set(tmp_path: Path) -> None:
         ({"images": 2_000_000}, "2000000"),
     ],
 )
-def test_impossible_numbers_are_refused(tmp_path: Path, numbers: dict[str, int], said: str) -> None:
-    wanted = {"images": 24, "size": 48, "val": 8, "test": 8, "seed": 1} | numbers
-    with pytest.raises(UserError, match=said):
-        draw_scenes(tmp_path / "scenes", **wanted)
+def test_impossible_numbers_are_refused(tmp_path: Path, numbers: dict[str, int], message: str) -> None:
+    expected = {"images": 24, "size": 48, "val": 8, "test": 8, "seed": 1} | numbers
+    with pytest.raises(UserError, match=message):
+        draw_scenes(tmp_path / "scenes", **expected)
     assert list(tmp_path.iterdir()) == []
 
 
