@@ -71,7 +71,7 @@ def wrong(words: list[str], written: set[str]) -> str | None:
 
 
 def options_of(parser: ArgumentParser) -> set[str]:
-    """The options of a parser and of its steps."""
+    """Return the options of a parser and of its subcommands."""
     chosen = [action.choices.values() for action in parser._actions if isinstance(action, _SubParsersAction)]
     return {"--help", *parser._option_string_actions, *chain.from_iterable(map(options_of, chain(*chosen)))}
 

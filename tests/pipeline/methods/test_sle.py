@@ -105,7 +105,7 @@ def test_the_scale_multiplies_precision_alone(toy):
 
 
 def test_exploration_makes_captions_differ(toy):
-    """A speaker that learns the distance alone says more different things than it did."""
+    """Train a speaker on the distance alone; its captions then differ more."""
     method = sll_sle(peaked(toy), Objective(), alpha=0.0)
     adam = torch.optim.Adam(method.agents["speaker"].parameters(), lr=0.05)
     found = []
