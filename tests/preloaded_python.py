@@ -140,7 +140,7 @@ class Server:
                 elif key.fileobj == self.ended:
                     os.read(self.ended, 4096)
                     self._report_ends()
-                else:
+                elif key.fileobj.fileno() >= 0:  # not closed by `_report_ends` in this round
                     self._over(key.fileobj)
             if not self.leases:
                 return None

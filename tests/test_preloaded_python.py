@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import preloaded_python
 import pytest
-from preloaded_python import program
+from preloaded_python import Server, program
 
 MODULE = """
 import os, sys, time
@@ -79,3 +81,27 @@ def test_the_server_ends_with_the_last_test_process(tmp_path):
     environment = os.environ | {preloaded_python.FOLDER: str(tmp_path), "PYTHONPATH": str(Path(__file__).parent)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True, check=True)
     assert done.stdout.count("Beautiful is better than ugly.") == 1  # the pipe has ended: nobody is left to write
+
+
+def test_the_server_survives_a_client_that_ends_together_with_its_process():
+    handler, wakeup = signal.getsignal(signal.SIGCHLD), signal.set_wakeup_fd(-1)
+    listener, quiet = socket.socketpair()
+    server = Server(listener)
+    try:
+        ours, client = socket.socketpair()
+        child = os.fork()
+        if not child:
+            os._exit(0)
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        server.clients[child] = ours
+        server.waiting.register(ours, selectors.EVENT_READ)
+        client.close()
+        assert len(server.waiting.select()) == 2
+        assert server.serve() is None
+        assert ours.fileno() == -1
+    finally:
+        server.close()
+        listener.detach()  # `close` has closed its descriptor
+        quiet.close()
+        signal.signal(signal.SIGCHLD, handler)
+        signal.set_wakeup_fd(wakeup)
