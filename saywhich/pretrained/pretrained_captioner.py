@@ -17,7 +17,7 @@ from saywhich.model import Caption, Distractors, ranked_captions
 from saywhich.photos import load_in_threads
 from saywhich.pragmatic_decoding import PragmaticDecoding, PragmaticGallery
 from saywhich.pretrained.pretrained_speaker import DecodedPhoto, GenerationSettings, PretrainedSpeaker
-from saywhich.pretrained.retrieval_generation import told_apart
+from saywhich.pretrained.retrieval_generation import decode_pragmatically
 
 AT_ONCE = 32  # captions that are generated in one batch
 PHOTOS = 8  # at most so many decoded photos in a batch
@@ -68,7 +68,9 @@ class PretrainedCaptioner:
                 texts = self.speaker.candidates(photos, self.settings)
             else:
                 told = PragmaticGallery(self.pragmatic, among, lambda at: self._read([seen.files[rows[i]] for i in at]))
-                texts = told_apart(self.speaker, listener, photos, vectors[own], contents, told, self.settings)
+                texts = decode_pragmatically(
+                    self.speaker, listener, photos, vectors[own], contents, told, self.settings
+                )
             heard = torch.stack([listener.encode_texts(said) for said in texts]).cpu()
             yield there, ranked_captions(texts, heard, vectors[own], contents, among)
 

@@ -15,7 +15,7 @@ from saywhich.model import Caption, Distractors, SearchHit, best_matches, listed
 from saywhich.photos import Photo, load_in_threads
 from saywhich.pragmatic_decoding import DISTRACTORS, NEEDS_AMONG, SPEAKER, PragmaticDecoding, PragmaticGallery
 from saywhich.pretrained.pretrained_speaker import DecodedPhoto, GenerationSettings, PretrainedSpeaker
-from saywhich.pretrained.retrieval_generation import told_apart
+from saywhich.pretrained.retrieval_generation import decode_pragmatically
 
 PHOTOS = 8  # photos in one batch
 
@@ -129,7 +129,7 @@ class PretrainedModel:
             if pragmatic is None:
                 texts = self.speaker.candidates(part.photos, settings)
             else:
-                texts = told_apart(
+                texts = decode_pragmatically(
                     self.speaker, self.listener, part.photos, part.vectors, part.contents, pragmatic, settings
                 )
             if among is None:
