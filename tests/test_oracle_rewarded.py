@@ -38,7 +38,7 @@ def rewards(world) -> RewardModels:
     vectors = encoder.encode_image(world.batch.pooled).detach()
     near = (torch.arange(IMAGES).unsqueeze(1) + 1) % IMAGES
     retriever = Retriever(encoder, vectors, 0.1, str, near)
-    heads = (CaptionClassifier(4, (6,)).double(), CaptionClassifier(4, (6,), looks=False).double())
+    heads = (CaptionClassifier(4, (6,)).double(), CaptionClassifier(4, (6,), with_images=False).double())
     return RewardModels(retriever, *heads, Beam(3), 0.01)
 
 

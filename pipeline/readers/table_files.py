@@ -139,7 +139,7 @@ def _read_parquet(table: Path, wanted: Sequence[str]) -> pa.Table:
         schema = pq.read_schema(table)
         kept = pa.schema([field for field in schema if field.name in wanted])
         if nested := [field for field in kept if pa.types.is_nested(field.type)]:
-            raise UserError(f"{table}: the column {nested[0].name} is to hold texts, not {nested[0].type}")
+            raise UserError(f"{table}: the column {nested[0].name} must hold texts, not {nested[0].type}")
         with pq.ParquetFile(table, read_dictionary=kept.names) as file:
             parts, rows, size = [], file.metadata.num_rows, 0
             for part in file.iter_batches(ROWS_AT_ONCE, columns=kept.names) if rows <= MOST_ROWS else ():

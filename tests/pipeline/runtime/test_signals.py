@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from pipeline.runtime import signals
-from pipeline.runtime.signals import Stopped, noting_requests, postponing_requests, raising_requests
+from pipeline.runtime.signals import Stopped, postponing_requests, raising_requests
 
 ROOT = Path(__file__).parents[3]
 STAGE = """
@@ -84,20 +84,27 @@ def test_a_handled_request_is_not_repeated(monkeypatch):
         assert not asked()
 
 
-@pytest.mark.usefixtures("signals")
-def test_processes_that_ignore_requests_are_killed_with_their_descendants(monkeypatch, tmp_path):
+# in a process of its own, which has no descendants but these
+END_ALL = """
+import os, signal, subprocess, sys, time
+from pipeline.runtime import signals
+signals.END = 0.3
+signals.adopt_orphans()
+with signals.noting_requests() as asked:
+    process = subprocess.Popen(["sh", "-c", sys.argv[1]])
+    while not os.path.exists("began"):
+        time.sleep(0.02)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert asked() == signal.SIGTERM
+    signals.end_descendants()
+    assert process.poll() == -signal.SIGKILL
+"""
+
+
+def test_processes_that_ignore_requests_are_killed_with_their_descendants(tmp_path):
     """A process that ignores requests, and one below it whose parent has ended."""
-    monkeypatch.setattr(signals, "END", 0.3)
-    signals.adopt_orphans()
     deaf = "trap '' TERM; sh -c 'sleep 60 & echo $! > orphan'; touch began; sleep 60; sleep 60"
-    with noting_requests() as asked:
-        process = subprocess.Popen(["sh", "-c", deaf], cwd=tmp_path)
-        while not (tmp_path / "began").exists():
-            time.sleep(0.02)
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert asked() == signal.SIGTERM
-        signals.end_descendants()
-        assert process.poll() == -signal.SIGKILL
+    subprocess.run([sys.executable, "-c", END_ALL, deaf], cwd=tmp_path, check=True)
     orphan = int((tmp_path / "orphan").read_text())
     assert not psutil.pid_exists(orphan) or psutil.Process(orphan).status() == psutil.STATUS_ZOMBIE
 
