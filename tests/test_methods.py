@@ -305,6 +305,19 @@ def test_default_settings_are_the_papers(toy):
     assert METHODS["luo"](toy.agents(), given, lam=0.3).step(toy.batch(), seed=1)[0].keys() >= {"discriminability"}
 
 
+def test_every_relaxing_channel_has_the_eos_gradient_of_the_objective(toy):
+    found: dict[str, set[str]] = {}
+    for name in METHODS:
+        for term in made(name, toy.agents(), Objective(eos_gradient="soft")).terms:
+            channel = getattr(term.estimator, "channel", None)
+            if channel is not None and channel.relaxes:
+                found.setdefault(name, set()).add(getattr(channel, "inner", channel).eos_gradient)
+    families = ("multinomial", "gumbel", "reinmax", "gumbel_rao")
+    assert found == {f"{kind}_{family}": {"soft"} for kind in ("st", "psst") for family in families} | {
+        "psst_wtf": {"soft"}
+    }
+
+
 def test_a_critic_is_trained_alone_first(toy):
     agents = toy.agents()
     method = METHODS["pg_spider"](agents, Objective(), reward="cider", critic_first=2)

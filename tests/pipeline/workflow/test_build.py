@@ -18,6 +18,8 @@ import yaml
 from PIL import Image
 from whole_profiles import profile, profile_text
 
+from pipeline.channels.scheduled_sampling import ScheduledSampling
+from pipeline.channels.teacher_forcing import Forced
 from pipeline.composition import reward_files
 from pipeline.composition.joint import Agents, Objective, text_scorer
 from pipeline.composition.pretraining import listener_matching
@@ -25,7 +27,7 @@ from pipeline.composition.pretraining_settings import MatchingSettings, Recovery
 from pipeline.composition.reference_cider import reference_cider
 from pipeline.composition.reward_settings import RetrieverSettings
 from pipeline.config.load import load
-from pipeline.config.schema import ListenerBlock
+from pipeline.config.schema import ListenerBlock, SpeakerBlock
 from pipeline.data.batches import Batches
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.data.prepared import Prepared
@@ -264,6 +266,22 @@ def test_images_are_masked_with_the_methods_probability(agents, models, data):
         batches = trained(guidance(agents, Objective(), image_dropout=share), data, models).batches
         there = torch.cat([batch.region_mask.any(1) for epoch in range(50) for batch in batches.epoch(epoch)])
         assert float((~there).float().mean()) == pytest.approx(share, abs=0.08)
+
+
+def test_a_speaker_is_trained_by_the_likelihood_of_its_section(data, models):
+    sampling, sizes = ScheduledSampling(1, 2, 0.1, 0.3), {"word_dim": 4, "hidden_dim": 6}
+    settings = SpeakerBlock(
+        architecture="lstm", features="main", dropout=0.4, optimisation=Optimisation(1, 2), image_dropout=0.2,
+        scheduled_sampling=sampling, **sizes,
+    )  # fmt: skip
+    method = build_pretraining(settings, data, FeatureStore(models / "features" / "main"), CPU)[0]
+    (term,) = method.terms
+    assert (term.estimator.channel, method.image_dropout) == (Forced(sampling), 0.2)
+    speaker = method.agents["speaker"]
+    assert isinstance(speaker, PooledLstm)
+    found = (speaker.vocabulary, speaker.max_words, speaker.dropout, speaker.word.embedding_dim, speaker.hidden)
+    assert found == (len(data.vocabulary), 4, 0.4, 4, 6)
+    assert speaker.null is not None
 
 
 def pretrained_listener(data, models, captions="one", batch=2, **options):
