@@ -30,6 +30,14 @@ def test_papers_md_has_every_cited_paper():
         assert any(all(word in row for word in (*authors, *words)) for row in rows), paper
 
 
+def test_names_that_are_ordinary_words_are_replaced_at_the_beginning_of_a_text_alone():
+    for name in ("cider", "guidance", "pretrained", "psst", "rl", "wtf"):
+        title = method_cards()[name].title
+        assert published_name(f"{name} has it") == f"{title} has it"
+        assert published_name(f"more {name} has it") == f"more {name} has it"
+    assert published_name("more wtf_rl has it") == "more WTF-RL has it"
+
+
 def test_the_report_cites_the_papers_of_its_methods_in_their_order():
     cited = cite_papers(["luo_rloo", "mine", "mle"])
     assert cited == "RLOO (Luo et al., CVPR 2018; Kool et al., 2019), MLE (Rennie et al., CVPR 2017)"

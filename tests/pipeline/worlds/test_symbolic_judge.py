@@ -17,7 +17,7 @@ from pipeline.evaluation.judges import JudgedCaptions, judge_retrieval
 from pipeline.worlds.scenes.known_scenes import require_facts
 from pipeline.worlds.scenes.scene_claims import SceneClaims
 from pipeline.worlds.scenes.scene_facts import Scene, Thing
-from pipeline.worlds.symbolic_judge import SymbolicJudge
+from pipeline.worlds.symbolic_judge import SYMBOLIC, SymbolicJudge
 
 BOX = (0.1, 0.5, 0.3, 0.8)
 
@@ -90,5 +90,6 @@ def test_the_order_of_claims_makes_no_difference_to_the_bit(judge):
 
 
 def test_an_image_without_facts_is_reported():
+    assert SYMBOLIC.needs_facts, "photos must not have this judge"
     with pytest.raises(UserError, match="prepared: no facts of image 7; run the prepare stage again"):
         require_facts(Data(**vars(PREPARED)), {name: FACTS[name] for name in list(FACTS)[:7]}, np.arange(8))
