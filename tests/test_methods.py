@@ -252,6 +252,7 @@ def test_controls_are_added_to_score_function_terms_and_change_no_token(toy):
     _, before = plain.step(toy.batch(), seed=1)
     losses, report = method.step(toy.batch(), seed=1)
     assert all(torch.equal(report[name], value) for name, value in before.items() if name != "naturalness/loss")
+    assert not any(value.requires_grad for value in report.values())
     sum(losses.values()).backward()
     weights = dict(method.agents["critic"]["naturalness"].named_parameters())
     assert {name for name, weight in weights.items() if weight.grad.abs().max() > 0} == {"outer.weight", "outer.bias"}
