@@ -6,8 +6,9 @@
 this one after the imports of torch and others. The process takes the changed module from memory: no file is written.
 Its tests run in the order of cost and proximity, until one fails or the budget is spent. data/mutants/results.jsonl
 keeps each outcome with its commit, so that a killed run can continue. An outcome is reused while its module and its
-test are unchanged, a survivor while no module and no test has changed. `mutants_accepted.toml` lists survivors that
-stay, with reasons.
+test are unchanged, a survivor while no module and no test has changed. Of a fault that was tried again, the first
+outcome counts in the column "killed at first %": a test that was written for a survivor detects that one, which says
+nothing about other faults. `mutants_accepted.toml` lists survivors that stay, with reasons.
 
 mutmut and cosmic-ray were considered. They lack faults such as a missing detach, a sum for a mean, another split,
 another network or another seed. They also start an interpreter for each fault, which takes longer than most of the
@@ -162,11 +163,11 @@ def run(chosen: list[Fault], reached: Reached, workers: int, commit: str) -> Ite
         time.sleep(0.02)
 
 
-def kept() -> dict[str, Outcome]:
-    """Return the latest outcome of each fault."""
+def kept(first: bool = False) -> dict[str, Outcome]:
+    """Return the latest outcome of each fault, or its `first`, from before any test was written for a survivor."""
     path = OUT / "results.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return {outcome.id: outcome for outcome in (Outcome(**json.loads(line)) for line in lines)}
+    return {outcome.id: outcome for outcome in (Outcome(**json.loads(line)) for line in lines[:: -1 if first else 1])}
 
 
 def holds(outcome: Outcome, commit: str) -> bool:
@@ -195,6 +196,7 @@ def show(outcomes: Iterable[Outcome], command: str) -> None:
     from pipeline.report.tables import markdown_table
 
     reviewed, found = accepted(), sorted(outcomes, key=lambda each: (each.room, each.module, each.line, each.id))
+    first = kept(first=True)
     alive = [each for each in found if not each.killed]
     reason = {each.id: reviewed.get((each.module, each.function, each.after)) for each in alive}
     rows = []
@@ -204,9 +206,12 @@ def show(outcomes: Iterable[Outcome], command: str) -> None:
         equal = sum(bool((entry := reason[each.id]) and entry["equivalent"]) for each in left)
         given = sum(bool(reason[each.id]) for each in left) - equal
         tried, killed = len(of_room), len(of_room) - len(left)
-        shares = [f"{100 * killed / whole:.1f}" if whole else "–" for whole in (tried, tried - equal)]
+        at_first = sum(first.get(each.id, each).killed for each in of_room)
+        parts = ((at_first, tried), (killed, tried), (killed, tried - equal))
+        shares = [f"{100 * part / whole:.1f}" if whole else "–" for part, whole in parts]
         rows.append([room, *map(str, (tried, killed, len(left), equal, given)), *shares])
-    columns = ["room", "faults", "killed", "survived", "equivalent", "accepted", "killed %", "without equivalents %"]
+    columns = ["room", "faults", "killed", "survived", "equivalent", "accepted"]
+    columns += ["killed at first %", "killed %", "without equivalents %"]
     text = f"**Faults by room**\n\n{markdown_table(columns, rows, [n > 0 for n in range(len(columns))])}\n"
     cells = [
         [
