@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,10 +21,11 @@ from pipeline.errors import UserError
 from pipeline.features.animated_thumbnail import first_frame
 from pipeline.runtime.memory import return_freed
 from saywhich.attention import caption_attention
-from saywhich.model import Distractors, Model, PhotoFeatures, batch_of, best_matches
-from saywhich.photos import load_in_threads
-from saywhich.pragmatic_decoding import PragmaticDecoding
-from saywhich.pretrained.pretrained_model import PretrainedFeatures, PretrainedModel
+from saywhich.captioning_model import CaptioningModel, best_matches
+from saywhich.encoded_photos import EncodedPhotos
+from saywhich.model import Model, PhotoFeatures, batch_of
+from saywhich.photos import load_readable
+from saywhich.pragmatic_decoding import PragmaticDecoding, PragmaticGallery
 from saywhich.uploads import BODY, LONGEST, Upload, UploadLimits, Uploads, check_photos
 
 PAGES = Path(__file__).with_name("pages")
@@ -36,8 +36,7 @@ VALUES = 4000  # limit of commas, colons and brackets in a request: small values
 TOGETHER = 8  # photos captioned between two checks that the client still waits
 SAMPLE_SIDE, SMALL = 1280, 400_000  # pixels of a sample photo's longer side, and pixels up to which it is sent as PNG
 Result = TypeVar("Result")
-ServedModel = Model | PretrainedModel
-Features = PhotoFeatures | PretrainedFeatures
+ServedModel = CaptioningModel[Any, Any]
 Check = Callable[[], object]  # raises where the client no longer waits
 Photos = Annotated[
     list[Base64Bytes], Field(min_length=1, max_length=1000, fail_fast=True, description="photos, each a file in base64")
@@ -173,7 +172,7 @@ def make_app(
             raise _unprocessable(f"no model {name[:50]}; there are {', '.join(models)}")
         return models[name or next(iter(models))]
 
-    def extract_features(model: ServedModel, photos: Sequence[bytes], check: Check) -> Features:
+    def extract_features(model: ServedModel, photos: Sequence[bytes], check: Check) -> EncodedPhotos:
         return model.extract_features(
             [Upload(number, content, limit, check) for number, content in enumerate(photos, 1)]
         )
@@ -257,14 +256,7 @@ def sample_copies(samples: Sequence[Path]) -> list[bytes]:
         image.save(content, "PNG" if image.width * image.height < SMALL else "JPEG", quality=92)
         return content.getvalue()
 
-    copies = []
-    for part in load_in_threads(samples, encode_copy, TOGETHER):
-        for _, copy in part:
-            if isinstance(copy, UserError):
-                print(copy, file=sys.stderr)
-            else:
-                copies.append(copy)
-    return copies
+    return [copy for _, copies in load_readable(samples, encode_copy, TOGETHER) for copy in copies]
 
 
 def _body(request: Request, kind: type[B]) -> B:
@@ -295,7 +287,7 @@ async def _wait_for_disconnect(request: Request) -> None:
 
 
 def _caption_photos(
-    name: str, model: ServedModel, features: Features, query: CaptionRequest, check: Check = object
+    name: str, model: ServedModel, features: EncodedPhotos, query: CaptionRequest, check: Check = object
 ) -> list[ModelCaption]:
     """Return one model's caption of each photo."""
     result: list[ModelCaption] = []
@@ -306,15 +298,14 @@ def _caption_photos(
 
 
 def _caption_part(
-    name: str, model: ServedModel, part: Features, features: Features, query: CaptionRequest, first: int
+    name: str, model: ServedModel, part: EncodedPhotos, features: EncodedPhotos, query: CaptionRequest, first: int
 ) -> list[ModelCaption]:
     """Return one model's captions of `part` of the photos in `features`, which begins at index `first`."""
-    among = Distractors(features.vectors, features.contents) if query.among else None
     options: dict[str, Any] = {"samples": query.samples} if query.among else {"beam": query.beam}
     if query.pragmatic is not None:
-        gallery = model.gallery_of(PragmaticDecoding(query.pragmatic), features)  # type: ignore[arg-type]
+        gallery = PragmaticGallery(PragmaticDecoding(query.pragmatic), features, features.select)
         options = {"beam": query.beam, "pragmatic": gallery}
-    captions = model.caption_features(part, among=among, **options)  # type: ignore[arg-type]  # features of this model
+    captions = model.caption_features(part, among=features if query.among else None, **options)
     texts = [caption.text for caption in captions]
     words = [text.split() for text in texts]
     shares = _attention(model, part, words) if isinstance(model, Model) and isinstance(part, PhotoFeatures) else None
