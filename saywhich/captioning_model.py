@@ -80,7 +80,7 @@ class CaptioningModel(ABC, Generic[Prepared, Features]):
         """Return the features of zero photos."""
 
     @abstractmethod
-    def require_listener(self) -> None:
+    def require_listener(self) -> object:
         """Raise UserError where the model has no listener that encodes photos."""
 
     @abstractmethod

@@ -39,10 +39,11 @@ class EncodedPhotos:
         """Return the photos `rows`, in that order."""
 
         def chosen(value: Any) -> Any:
+            if value is None:
+                return None
             return tuple(value[row] for row in rows) if isinstance(value, tuple) else value[list(rows)]
 
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return type(self)(**{name: None if value is None else chosen(value) for name, value in values.items()})
+        return type(self)(**{field.name: chosen(getattr(self, field.name)) for field in fields(self)})
 
     def split(self, size: int) -> Iterator[Self]:
         """Split the photos into parts of at most `size`."""

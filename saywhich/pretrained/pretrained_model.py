@@ -29,8 +29,9 @@ class PretrainedFeatures(EncodedPhotos):
 
 @dataclass(frozen=True)
 class PretrainedModel(CaptioningModel[DecodedPhoto, PretrainedFeatures]):
-    """A pretrained speaker and a pretrained listener, or none. Images are those that a trained `Model` takes, except films.
+    """A pretrained speaker and a pretrained listener; the listener may be None where captions are not ranked.
 
+    Images are those that a trained `Model` takes, except films.
     `batch`: photos captioned in one batch; None: 8, or 1 where captions are sampled or decoded pragmatically.
     """
 
@@ -73,14 +74,17 @@ class PretrainedModel(CaptioningModel[DecodedPhoto, PretrainedFeatures]):
         pragmatic: PragmaticGallery[PretrainedFeatures] | None,
     ) -> CaptionCandidates:
         settings = replace(self.settings, beam=beam, samples=samples, whole_beam=whole_beam, seed=seed)
-        texts: list[list[str]] = []
-        for part in features.split(self.batch or (PHOTOS if samples is None and pragmatic is None else 1)):
-            if pragmatic is None:
-                texts += self.speaker.candidates(part.photos, settings)
-            else:
-                listener, read = self.require_listener(), pragmatic.read
-                gallery = PragmaticGallery(pragmatic.decoding, pragmatic.among, lambda rows: read(rows).photos)
-                texts += decode_pragmatically(
+        parts = list(features.split(self.batch or (PHOTOS if samples is None and pragmatic is None else 1)))
+        if pragmatic is None:
+            texts = [each for part in parts for each in self.speaker.candidates(part.photos, settings)]
+        else:
+            listener, read = self.require_listener(), pragmatic.read
+            gallery = PragmaticGallery(pragmatic.decoding, pragmatic.among, lambda rows: read(rows).photos)
+            texts = [
+                each
+                for part in parts
+                for each in decode_pragmatically(
                     self.speaker, listener, part.photos, part.vectors, part.contents, gallery, settings
                 )
+            ]
         return CaptionCandidates(texts, lambda: torch.stack([self.encode_text(each) for each in texts]))
