@@ -11,8 +11,8 @@ from pipeline.analysis.judge_titles import OWN, PRETRAINED, Keys, human_recall_k
 from pipeline.analysis.results import Point, Results, named_setting
 from pipeline.analysis.selection import Choice
 from pipeline.analysis.tradeoff import curves
-from pipeline.report.drawing import LineStyle, PlotPanel, PlotPoint, PlotSeries, assign_styles
 from pipeline.report.method_names import method_colours, published_name
+from pipeline.report.plot_elements import LineStyle, PlotPanel, PlotPoint, PlotSeries, assign_styles
 from pipeline.report.tables import format_number
 
 

@@ -118,7 +118,7 @@ def compact_tables(results: Results, choices: Sequence[Choice], samples: Resampl
     """
     columns = [*(setting_column(name) for name in _dials(results)), replace(SEEDS, group="")]
     columns += [language_column("CIDEr")]
-    judges = [judge for judge in results.judges if judge not in (ADAPTED, PRETRAINED)]  # those do not fit
+    judges = [judge for judge in results.judges if judge not in (ADAPTED, PRETRAINED)]  # too wide for a terminal
     columns += [_by(results.score, judge) for judge in judges]
     columns += [metric_column("repeats", ("diversity", "repetition"), 3, spread=False)]
     if truth := results.has(*TRUTH):

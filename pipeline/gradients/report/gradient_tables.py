@@ -10,9 +10,9 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from pipeline.analysis.results import read_results_json
-from pipeline.report.drawing import LineStyle, PlotPanel, PlotPoint, PlotSeries, assign_styles
 from pipeline.report.method_names import estimator_colour
 from pipeline.report.number_files import as_csv
+from pipeline.report.plot_elements import LineStyle, PlotPanel, PlotPoint, PlotSeries, assign_styles
 from pipeline.report.tables import Table, TableColumn, fill_table, format_number
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from pipeline.gradients.report.gradient_tables import AS_LONG, ENDS, SYMBOLS, estimator_styles
-from pipeline.report.drawing import PlotPanel, PlotPoint, PlotSeries
+from pipeline.report.plot_elements import PlotPanel, PlotPoint, PlotSeries
 from pipeline.report.tables import Table, TableColumn, fill_table, format_number
 
 CLEAR = 2.0  # standard errors

@@ -8,8 +8,8 @@ from pathlib import Path
 from every_method import ALL, MODULES
 
 from pipeline import methods
-from pipeline.report.drawing import COLOURS
 from pipeline.report.method_names import cite_papers, method_cards, published_name
+from pipeline.report.plot_elements import COLOURS
 
 ROOT = Path(__file__).parents[3]
 
