@@ -156,10 +156,10 @@ def run(chosen: list[Fault], reached: Reached, workers: int, commit: str) -> Ite
             if how is not None:
                 del busy[fault]
                 slots.append(folder)
-                told = {field.name: getattr(fault, field.name, None) for field in fields(Outcome)}
+                values = {field.name: getattr(fault, field.name, None) for field in fields(Outcome)}
                 took = round(time.monotonic() - began, 1)
-                told |= {"line": fault.line, "killed": bool(how), "how": how, "tests": number, "seconds": took}
-                yield Outcome(**told | {"commit": commit})
+                values |= {"line": fault.line, "killed": bool(how), "how": how, "tests": number, "seconds": took}
+                yield Outcome(**values | {"commit": commit})
         time.sleep(0.02)
 
 
@@ -250,11 +250,11 @@ def _slowly(states: Iterator[str | None]) -> Iterator[str | None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--number", type=int, default=480, help="faults, of all rooms and operators")
+    parser.add_argument("--number", type=int, default=480, help="size of the sample over all rooms and operators")
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same faults")
-    parser.add_argument("--only", choices=ROOMS, help="this room's faults of the sample")
-    parser.add_argument("--fault", metavar="ID", action="append", help="this fault alone")
-    parser.add_argument("--survivors", action="store_true", help="those of the sample that survived the last time")
+    parser.add_argument("--only", choices=ROOMS, help="try only the sampled faults of this room")
+    parser.add_argument("--fault", metavar="ID", action="append", help="try only this fault")
+    parser.add_argument("--survivors", action="store_true", help="try only the sampled faults that survived last time")
     parser.add_argument("--list", action="store_true", help="print the faults and try none")
     parser.add_argument("--known", type=Path, help="try the faults of this TOML file, and print them as JSON")
     parser.add_argument("--workers", type=int, default=1, choices=(1, 2))
@@ -293,8 +293,8 @@ def main() -> None:
             done[outcome.id] = outcome
             print(json.dumps(asdict(outcome), ensure_ascii=False), file=file, flush=True)
             what = f"killed by {outcome.how}" if outcome.killed else f"SURVIVED {outcome.tests} tests"
-            told = f"{outcome.id} {outcome.module}:{outcome.line} {outcome.before} → {outcome.after}"
-            doing(f"{len(done)}/{len(chosen)} {told}: {what}, {outcome.seconds} s")
+            description = f"{outcome.id} {outcome.module}:{outcome.line} {outcome.before} → {outcome.after}"
+            doing(f"{len(done)}/{len(chosen)} {description}: {what}, {outcome.seconds} s")
     show(done.values(), f"make mutants NUMBER={options.number} SEED={options.seed}")
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from saywhich.encoded_photos import EncodedPhotos
 
-SPEAKER, LISTENER = "speaker", "listener"  # whose posterior weighs the words
+SPEAKER, LISTENER = "speaker", "listener"  # the agent whose posterior weighs the words
 DISTRACTORS = 7  # default number of distractors, as at evaluation
 NEEDS_AMONG = "pragmatic tells photos from those of among: give among"
 Features = TypeVar("Features", covariant=True)

@@ -112,7 +112,7 @@ def test_the_divergence_from_another_speaker_is_the_same(world):
 @pytest.mark.parametrize("with_null_image", [False, True])
 def test_teacher_forcing_is_the_same(world, with_null_image):
     speaker, _, batch = unseen(world) if with_null_image else world
-    speaker.train(not isinstance(speaker, Transformer))  # what is dropped depends on how much is read
+    speaker.train(not isinstance(speaker, Transformer))  # dropout depends on the number of steps
     message = teacher_force(speaker, batch, rng())
     with asynchronous():
         other = teacher_force(speaker, batch, rng())
@@ -208,7 +208,7 @@ def test_a_step_never_waits_for_the_device(toy, name, recurrent, monkeypatch):
     """A CUDA graph needs every action of a step to be known before its numbers are."""
     method, batch = made(name, toy.agents(dropout=0.3, decoder=recurrent)), toy.batch()
     with asynchronous():
-        method.step(batch, seed=2)  # what is made once is made
+        method.step(batch, seed=2)  # makes everything that is made once
         for read_by in ("tolist", "numpy"):
             monkeypatch.setattr(torch.Tensor, read_by, lambda x: pytest.fail("a tensor is read"))
         with NoReads():

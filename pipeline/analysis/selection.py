@@ -22,7 +22,7 @@ class ReportSettings:
     images: Natural = 12  # number of images in the report's gallery
     seed: Seed = 0  # seed of the choice of those images
     control: str = "mle"  # the method whose naturalness is the reference
-    min_cider_share: Share = 0.95  # of the control's validation CIDEr that a chosen setting must keep
+    min_cider_share: Share = 0.95  # share of the control's validation CIDEr that a chosen setting must keep
     metric: ShownMetric = "CIDEr"  # x axis of the curve
     # methods whose frozen speakers are also shown with a listener adapted to them
     frozen_speakers: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(require_distinct)] = ()

@@ -1,4 +1,4 @@
-"""The parameters of speakers and listeners: their shapes, how they begin, and the published sizes as defaults."""
+"""The parameters of speakers and listeners: their shapes, initial values and default sizes."""
 
 from __future__ import annotations
 
