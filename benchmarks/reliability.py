@@ -263,7 +263,7 @@ def main() -> None:
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(ROWS)}; default: all")
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--damages", type=int, default=1000)
-    parser.add_argument("--cases", type=int, default=1700, help="of each kind of random input, of which there are six")
+    parser.add_argument("--cases", type=int, default=1700, help="number of inputs of each of the six random kinds")
     parser.add_argument("--writers", type=int, default=32)
     parser.add_argument("--images", type=int, default=200, help="and ten times as many")
     parser.add_argument("--world", type=Path, help="a toy world that was made before; default: one is made")

@@ -82,13 +82,13 @@ def at_grid_end(results: Results, choice: Choice) -> str:
 
     The tried values are those with the selected point's other settings.
     """
-    dial = results.dial(choice.method)
-    if choice.point is None or dial not in choice.point.settings:
+    along = results.curve_setting(choice.method)
+    if choice.point is None or along not in choice.point.settings:
         return ""
-    rest = {**choice.point.settings, dial: None}
-    tried = {p.settings[dial] for p in results.of(choice.method) if {**p.settings, dial: None} == rest}
+    rest = {**choice.point.settings, along: None}
+    tried = {p.settings[along] for p in results.of(choice.method) if {**p.settings, along: None} == rest}
     ends = {min(tried): "lowest", max(tried): "highest"} if len(tried) > 1 else {}
-    end = ends.get(choice.point.settings[dial])
+    end = ends.get(choice.point.settings[along])
     return f"{end} of {len(tried)}" if end else ""
 
 

@@ -58,7 +58,7 @@ def add(parser: ArgumentParser) -> None:
     generation.add_argument(
         "--samples", type=int, metavar="N", help=f"N captions drawn at random; default with --among: {CANDIDATES}"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of what is drawn; default: 0")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the samples; default: 0")
     add_outputs(parser)
     add_pretrained(parser)
     parser.add_argument("--batch", type=int, metavar="N", help="captions generated at once by --speaker; default: 32")

@@ -44,7 +44,7 @@ def add_pretrained(parser: ArgumentParser) -> None:
     group.add_argument("--dtype", default="float32", help="precision: float32, bfloat16, float16; default: %(default)s")
     group.add_argument("--device", metavar="NAME", help="cpu, cuda or cuda:1; default: a GPU where there is one")
     group.add_argument("--max-tokens", type=int, default=40, metavar="N", help="longest caption; default: %(default)s")
-    group.add_argument("--temperature", type=float, default=1.0, metavar="T", help="of samples; default: %(default)s")
+    group.add_argument("--temperature", type=float, default=1.0, metavar="T", help="for samples; default: %(default)s")
     group.add_argument(
         "--top-p", type=float, default=0.9, metavar="P", help="share of the likeliest words; default: %(default)s"
     )

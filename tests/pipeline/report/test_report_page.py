@@ -186,7 +186,7 @@ def test_the_page_forbids_scripts_and_styles_other_than_its_own(full):
         (inline,) = re.findall(rf"<{tag}>(.*?)</{tag}>", full, re.S)
         digest = base64.b64encode(hashlib.sha256(inline.encode()).digest()).decode()
         assert rules[f"{tag}-src"] == f"'sha256-{digest}'"
-    # which would also stop these
+    # the policy would also stop these
     assert not any(name.startswith("on") or name == "style" for _, found in page.elements for name in found)
 
 
