@@ -70,10 +70,10 @@ def comments(text: str) -> Iterator[tuple[int, str]]:
 def test_no_comment_opens_without_a_verb_or_a_subject():
     assert list(comments("x = 1  # Of it\n# one\n# what\n\n# two\n")) == [(1, "of"), (2, "one"), (5, "two")]
     found = [
-        f"{path}:{line}: {word}"
+        f"{path.relative_to(ROOT)}:{line}: {word}"
         for package in (*PACKAGES, "tests", "benchmarks")
-        for path, _ in trees(package)
-        for line, word in comments((ROOT / path).read_text(encoding="utf-8"))
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for line, word in comments(path.read_text(encoding="utf-8"))
         if word in COMMENT_OPENERS or (word == "of" and package in PACKAGES)
     ]
     assert found == []
