@@ -409,6 +409,15 @@ def test_a_retriever_that_would_truncate_captions_is_refused(models, data, monke
         reward_files.make_rewards(settings, 0.1, models, data, None, CPU)
 
 
+def test_the_longest_of_many_captions_is_checked():
+    tokens = np.zeros((1200, 8), np.int64)
+    tokens[:, 0] = np.arange(1, 1201)
+    tokens[7, 1:5] = 1
+    decoded = SimpleNamespace(decode=lambda row: " ".join(str(word) for word in row if word))
+    with pytest.raises(UserError, match="a caption has 7 tokens, and the text encoder takes 4: “8 1 1 1 1”"):
+        reward_files._check_lengths(Reads(), SimpleNamespace(tokens=tokens, folder=Path("a"), vocabulary=decoded))
+
+
 def test_text_rewards_compare_with_whole_references(data):
     """Training clips captions to max_words; a reward counts all words of people, as evaluation does."""
     whole = SimpleNamespace(
