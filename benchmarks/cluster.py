@@ -91,7 +91,7 @@ def plans(scratch: Path, sizes: list[int]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=5.0, help="that each job waits")
+    parser.add_argument("--seconds", type=float, default=5.0, help="seconds that each job waits")
     parser.add_argument("--cells", type=int, default=4)
     parser.add_argument("--sizes", type=int, nargs="*", default=[10, 100, 1000], help="cells of grids that are planned")
     parser.add_argument("--plans", action="store_true", help="only plan, without Slurm")

@@ -2,9 +2,9 @@
 
     python benchmarks/decoding.py [--trained data]
 
-Speakers are optimised for inference, as in evaluations. The floor of a rate is the operations of an unroll at the rate
-of this machine's products, by the faster library, measured in the same run. The plain unroll (benchmarks/plain.py) must
-generate the same captions.
+Speakers are optimised for inference, as in evaluations. The floor is the rate that an unroll
+would have if it took only the time of its operations, at this machine's measured rate of matrix products. The
+plain unroll (benchmarks/plain.py) must generate the same captions.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--trained", type=Path, help="data/ of a run: its speaker's captions in bfloat16")
-    parser.add_argument("--times", type=int, default=4, help="decodes, of which the fastest counts")
+    parser.add_argument("--times", type=int, default=4, help="repetitions of each decoding; the fastest counts")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     keep_freed()
@@ -54,14 +54,14 @@ def main() -> None:
             agents, batch = world(length, options.device)
             speaker = agents.speaker.eval()
             with FlopCounterMode(display=False) as counter:
-                speak(speaker, batch, channel)
+                generate(speaker, batch, channel)
             fast = optimize_for_decoding(speaker)
-            said = speak(fast, batch, channel)
-            same = (said.tokens == plainly(speaker, batch, channel).tokens).all(1).float().mean()
+            said = generate(fast, batch, channel)
+            same = (said.tokens == generate_plain(speaker, batch, channel).tokens).all(1).float().mean()
             floor = BATCH * rate / counter.get_total_flops()
-            ours = BATCH / fastest(partial(speak, fast, batch, channel), options.device, options.times)
+            ours = BATCH / fastest(partial(generate, fast, batch, channel), options.device, options.times)
             theirs = BATCH / fastest(
-                partial(plainly, speaker, batch, channel), options.device, max(1, options.times // 2)
+                partial(generate_plain, speaker, batch, channel), options.device, max(1, options.times // 2)
             )
             words = float(said.mask.sum(1).float().mean())
             rates = f"{ours:.0f}", f"{floor:.0f}", f"{ours / floor:.0%}", f"{theirs:.0f}", f"{ours / theirs:.2f}"
@@ -92,12 +92,12 @@ def in_bfloat16(root: Path, times: int) -> None:
 
 
 @torch.no_grad()
-def speak(speaker: Decoder, batch: Batch, channel: Channel) -> Message:
+def generate(speaker: Decoder, batch: Batch, channel: Channel) -> Message:
     return unroll.generate(speaker, batch, channel, torch.Generator(batch.device).manual_seed(0))
 
 
 @torch.no_grad()
-def plainly(speaker: Decoder, batch: Batch, channel: Channel) -> Message:
+def generate_plain(speaker: Decoder, batch: Batch, channel: Channel) -> Message:
     return plain.speak(speaker, batch, channel, torch.Generator(batch.device).manual_seed(0))
 
 

@@ -68,7 +68,7 @@ class Fault:
 
     module: str
     function: str  # the qualified name of the surrounding function or class; empty at the module's top
-    lines: tuple[int, int]  # of the statement, or of its head
+    lines: tuple[int, int]  # first and last line of the statement, or of its head
     operator: str
     start: int
     end: int

@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--regions", type=int, default=36)
     parser.add_argument("--size", type=int, default=2048)
     parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--batches", type=int, default=10**9, help="of an epoch; all of them without it")
+    parser.add_argument("--batches", type=int, default=10**9, help="batches of an epoch; default: all")
     parser.add_argument("--step", type=float, nargs="+", default=[0.025, 3.0], help="seconds of a training step")
     parser.add_argument("--folder", type=Path, help="where the files are written; a temporary one without it")
     options = parser.parse_args()

@@ -40,7 +40,7 @@ SIZES = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--figure", type=Path, default=Path("data/benchmarks/growth.png"), metavar="PNG")
-    parser.add_argument("--times", type=int, default=3, help="of which the fastest counts")
+    parser.add_argument("--times", type=int, default=3, help="repetitions of each measurement; the fastest counts")
     options = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed()

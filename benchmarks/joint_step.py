@@ -60,7 +60,7 @@ LAMBDA = {
 
 
 NO_OPTIONS: Mapping[str, Any] = {}
-SCENES_OPTIONS: dict[str, dict[str, Any]] = {"psst_multinomial": {"rho": 0.75}}  # of params.yaml
+SCENES_OPTIONS: dict[str, dict[str, Any]] = {"psst_multinomial": {"rho": 0.75}}  # options of params.yaml, by method
 
 
 def main() -> None:

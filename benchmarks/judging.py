@@ -67,8 +67,8 @@ class DrawnJudge:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--images", type=int, nargs="+", default=[10_000, 100_000])
-    parser.add_argument("--size", type=int, default=64, help="of the judge's embeddings")
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)  # of one measured run
+    parser.add_argument("--size", type=int, default=64, help="size of the judge's embeddings")
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)  # folder of one measured run
     options = parser.parse_args()
     if options.folder:
         print(json.dumps(_measured(options.folder, options.images[0], options.size)))

@@ -2,8 +2,8 @@
 
     python benchmarks/language.py [--captions FILE]
 
-Times are seconds, and CPU seconds of all processes, which matter where a grid keeps all cores busy. Measured are a
-single evaluation, and cells of a grid that share a METEOR (the first cell waits for its start). Captions come from
+Times are seconds, and CPU seconds of all processes, which matter where a grid keeps all cores busy. The script measures
+a single evaluation, and cells of a grid that share a METEOR (the first cell waits for its start). Captions come from
 drawn scenes, or from a file in COCO's form with a larger vocabulary. An image's first caption is the candidate; its
 others and one of another image are the references.
 """
@@ -55,10 +55,10 @@ def main() -> None:
         shared, shared_cpu, again = _timed(row, f"shared METEOR, cell {number + 1}", ours, psutil.Process(server.pid))
         assert again == scores
     peer, peer_cpu, theirs = _timed(row, "pycocoevalcap", lambda: _peer(said, human))
-    apart = max(abs(theirs[name] - scores[name]) for name in COMPUTED)
+    difference = max(abs(theirs[name] - scores[name]) for name in COMPUTED)
     for what, seconds, cpu in (("own", own, own_cpu), ("shared", shared, shared_cpu)):
         row(f"pycocoevalcap / {what}", f"{peer / seconds:.2f}", f"{peer_cpu / cpu:.2f}")
-    print(f"\ngreatest difference of a score {apart:.1e}")
+    print(f"\ngreatest difference of a score: {difference:.1e}")
 
 
 def _captions(images: int, file: Path | None) -> tuple[list[str], list[list[str]]]:

@@ -6,8 +6,9 @@
 this one after the imports of torch and others. The process takes the changed module from memory: no file is written.
 Its tests run in the order of cost and proximity, until one fails or the budget is spent. data/mutants/results.jsonl
 keeps each outcome with its commit, so that a killed run can continue. An outcome is reused while its module and its
-test are unchanged, a survivor while no module and no test has changed. `mutants_accepted.toml` lists survivors that
-stay, with reasons.
+test are unchanged, a survivor while no module and no test has changed. Of a fault that was tried again, the first
+outcome counts in the column "killed at first %": a test that was written for a survivor detects that one, which says
+nothing about other faults. `mutants_accepted.toml` lists survivors that stay, with reasons.
 
 mutmut and cosmic-ray were considered. They lack faults such as a missing detach, a sum for a mean, another split,
 another network or another seed. They also start an interpreter for each fault, which takes longer than most of the
@@ -155,18 +156,18 @@ def run(chosen: list[Fault], reached: Reached, workers: int, commit: str) -> Ite
             if how is not None:
                 del busy[fault]
                 slots.append(folder)
-                told = {field.name: getattr(fault, field.name, None) for field in fields(Outcome)}
+                values = {field.name: getattr(fault, field.name, None) for field in fields(Outcome)}
                 took = round(time.monotonic() - began, 1)
-                told |= {"line": fault.line, "killed": bool(how), "how": how, "tests": number, "seconds": took}
-                yield Outcome(**told | {"commit": commit})
+                values |= {"line": fault.line, "killed": bool(how), "how": how, "tests": number, "seconds": took}
+                yield Outcome(**values | {"commit": commit})
         time.sleep(0.02)
 
 
-def kept() -> dict[str, Outcome]:
-    """Return the latest outcome of each fault."""
+def kept(first: bool = False) -> dict[str, Outcome]:
+    """Return the latest outcome of each fault, or its `first`, from before any test was written for a survivor."""
     path = OUT / "results.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return {outcome.id: outcome for outcome in (Outcome(**json.loads(line)) for line in lines)}
+    return {outcome.id: outcome for outcome in (Outcome(**json.loads(line)) for line in lines[:: -1 if first else 1])}
 
 
 def holds(outcome: Outcome, commit: str) -> bool:
@@ -195,6 +196,7 @@ def show(outcomes: Iterable[Outcome], command: str) -> None:
     from pipeline.report.tables import markdown_table
 
     reviewed, found = accepted(), sorted(outcomes, key=lambda each: (each.room, each.module, each.line, each.id))
+    first = kept(first=True)
     alive = [each for each in found if not each.killed]
     reason = {each.id: reviewed.get((each.module, each.function, each.after)) for each in alive}
     rows = []
@@ -204,9 +206,12 @@ def show(outcomes: Iterable[Outcome], command: str) -> None:
         equal = sum(bool((entry := reason[each.id]) and entry["equivalent"]) for each in left)
         given = sum(bool(reason[each.id]) for each in left) - equal
         tried, killed = len(of_room), len(of_room) - len(left)
-        shares = [f"{100 * killed / whole:.1f}" if whole else "–" for whole in (tried, tried - equal)]
+        at_first = sum(first.get(each.id, each).killed for each in of_room)
+        parts = ((at_first, tried), (killed, tried), (killed, tried - equal))
+        shares = [f"{100 * part / whole:.1f}" if whole else "–" for part, whole in parts]
         rows.append([room, *map(str, (tried, killed, len(left), equal, given)), *shares])
-    columns = ["room", "faults", "killed", "survived", "equivalent", "accepted", "killed %", "without equivalents %"]
+    columns = ["room", "faults", "killed", "survived", "equivalent", "accepted"]
+    columns += ["killed at first %", "killed %", "without equivalents %"]
     text = f"**Faults by room**\n\n{markdown_table(columns, rows, [n > 0 for n in range(len(columns))])}\n"
     cells = [
         [
@@ -245,11 +250,11 @@ def _slowly(states: Iterator[str | None]) -> Iterator[str | None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--number", type=int, default=480, help="faults, of all rooms and operators")
+    parser.add_argument("--number", type=int, default=480, help="size of the sample over all rooms and operators")
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same faults")
-    parser.add_argument("--only", choices=ROOMS, help="this room's faults of the sample")
-    parser.add_argument("--fault", metavar="ID", action="append", help="this fault alone")
-    parser.add_argument("--survivors", action="store_true", help="those of the sample that survived the last time")
+    parser.add_argument("--only", choices=ROOMS, help="try only the sampled faults of this room")
+    parser.add_argument("--fault", metavar="ID", action="append", help="try only this fault")
+    parser.add_argument("--survivors", action="store_true", help="try only the sampled faults that survived last time")
     parser.add_argument("--list", action="store_true", help="print the faults and try none")
     parser.add_argument("--known", type=Path, help="try the faults of this TOML file, and print them as JSON")
     parser.add_argument("--workers", type=int, default=1, choices=(1, 2))
@@ -288,8 +293,8 @@ def main() -> None:
             done[outcome.id] = outcome
             print(json.dumps(asdict(outcome), ensure_ascii=False), file=file, flush=True)
             what = f"killed by {outcome.how}" if outcome.killed else f"SURVIVED {outcome.tests} tests"
-            told = f"{outcome.id} {outcome.module}:{outcome.line} {outcome.before} → {outcome.after}"
-            doing(f"{len(done)}/{len(chosen)} {told}: {what}, {outcome.seconds} s")
+            description = f"{outcome.id} {outcome.module}:{outcome.line} {outcome.before} → {outcome.after}"
+            doing(f"{len(done)}/{len(chosen)} {description}: {what}, {outcome.seconds} s")
     show(done.values(), f"make mutants NUMBER={options.number} SEED={options.seed}")
 
 

@@ -1,12 +1,12 @@
-"""The promises of RELIABILITY.md, tried: killed stages, damaged files, full disks, and more.
+"""Trials of the promises in RELIABILITY.md: killed stages, damaged files, full disks, and more.
 
     python benchmarks/reliability.py [ROW ...] [--kills 200] [--damages 1000] [--cases 1700] [--writers 32]
         [--images 200] [--world FOLDER]
 
-Each row is kept in data/reliability/ROW.json. data/reliability/reliability.md has these rows, and the other ones as
-results/reliability.json has them; `make record PROFILE=reliability` writes that file again. Stages are forked from this
-process after its imports, so that random instants fall into their work and not into the start of an interpreter.
-Snakemake and its jobs are not forked.
+Each row is kept in data/reliability/ROW.json. data/reliability/reliability.md has these rows, and the rows of
+results/reliability.json for the others; `make record PROFILE=reliability` writes that file again. Stages are forked
+from this process after its imports, so that random instants fall into their work and not into the start of an
+interpreter. Snakemake and its jobs are not forked.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MARKUP = [f"tests/pipeline/report/test_{name}.py" for name in ("page", "export",
 
 
 @dataclass(frozen=True)
-class Line:
+class TrialResult:
     """One line of the table: the trial, its number, how many held, and the failures."""
 
     tried: str
@@ -48,7 +48,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Asked:
+class TrialOptions:
     """The requested number of trials for each row, and a toy world for them."""
 
     kills: int
@@ -60,25 +60,27 @@ class Asked:
     scratch: Path
 
 
-def counted(tried: str, outcomes: Iterable[str]) -> Line:
+def counted(tried: str, outcomes: Iterable[str]) -> TrialResult:
     """Count `outcomes`: each is a failure, or "" where the promise held."""
     found = list(outcomes)
     short = Counter(outcome for outcome in found if outcome)
     told = "; ".join(f"{number} × {outcome}" for outcome, number in short.most_common())
-    return Line(tried, len(found), len(found) - short.total(), _clipped(told))
+    return TrialResult(tried, len(found), len(found) - short.total(), _clipped(told))
 
 
-def kills(asked: Asked) -> Iterator[Line]:
+def kills(trial: TrialOptions) -> Iterator[TrialResult]:
     """Kill stages by SIGKILL, and run the same command again."""
-    return _interruptions(asked, asked.kills, (signal.SIGKILL,), "SIGKILL")
+    return _interruptions(trial, trial.kills, (signal.SIGKILL,), "SIGKILL")
 
 
-def notices(asked: Asked) -> Iterator[Line]:
+def notices(trial: TrialOptions) -> Iterator[TrialResult]:
     """Interrupt stages a quarter as often, by SIGTERM and SIGINT in turn."""
-    return _interruptions(asked, asked.kills // 4, (signal.SIGTERM, signal.SIGINT), "SIGTERM or SIGINT")
+    return _interruptions(trial, trial.kills // 4, (signal.SIGTERM, signal.SIGINT), "SIGTERM or SIGINT")
 
 
-def _interruptions(asked: Asked, number: int, requests: tuple[signal.Signals, ...], what: str) -> Iterator[Line]:
+def _interruptions(
+    trial: TrialOptions, number: int, requests: tuple[signal.Signals, ...], what: str
+) -> Iterator[TrialResult]:
     from interrupted import STAGES, Forked, grid, import_everything, interrupted, started, work_of
 
     import_everything()
@@ -87,87 +89,91 @@ def _interruptions(asked: Asked, number: int, requests: tuple[signal.Signals, ..
     for n, name in enumerate(STAGES):
         times = share + (n < more)
         doing(f"{times} times {what}, {name}")
-        work = work_of(asked.world, asked.scratch, name)
+        work = work_of(trial.world, trial.scratch, name)
         yield counted(f"{what}: {name}", interrupted(work, list(islice(cycle(requests), times)), Forked))
     if of_grid:
         doing(f"{of_grid} times {what}, the grid")
-        work = grid(asked.world)
+        work = grid(trial.world)
         yield counted(f"{what}: the grid", interrupted(work, list(islice(cycle(requests), of_grid)), started))
 
 
-def signals(asked: Asked) -> Iterator[Line]:
+def signals(trial: TrialOptions) -> Iterator[TrialResult]:
     """Interrupt `make repro` a tenth as often, by a signal to its process group or to one process of it."""
     from stopped import stopped
 
-    times = asked.kills // 10
+    times = trial.kills // 10
     doing(f"{times} times SIGTERM, SIGINT or SIGHUP, make repro")
-    yield counted("SIGTERM, SIGINT, SIGHUP: the tree of make repro", stopped(asked.world, times))
+    yield counted("SIGTERM, SIGINT, SIGHUP: the tree of make repro", stopped(trial.world, times))
 
 
-def damage(asked: Asked) -> Iterator[Line]:
+def damage(trial: TrialOptions) -> Iterator[TrialResult]:
     """Damage files of every kind that stages read."""
     from damaged import caches, damaged, kinds, records
 
-    scratch = asked.scratch / "damage"
-    found = [*kinds(asked.world, scratch), *caches(scratch), *records(asked.world, scratch)]
+    scratch = trial.scratch / "damage"
+    found = [*kinds(trial.world, scratch), *caches(scratch), *records(trial.world, scratch)]
     for kind in found:
         doing(f"damaged {kind.name}")
-        outcomes = (outcome for _, outcome in damaged(kind, asked.damages // len(found)))
+        outcomes = (outcome for _, outcome in damaged(kind, trial.damages // len(found)))
         yield counted(f"a bit, cut, emptied, swapped: {kind.name}", outcomes)
 
 
-def disk(asked: Asked) -> Iterator[Line]:
+def disk(trial: TrialOptions) -> Iterator[TrialResult]:
     """Run stages on full and on read-only disks."""
     from full_disk import filled, small_disk
     from interrupted import STAGES, Forked, import_everything
 
     import_everything()
-    folder = asked.scratch / "disk"
+    folder = trial.scratch / "disk"
     try:
         with small_disk(folder):
             outcomes = chain.from_iterable(
-                filled(asked.world, folder, name, (0.0, 0.3, 0.6, 0.9), Forked) for name in STAGES
+                filled(trial.world, folder, name, (0.0, 0.3, 0.6, 0.9), Forked) for name in STAGES
             )
             yield counted("a full or read-only disk: every stage", outcomes)
     except PermissionError as error:
-        yield Line("a full or read-only disk: every stage", 0, 0, str(error))
+        yield TrialResult("a full or read-only disk: every stage", 0, 0, str(error))
 
 
-def fuzz(asked: Asked) -> Iterator[Line]:
+def fuzz(trial: TrialOptions) -> Iterator[TrialResult]:
     """Try random inputs, counted by Hypothesis."""
-    said = _pytest(["tests/test_fuzz.py", "-s"], SAYWHICH_FUZZ_CASES=str(asked.cases))
+    said = _pytest(["tests/test_fuzz.py", "-s"], SAYWHICH_FUZZ_CASES=str(trial.cases))
     cases = sum(map(int, re.findall(r"(\d+) cases were tried", said)))
     failed = len(re.findall(r"^FAILED .*(?:another_kind|flipped|any_settings|any_array)", said, re.MULTILINE))
-    yield Line("annotations, settings, arrays at random", cases, cases - failed, _failures(said))
+    yield TrialResult("annotations, settings, arrays at random", cases, cases - failed, _failures(said))
     yield _tests(said, "bombs, pipes, nests and other inputs made by hand")
-    yield _searched(asked)
+    yield _searched(trial)
 
 
-def _searched(asked: Asked) -> Line:
+def _searched(trial: TrialOptions) -> TrialResult:
     """Try three times as many inputs per importer, selected by the code that they reach."""
     from fuzzed_bytes import importers
     from fuzzed_bytes import tried as of_atheris
 
     if find_spec("atheris") is None:
-        return Line("bytes chosen by the code that they reach", 0, 0, "atheris is not installed (extra fuzz)")
-    names, times, short = list(importers(asked.scratch)), 0, []
+        return TrialResult("bytes chosen by the code that they reach", 0, 0, "atheris is not installed (extra fuzz)")
+    names, times, short = list(importers(trial.scratch)), 0, []
     for name in names:
-        doing(f"{3 * asked.cases} inputs of {name}")
-        number, said = of_atheris(name, 3 * asked.cases)
+        doing(f"{3 * trial.cases} inputs of {name}")
+        number, said = of_atheris(name, 3 * trial.cases)
         times, short = times + number, short + [said] * bool(said)
     told = _clipped("; ".join(short))
-    return Line(f"bytes chosen by the code that they reach, of {len(names)} importers", times, times - len(short), told)
+    return TrialResult(
+        f"bytes chosen by the code that they reach, of {len(names)} importers", times, times - len(short), told
+    )
 
 
-def writers(asked: Asked) -> Iterator[Line]:
+def writers(trial: TrialOptions) -> Iterator[TrialResult]:
     """Try many concurrent writers, and an absent server."""
-    said = _pytest(["tests/pipeline/tracking/test_recorder.py"], SAYWHICH_WRITERS=str(asked.writers))
+    said = _pytest(["tests/pipeline/tracking/test_recorder.py"], SAYWHICH_WRITERS=str(trial.writers))
     lost = "first_writers" in _failures(said)
-    yield Line(f"{asked.writers} MLflow writers at once: no metric lost", asked.writers, 0 if lost else asked.writers)
+    yield TrialResult(
+        f"{trial.writers} MLflow writers at once: no metric lost", trial.writers, 0 if lost else trial.writers
+    )
     yield _tests(said, "MLflow killed, locked, gone, or never there")
 
 
-def hostile(asked: Asked) -> Iterator[Line]:
+def hostile(trial: TrialOptions) -> Iterator[TrialResult]:
     """Try hostile names, paths, links, archives, pickles and markup."""
     yield _tests(_pytest(["tests/test_untrusted_parameters.py"]), "untrusted names, paths, links and pickles")
     archives = ["tests/pipeline/corpora/test_archives.py", "tests/pipeline/runtime/test_untrusted.py"]
@@ -177,48 +183,48 @@ def hostile(asked: Asked) -> Iterator[Line]:
     yield _tests(_pytest([*MARKUP, "-k", "markup or formula or escaped or leave"]), "markup and formulas in captions")
 
 
-def diverging(asked: Asked) -> Iterator[Line]:
+def diverging(trial: TrialOptions) -> Iterator[TrialResult]:
     """Try diverging training runs."""
     paths = ["tests/pipeline/training/test_loop.py", "tests/pipeline/evaluation/test_validation.py"]
     names = "diverge or no_numbers or infinite or exploding or says_the_same or dead_listener"
     yield _tests(_pytest([*paths, "-k", names]), "NaN, exploding gradients, collapse, endless captions")
 
 
-def memory(asked: Asked) -> Iterator[Line]:
+def memory(trial: TrialOptions) -> Iterator[TrialResult]:
     """Measure the stages' peak memory on ten times the images; the promise holds below a quarter more."""
     from grown import peaks
 
-    for name, small, large in peaks(asked.scratch / "grown", asked.images, 10):
-        grown = f"{small:.0f} MB with {asked.images:,} images, {large:.0f} MB with {10 * asked.images:,}"
-        yield Line(f"memory at 10 × the data: {name}", 1, int(large < 1.25 * small), grown)
+    for name, small, large in peaks(trial.scratch / "grown", trial.images, 10):
+        grown = f"{small:.0f} MB with {trial.images:,} images, {large:.0f} MB with {10 * trial.images:,}"
+        yield TrialResult(f"memory at 10 × the data: {name}", 1, int(large < 1.25 * small), grown)
 
 
-def server(asked: Asked) -> Iterator[Line]:
+def server(trial: TrialOptions) -> Iterator[TrialResult]:
     """Try hostile requests to the page, damaged answers of studies, and outputs that cannot be written."""
     from hostile_requests import captioned, hostile_bodies, hostile_outcome, serving, too_much
     from saywhich_world import make_repository
 
-    data = make_repository(asked.scratch, pca_dim=5, vector="mean_and_max", horizontal_flip=True)
+    data = make_repository(trial.scratch, pca_dim=5, vector="mean_and_max", horizontal_flip=True)
     with serving(data / "models/psst_multinomial") as served:
         doing("requests that take memory")
         outcomes = [outcome for _, outcome in too_much(served)]
         most = f"at most {served.memory('VmHWM'):.0f} MB above the model"
         line = counted("bombs, held uploads and long lists to saywhich serve", outcomes)
-        yield line if line.short else Line(line.tried, line.times, line.held, most)
+        yield line if line.short else TrialResult(line.tried, line.times, line.held, most)
         doing("hostile JSON")
         answers = ((address, body, *served.post(address, body)) for address, body in hostile_bodies())
         yield counted("hostile JSON to saywhich serve", (hostile_outcome(*answer) for answer in answers))
     doing("photos of 176 megapixels")
-    outcomes = [outcome for _, outcome in captioned(data / "models/psst_multinomial", asked.scratch / "photos")]
+    outcomes = [outcome for _, outcome in captioned(data / "models/psst_multinomial", trial.scratch / "photos")]
     yield counted("two PNGs of 176 megapixels at once to saywhich caption", outcomes)
-    said = _pytest(["tests/pipeline/study/test_damaged_answers.py", "-s"], SAYWHICH_DAMAGES=str(asked.damages // 5))
+    said = _pytest(["tests/pipeline/study/test_damaged_answers.py", "-s"], SAYWHICH_DAMAGES=str(trial.damages // 5))
     for times, short in re.findall(r"(\d+) damages were tried, (\d+) fell short", said):
-        yield Line("damaged answers and keys of studies", int(times), int(times) - int(short), _failures(said))
+        yield TrialResult("damaged answers and keys of studies", int(times), int(times) - int(short), _failures(said))
     outputs = ["tests/saywhich/test_outputs.py", "tests/saywhich/test_serve.py"]
     yield _tests(_pytest(outputs), "impossible outputs, hosts and ports, and untrusted names")
 
 
-def exports(asked: Asked) -> Iterator[Line]:
+def exports(trial: TrialOptions) -> Iterator[TrialResult]:
     """Try damaged files of trained models, killed exports, and hostile exported models."""
     from damaged import damaged
     from hostile_exports import hostile_values, killed_exports, model_files
@@ -227,24 +233,24 @@ def exports(asked: Asked) -> Iterator[Line]:
     import saywhich
     from saywhich.exporting import export_model
 
-    data = make_repository(asked.scratch, pca_dim=5, vector="mean_and_max", horizontal_flip=True)
-    model, out, photo = data / "models/psst_multinomial", asked.scratch / "out/model", paint(asked.scratch / "a.png", 5)
+    data = make_repository(trial.scratch, pca_dim=5, vector="mean_and_max", horizontal_flip=True)
+    model, out, photo = data / "models/psst_multinomial", trial.scratch / "out/model", paint(trial.scratch / "a.png", 5)
     export_model(model, out)
     for name, folder, root in (("in its repository", model, data), ("exported", out, out)):
         doing(f"damaged files of a model {name}")
         kind = model_files(name, folder, root, photo)
-        outcomes = (outcome for _, outcome in damaged(kind, asked.damages // 2))
+        outcomes = (outcome for _, outcome in damaged(kind, trial.damages // 2))
         yield counted(f"a bit, cut, emptied, swapped: a model {name}", outcomes)
     doing("killed exports")
     yield counted("SIGKILL before each write of an export", killed_exports(model, out))
     doing("hostile values")
     saywhich.load(out).caption([photo])  # modules imported at first use are then in all forks
-    yield counted("hostile values and tensors in an exported model", hostile_values(out, photo, asked.damages))
+    yield counted("hostile values and tensors in an exported model", hostile_values(out, photo, trial.damages))
     captioners = ["tests/test_foreign_captioners.py", "tests/saywhich/test_hostile.py"]
     yield _tests(_pytest(captioners), "code, repositories, ranges and shapes of untrusted models")
 
 
-ROWS: dict[str, Callable[[Asked], Iterator[Line]]] = {
+ROWS: dict[str, Callable[[TrialOptions], Iterator[TrialResult]]] = {
     "kills": kills, "notices": notices, "signals": signals, "damage": damage, "disk": disk, "fuzz": fuzz,
     "writers": writers, "hostile": hostile, "diverging": diverging, "memory": memory,
     "server": server, "exports": exports,
@@ -257,7 +263,7 @@ def main() -> None:
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(ROWS)}; default: all")
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--damages", type=int, default=1000)
-    parser.add_argument("--cases", type=int, default=1700, help="of each kind of random input, of which there are six")
+    parser.add_argument("--cases", type=int, default=1700, help="number of inputs of each of the six random kinds")
     parser.add_argument("--writers", type=int, default=32)
     parser.add_argument("--images", type=int, default=200, help="and ten times as many")
     parser.add_argument("--world", type=Path, help="a toy world that was made before; default: one is made")
@@ -276,28 +282,28 @@ def main() -> None:
             make_world(world)
         given = {key: value for key, value in vars(options).items() if key not in ("rows", "world")}
         for row in rows:
-            asked, began = Asked(**given, world=world.resolve(), scratch=Path(scratch) / row), time.monotonic()
-            asked.scratch.mkdir()
+            trial, began = TrialOptions(**given, world=world.resolve(), scratch=Path(scratch) / row), time.monotonic()
+            trial.scratch.mkdir()
             lines = []
-            for line in ROWS[row](asked):  # each line is kept at once, also where a later one fails
+            for line in ROWS[row](trial):  # each line is kept at once, also where a later one fails
                 lines.append(line)
-                keep(row, asked, lines, time.monotonic() - began)
+                keep(row, trial, lines, time.monotonic() - began)
         show()
 
 
-def keep(row: str, asked: Asked, lines: list[Line], seconds: float) -> None:
+def keep(row: str, trial: TrialOptions, lines: list[TrialResult], seconds: float) -> None:
     """Write the row with its command and the commit of the code."""
     head = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     command = f"make fault-injection ROWS={row}"
-    command += f" KILLS={asked.kills}" if row in ("kills", "notices", "signals") else ""
-    command += f" DAMAGES={asked.damages}" if row in ("damage", "server", "exports") else ""
+    command += f" KILLS={trial.kills}" if row in ("kills", "notices", "signals") else ""
+    command += f" DAMAGES={trial.damages}" if row in ("damage", "server", "exports") else ""
     found = {"command": command, "commit": head.stdout.strip(), "seconds": round(seconds)}
     found["lines"] = [asdict(line) for line in lines]
     OUT.mkdir(parents=True, exist_ok=True)
     # a path of this machine means nothing elsewhere
-    said = json.dumps(found, indent=1).replace(str(asked.world), "WORLD")
+    said = json.dumps(found, indent=1).replace(str(trial.world), "WORLD")
     (OUT / f"{row}.json").write_text(said + "\n", encoding="utf-8")
 
 
@@ -338,10 +344,10 @@ def _pytest(words: list[str], **environment: str) -> str:
     return done.stdout + done.stderr
 
 
-def _tests(said: str, tried: str) -> Line:
+def _tests(said: str, tried: str) -> TrialResult:
     found = {what: int(number) for number, what in re.findall(r"(\d+) (passed|failed|error|skipped)", said)}
     failed = found.get("failed", 0) + found.get("error", 0)
-    return Line(tried, found.get("passed", 0) + failed, found.get("passed", 0), _failures(said))
+    return TrialResult(tried, found.get("passed", 0) + failed, found.get("passed", 0), _failures(said))
 
 
 def _failures(said: str) -> str:

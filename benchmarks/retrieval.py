@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", type=int, default=1024, help="of a vector; the papers' listeners have 1024")
+    parser.add_argument("--size", type=int, default=1024, help="size of a vector; the papers' listeners have 1024")
     parser.add_argument("--large", type=int, default=30_000, help="captions and images")
     parser.add_argument("--large-size", type=int, default=64)
     options = parser.parse_args()

@@ -20,9 +20,9 @@ from pipeline.features.networks import TimmNetwork
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("images", type=Path, metavar="FOLDER")
-    parser.add_argument("--network", default="mobilenetv2_100", help="of timm")
+    parser.add_argument("--network", default="mobilenetv2_100", help="name of a network of timm")
     parser.add_argument("--weights", default="hub", help="hub, or a safetensors file")
-    parser.add_argument("--options", type=json.loads, default={"pad_type": "same"}, help="of the network, as JSON")
+    parser.add_argument("--options", type=json.loads, default={"pad_type": "same"}, help="its options, as JSON")
     parser.add_argument("--mean", type=float, nargs=3, default=[0.5] * 3)
     parser.add_argument("--std", type=float, nargs=3, default=[0.5] * 3)
     parser.add_argument("--size", type=int, default=224)

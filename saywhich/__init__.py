@@ -20,10 +20,11 @@ from saywhich.judging.judging_choices import DEFAULT_JUDGE, HARD, THUMBNAIL
 if TYPE_CHECKING:
     from saywhich.bagging.bag_search import PhotoBags
     from saywhich.calibrating.calibration import Calibration
+    from saywhich.captioning_model import Caption, SearchHit
     from saywhich.judging.caption_comparison import CaptionComparison
     from saywhich.judging.judgement import Judgement
     from saywhich.judging.photo_vectors import CaptionJudge
-    from saywhich.model import Caption, Model, SearchHit
+    from saywhich.model import Model
     from saywhich.pretrained.pretrained_model import PretrainedModel
     from saywhich.reward_hacking.gain_shares import RewardHacking
     from saywhich.rewarding.caption_reward import CaptionReward
@@ -224,7 +225,7 @@ def hacked(
 
 def __getattr__(name: str) -> object:
     if name in __all__:
-        from saywhich import model
+        from saywhich import captioning_model, model
 
-        return getattr(model, name)
+        return getattr(model if name == "Model" else captioning_model, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -21,7 +21,7 @@ from pipeline.runtime.escaping import csv_cell
 from saywhich.outputs import check_outputs, drop_output, open_output
 
 if TYPE_CHECKING:
-    from saywhich.model import Caption
+    from saywhich.captioning_model import Caption
 
 COLUMNS = ("file", "caption", "rank", "of", "margin")
 Write = Callable[[Path, "Caption"], None]

@@ -12,7 +12,7 @@ from saywhich.offline_page import PLAIN, write_offline_page
 from saywhich.search_page import SHOWN, thumbnail_url
 
 if TYPE_CHECKING:
-    from saywhich.model import Caption
+    from saywhich.captioning_model import Caption
 
 
 def sheet_entry(file: Path, caption: Caption) -> Mapping[str, Any]:

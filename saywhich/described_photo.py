@@ -21,7 +21,7 @@ from saywhich.xmp_packet import LARGEST, edit_packet, read_description
 
 JPEG_XMP, JPEG_EXIF, MPF = b"http://ns.adobe.com/xap/1.0/\0", b"Exif\0\0", b"MPF\0"
 PNG, PNG_XMP = b"\x89PNG\r\n\x1a\n", b"XML:com.adobe.xmp\0"
-XMP_FLAG, ALPHA_FLAG = 0x04, 0x10  # of WebP's chunk VP8X
+XMP_FLAG, ALPHA_FLAG = 0x04, 0x10  # flags of WebP's chunk VP8X
 LONGEST = 2**16 - 1  # bytes of a JPEG segment with its length
 
 Edit = Callable[[bytes | None], bytes]  # the photo's packet, or None → its new packet

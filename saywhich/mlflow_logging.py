@@ -17,7 +17,7 @@ from pipeline import errors
 from pipeline.tracking.sender import connect
 
 SERVED = Path(__file__).with_name("mlflow_model.py")
-EXTRAS = ("vision", "hub")  # what a served model may need
+EXTRAS = ("vision", "hub")  # extras that a served model may need
 
 
 def log_to_mlflow(folder: Path, name: str) -> str:

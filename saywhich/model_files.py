@@ -98,7 +98,7 @@ class ModelFiles:
     """The files of one model."""
 
     folder: Path
-    weights: Path  # of speaker and listener
+    weights: Path  # weights of speaker and listener
     feature_extractor: Path  # the folder of the features' manifest, weights and fitted transforms
     words: Path  # the folder of the vocabulary
     root: Path | None  # the repository's folder `data`; None for an exported model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from PIL import Image
+from tqdm import tqdm
 
 from pipeline.errors import UserError, one_line
 from pipeline.features.images import open_within, to_upright_rgb
@@ -137,3 +139,27 @@ def load_in_threads(
                     yield [(item, future.result()) for item, future in waiting.pop(0)]
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def load_each(items: Iterable[Item], load: Callable[[Item], Result], at_once: int) -> Iterator[list[Result]]:
+    """Yield batches of `load` of each item, as `load_in_threads` does; raises the UserError of the first that fails."""
+    for part in load_in_threads(items, load, at_once):
+        loaded = []
+        for _, result in part:
+            if isinstance(result, UserError):
+                raise result
+            loaded.append(result)
+        yield loaded
+
+
+def load_readable(
+    items: Iterable[Item], load: Callable[[Item], Result], at_once: int
+) -> Iterator[tuple[list[Item], list[Result]]]:
+    """Yield batches of the readable items and `load` of each; report each other item in a line on stderr."""
+    for part in load_in_threads(items, load, at_once):
+        readable = [(item, result) for item, result in part if not isinstance(result, UserError)]
+        for _, error in part:
+            if isinstance(error, UserError):
+                tqdm.write(str(error), file=sys.stderr)
+        if readable:
+            yield [item for item, _ in readable], [result for _, result in readable]

@@ -12,9 +12,9 @@ from pipeline.errors import UserError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from saywhich.model import Distractors
+    from saywhich.encoded_photos import EncodedPhotos
 
-SPEAKER, LISTENER = "speaker", "listener"  # whose posterior weighs the words
+SPEAKER, LISTENER = "speaker", "listener"  # the agent whose posterior weighs the words
 DISTRACTORS = 7  # default number of distractors, as at evaluation
 NEEDS_AMONG = "pragmatic tells photos from those of among: give among"
 Features = TypeVar("Features", covariant=True)
@@ -49,7 +49,7 @@ class PragmaticGallery(Generic[Features]):
     """N photos `among` which pragmatic decoding finds distractors; `read` returns the features of some rows of them."""
 
     decoding: PragmaticDecoding
-    among: Distractors
+    among: EncodedPhotos
     read: Callable[[Sequence[int]], Features]
 
     def nearest(self, vectors: Tensor, contents: Sequence[str]) -> Tensor:
@@ -58,10 +58,7 @@ class PragmaticGallery(Generic[Features]):
         `vectors` (M, H) are the listener's embeddings of the photos, and `contents` the digests of the prepared photos.
         Photos with the digest of the photo are no distractors.
         """
-        import torch
-
         from pipeline.evaluation.pragmatic_captions import nearest_among
 
-        same = torch.tensor([[mine == other for other in self.among.contents] for mine in contents])
         number = min(self.decoding.distractors, len(self.among))
-        return nearest_among(vectors, self.among.vectors, same.view(len(contents), len(self.among)), number)
+        return nearest_among(vectors, self.among.vectors, self.among.copies(contents), number)

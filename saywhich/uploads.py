@@ -27,13 +27,13 @@ LONGEST = 200  # characters of an error message in a response
 class UploadLimits:
     """The limits of a request."""
 
-    megabytes: int = 40  # of a whole request
-    megapixels: int = 50  # of a photo
+    megabytes: int = 40  # size of a whole request
+    megapixels: int = 50  # size of a photo
     photos: int = 60
     seconds: float = 60  # for each of: receiving, waiting, working, sending the response
-    megapixels_together: int = 300  # of all photos of a request
+    megapixels_together: int = 300  # size of all photos of a request together
     captions: int = 20_000  # photos × models × samples, or × beam
-    held_megabytes: int = 200  # of all requests in memory together
+    held_megabytes: int = 200  # size of all requests in memory together
     idle: float = 10  # seconds without data after which a request is dropped
 
 

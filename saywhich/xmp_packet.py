@@ -40,7 +40,9 @@ def edit_packet(packet: bytes | None, text: str) -> bytes:
         places = [(found.end, found.end)]
     ends = [0, *(last for _, last in places)]
     kept = [packet[end:first] for end, (first, _) in zip(ends, places, strict=False)]
-    edited = kept[0] + element.encode() + b"".join(kept[1:]) + packet[ends[-1] :]  # the first gets the text, others go
+    edited = (
+        kept[0] + element.encode() + b"".join(kept[1:]) + packet[ends[-1] :]
+    )  # the text replaces the first, others go
     if _parse(edited).text != _legal(text):
         raise UserError("its XMP packet cannot be edited")
     return edited
@@ -68,7 +70,7 @@ def _parse(packet: bytes) -> _ParsedPacket:
     opened: list[int] = []  # places of the open elements
     describing = 0  # open elements dc:description
     childless = False  # whether nothing followed the last start tag
-    pieces: list[str] | None = None  # of the first description's text
+    pieces: list[str] | None = None  # pieces of the first description's text
 
     def start(name: str, attributes: dict[str, str]) -> None:
         nonlocal pieces, childless, describing

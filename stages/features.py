@@ -89,7 +89,6 @@ def run(stage: Stage) -> None:
                 horizontal_flip=section.horizontal_flip,
                 detector=section.detector.model_dump() if section.detector else None,
                 objects=annotated_objects(prepared, section.frames) if section.network == "object_detector" else (),
-                seed=stage.seed,
                 device=stage.device,
                 on_epoch=lambda epoch, report: record.metrics(report, epoch),
                 shard=stage.shard,

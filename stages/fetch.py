@@ -18,7 +18,7 @@ from pipeline.workflow.stage import DATA
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status: 0 complete; 2 a file is missing or wrong, in one line; 128 + signal after a request."""
     parser = argparse.ArgumentParser(prog="python -m stages.fetch", allow_abbrev=False)
-    parser.add_argument("--dataset", metavar="NAME", help="which one; without it they are listed")
+    parser.add_argument("--dataset", metavar="NAME", help="the corpus to fetch; without it all are listed")
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"default: {DATA / 'external' / 'NAME'}")
     parser.add_argument("--downloads", type=Path, metavar="DIR", help=f"default: {DATA / 'downloads' / 'NAME'}")
     options = parser.parse_args(arguments)

@@ -21,8 +21,8 @@ def run(stage: Stage) -> None:
     evaluations = evaluated(stage.root, settings.methods)
     sweep, prepared = stage.root / "sweep", stage.root / "prepared"
     crossed = stage.root / "crossed" / "crossed.json"
-    gradients = stage.root / "gradients" / "gradients.json"  # not written by a DVC stage: it may not exist
-    study = stage.root / "study"  # nor this: its answers come from study participants
+    gradients = stage.root / "gradients" / "gradients.json"  # written by make gradients: it may not exist
+    study = stage.root / "study"  # its answers come from study participants: it may not exist
     answered = any((study / "answers").glob("**/*.json*"))
     there = [*([gradients] if gradients.exists() else []), *([study / "answers"] if answered else [])]
     inputs = [sweep, prepared, crossed, *evaluations, *there]

@@ -14,4 +14,4 @@ def closed_output() -> Iterator[None]:
     os.close(reader)
     with open(writer, "w", 1, encoding="utf-8") as output, contextlib.redirect_stdout(output):
         yield
-        os.dup2(os.open(os.devnull, os.O_WRONLY), writer)  # what a test left unwritten
+        os.dup2(os.open(os.devnull, os.O_WRONLY), writer)  # discards output that a test left unwritten

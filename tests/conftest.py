@@ -136,7 +136,9 @@ def reward_models(seed: int = 5) -> RewardModels:
     torch.manual_seed(seed)
     vectors = torch.nn.functional.normalize(torch.randn(IMAGES, 10), dim=1)
     neighbours = (torch.arange(IMAGES).unsqueeze(1) + torch.tensor([1, 2])) % IMAGES
-    torch.nn.init.normal_((encoder := Listener(WORDS, 5, words=6, hidden=10)).word.weight)  # words sound unlike
+    torch.nn.init.normal_(
+        (encoder := Listener(WORDS, 5, words=6, hidden=10)).word.weight
+    )  # so that embeddings of words differ
     retriever = Retriever(encoder, vectors, 0.1, str, neighbours)
     search = NoRepeatNgram(Beam(3), 2)
     return RewardModels(
@@ -156,7 +158,7 @@ def toy_repository(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]
     folder, output = shared / "toy repository", shared / "toy repository.txt"
     with FileLock(f"{folder}.lock"):
         if not output.exists():
-            shutil.rmtree(folder, ignore_errors=True)  # of a failed attempt
+            shutil.rmtree(folder, ignore_errors=True)  # a failed attempt may have left it
             text = make_world(folder)
             output.write_text(text)
     return folder, output.read_text()
@@ -179,7 +181,7 @@ def browser():
     if path is None:
         pytest.skip(f"no browser on PATH: none of {', '.join(BROWSERS)}")
     with playwright.sync_playwright() as driver:
-        # A container's root may not have Chromium's sandbox; the pages are our own.
+        # A container's root may not have Chromium's sandbox; the pages are the project's own.
         chromium = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield chromium
         chromium.close()

@@ -39,7 +39,7 @@ class Kind:
     name: str
     files: Sequence[tuple[Path, Sequence[Path]]]
     read: Callable[[Path], str]
-    folder: Path | None = None  # what is put back whole each time
+    folder: Path | None = None  # folder that is restored after each damage
     equal: bool = False  # whether equal results are as good as a name: a cache heals, and not every byte is a result
 
 

@@ -157,7 +157,7 @@ def changed_agents(folder: Path) -> Iterator[Any]:
     refreshed(folder, path)
 
 
-Trial = tuple[str, Path, Callable[[], bytes]]  # what is changed, the file, its new content
+Trial = tuple[str, Path, Callable[[], bytes]]  # the change, the file, its new content
 
 
 def _values(folder: Path) -> Iterator[Trial]:

@@ -1,4 +1,4 @@
-"""A score that is linear in every word, for exact gradients that no listener takes part in."""
+"""A score that is linear in every word, for exact gradients without a listener."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pipeline.channels.hard import Beam, Greedy, Multinomial
 from pipeline.channels.teacher_forcing import PrefixRollouts
 from pipeline.composition.joint import Objective
+from pipeline.composition.kl_penalty import copy_frozen
 from pipeline.composition.method import Method
 from pipeline.composition.relax_controls import with_relax
 from pipeline.estimators.credit import MonteCarloCredit
@@ -28,6 +29,7 @@ from pipeline.models.transformer import Transformer
 from pipeline.models.unroll import generate, teacher_force
 from pipeline.runtime import devices
 from pipeline.scores.naturalness import CiderScore
+from pipeline.scores.reference_divergence import ReferenceDivergence
 from pipeline.types import Message
 
 __all__ = ["world"]
@@ -93,10 +95,24 @@ def test_log_probabilities_entropies_states_and_logits_are_the_same(world, name)
     assert same(left, right, (speaker,), (speaker,)) >= LEAST
 
 
+def test_the_divergence_from_another_speaker_is_the_same(world):
+    """Positions behind a caption's end have none."""
+    speaker, _, batch = world
+    reference = copy_frozen(speaker)
+    with torch.no_grad():
+        reference.logit.bias += torch.linspace(-1, 1, len(reference.logit.bias))
+    score, channel = ReferenceDivergence(reference), Multinomial(SAMPLES)
+    expected = score.per_token(generate(speaker, batch, channel, rng()), batch)
+    with asynchronous():
+        found = score.per_token(generate(speaker, batch, channel, rng()), batch)
+    assert expected.max() > 0.01
+    assert same(found, as_long(expected, found.shape[1]), (speaker,), (speaker,)) >= LEAST
+
+
 @pytest.mark.parametrize("with_null_image", [False, True])
 def test_teacher_forcing_is_the_same(world, with_null_image):
     speaker, _, batch = unseen(world) if with_null_image else world
-    speaker.train(not isinstance(speaker, Transformer))  # what is dropped depends on how much is read
+    speaker.train(not isinstance(speaker, Transformer))  # dropout depends on the number of steps
     message = teacher_force(speaker, batch, rng())
     with asynchronous():
         other = teacher_force(speaker, batch, rng())
@@ -192,7 +208,7 @@ def test_a_step_never_waits_for_the_device(toy, name, recurrent, monkeypatch):
     """A CUDA graph needs every action of a step to be known before its numbers are."""
     method, batch = made(name, toy.agents(dropout=0.3, decoder=recurrent)), toy.batch()
     with asynchronous():
-        method.step(batch, seed=2)  # what is made once is made
+        method.step(batch, seed=2)  # makes everything that is made once
         for read_by in ("tolist", "numpy"):
             monkeypatch.setattr(torch.Tensor, read_by, lambda x: pytest.fail("a tensor is read"))
         with NoReads():

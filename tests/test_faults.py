@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 
 import mutants
@@ -127,7 +128,9 @@ def test_tests_are_chosen_by_the_lines_that_they_reach_near_and_cheap_ones_first
     assert reached.tests(default, 10) == reached.tests(inside, 10), "a field's default is seen by who calls its methods"
 
 
-def test_an_accepted_survivor_is_reported_with_its_reason(tmp_path, monkeypatch, capsys):
+def test_a_survivor_is_reported_with_its_reason_and_counts_at_first_where_a_later_test_kills_it(
+    tmp_path, monkeypatch, capsys
+):
     (tmp_path / "data/mutants").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     told = {"id": "1", "room": "models", "operator": "sign", "module": "pipeline/models/a.py", "line": 3}
@@ -137,11 +140,15 @@ def test_an_accepted_survivor_is_reported_with_its_reason(tmp_path, monkeypatch,
         mutants.Outcome(**told | {"id": "2"}, after="x = b", killed=False),
         mutants.Outcome(**told | {"id": "3"}, after="x = a", killed=True),
     ]
+    alive = mutants.Outcome(**told | {"id": "3"}, after="x = a", killed=False)
+    lines = [json.dumps(asdict(outcome)) for outcome in (alive, *outcomes)]
+    (tmp_path / mutants.OUT / "results.jsonl").write_text("\n".join(lines) + "\n")
+    assert [each["3"].killed for each in (mutants.kept(first=True), mutants.kept())] == [False, True]
     entry = {"equivalent": True, "reason": "a is 0"}
     monkeypatch.setattr(mutants, "accepted", lambda: {("pipeline/models/a.py", "f", "x = b"): entry})
     mutants.show(outcomes, "make mutants")
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()]
-    assert ["models", "3", "1", "2", "1", "0", "33.3", "50.0"] in cells
+    assert ["models", "3", "1", "2", "1", "0", "0.0", "33.3", "50.0"] in cells
     assert ["models/a.py:3", "`x = a + b` → `x = b`", "equivalent: a is 0"] in cells
     assert ["models/a.py:3", "`x = a + b` → `x = (a - b)`", "not reviewed"] in cells
 

@@ -12,7 +12,7 @@ LIGHT = {*sys.stdlib_module_names, "PIL", "jinja2", "markupsafe", "pydantic", "r
 
 
 def inner_imports(text: str) -> Iterator[tuple[int, str]]:
-    """Yield Line and package of each import inside a function."""
+    """Yield line and package of each import inside a function."""
     for function in ast.walk(ast.parse(text)):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             for node in ast.walk(function):

@@ -1,8 +1,10 @@
-"""Names and docstrings: one name has one meaning, and a docstring states its subject."""
+"""Names, docstrings and comments: one name has one meaning; docstrings and comments state their subject."""
 
 from __future__ import annotations
 
 import ast
+import io
+import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("pipeline", "saywhich", "stages")
 OPENERS = {"what", "who", "whose", "of", "those", "that", "where", "when", "how", "whether"}
+# "of" alone opens the comments of tests that explain a number
+COMMENT_OPENERS = {"what", "who", "whose", "those", "that"}
 ENTRY_POINTS = {"__init__", "__main__"}
 
 
@@ -48,5 +52,28 @@ def test_no_docstring_opens_without_a_verb_or_a_subject():
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         and (doc := ast.get_docstring(node))
         and doc.split()[0].strip(",.:").lower() in OPENERS
+    ]
+    assert found == []
+
+
+def comments(text: str) -> Iterator[tuple[int, str]]:
+    """Yield line and first word of each comment; a line of a longer comment counts with the line above it."""
+    last = 0  # the latest line that is only a comment
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            line, words, alone = token.start[0], token.string.lstrip("#").split(), token.line.lstrip().startswith("#")
+            if words and not (alone and line == last + 1):
+                yield line, words[0].strip(",.:").lower()
+            last = line if alone else last
+
+
+def test_no_comment_opens_without_a_verb_or_a_subject():
+    assert list(comments("x = 1  # Of it\n# one\n# what\n\n# two\n")) == [(1, "of"), (2, "one"), (5, "two")]
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {word}"
+        for package in (*PACKAGES, "tests", "benchmarks")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for line, word in comments(path.read_text(encoding="utf-8"))
+        if word in COMMENT_OPENERS or (word == "of" and package in PACKAGES)
     ]
     assert found == []

@@ -27,7 +27,11 @@ UV = '#!/bin/sh\necho "$UV_FIND_LINKS $*" > asked.txt\n'
     [
         ([], "", "--torch-backend auto "),
         (["TORCH=cu128"], "", "--torch-backend cu128 "),
-        ([], "/wheels /more", "/wheels,/more pip install"),  # a machine's own wheels are taken as they are
+        (
+            [],
+            "/wheels /more",
+            "/wheels,/more pip install",
+        ),  # wheels of this machine are used without a choice of hardware
     ],
 )
 def test_pytorch_is_for_the_present_or_the_named_hardware(tmp_path, words, links, asked):
@@ -40,16 +44,16 @@ def test_pytorch_is_for_the_present_or_the_named_hardware(tmp_path, words, links
         shutil.copy(ROOT / name, tmp_path)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_", "MAKE"))}
     subprocess.run(["make", "setup", *words], cwd=tmp_path, env=environment | {"LINKS": links}, check=True)
-    captions = (tmp_path / "asked.txt").read_text()
-    assert "-c constraints-hashed.txt -b constraints-hashed.txt" in captions
+    command = (tmp_path / "asked.txt").read_text()
+    assert "-c constraints-hashed.txt -b constraints-hashed.txt" in command
     assert (tmp_path / "configured.txt").read_text() == "-m pipeline.workflow.dvc_settings\n"
     assert (tmp_path / ".dvc/tmp").stat().st_mode & 0o777 == 0o700
-    assert asked in captions
-    assert ("--torch-backend" in captions) == (not links)
+    assert asked in command
+    assert ("--torch-backend" in command) == (not links)
 
 
 def test_every_locked_file_has_a_hash_but_pytorchs():
-    """Versions that uv checks are those that pip is constrained to."""
+    """The versions in uv's file with hashes equal those in pip's constraints."""
     locked = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line]
     text = re.sub(r"^#.*\n", "", (ROOT / "constraints-hashed.txt").read_text(), flags=re.MULTILINE)
     entries = [entry.split("--hash=") for entry in text.replace("\\\n", "").splitlines()]

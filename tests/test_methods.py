@@ -252,6 +252,7 @@ def test_controls_are_added_to_score_function_terms_and_change_no_token(toy):
     _, before = plain.step(toy.batch(), seed=1)
     losses, report = method.step(toy.batch(), seed=1)
     assert all(torch.equal(report[name], value) for name, value in before.items() if name != "naturalness/loss")
+    assert not any(value.requires_grad for value in report.values())
     sum(losses.values()).backward()
     weights = dict(method.agents["critic"]["naturalness"].named_parameters())
     assert {name for name, weight in weights.items() if weight.grad.abs().max() > 0} == {"outer.weight", "outer.bias"}
@@ -303,6 +304,19 @@ def test_default_settings_are_the_papers(toy):
     given = Objective()
     assert {name: getattr(given, name) for name in expected} == expected
     assert METHODS["luo"](toy.agents(), given, lam=0.3).step(toy.batch(), seed=1)[0].keys() >= {"discriminability"}
+
+
+def test_every_relaxing_channel_has_the_eos_gradient_of_the_objective(toy):
+    found: dict[str, set[str]] = {}
+    for name in METHODS:
+        for term in made(name, toy.agents(), Objective(eos_gradient="soft")).terms:
+            channel = getattr(term.estimator, "channel", None)
+            if channel is not None and channel.relaxes:
+                found.setdefault(name, set()).add(getattr(channel, "inner", channel).eos_gradient)
+    families = ("multinomial", "gumbel", "reinmax", "gumbel_rao")
+    assert found == {f"{kind}_{family}": {"soft"} for kind in ("st", "psst") for family in families} | {
+        "psst_wtf": {"soft"}
+    }
 
 
 def test_a_critic_is_trained_alone_first(toy):

@@ -68,9 +68,9 @@ def test_a_trained_control_lowers_the_variance(world, taste):
     before = estimate_gradients(world, RelaxEstimator(plain, control), taste, 100).var(0).sum()
     torch.testing.assert_close(before, alone)  # a control begins as 0
     train_control(world, RelaxEstimator(ScoreFunction(Multinomial(16)), control), taste, 150)
-    taught = estimate_gradients(world, RelaxEstimator(plain, control), taste, 100).var(0).sum()
-    assert taught < 0.65 * alone
-    assert taught < others
+    trained = estimate_gradients(world, RelaxEstimator(plain, control), taste, 100).var(0).sum()
+    assert trained < 0.65 * alone
+    assert trained < others
 
 
 def test_a_control_minimises_the_square_of_the_logit_gradient(world, taste, control):

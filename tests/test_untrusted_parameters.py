@@ -145,7 +145,7 @@ def test_weights_with_the_path_of_a_pickle_load_none(tmp_path):
         (f"local-dir:{tmp_path}", {}),
     ):
         arguments = {"architecture": architecture, "options": options, "features": "main"}
-        encoder = type("DualEncoder", (Listener,), {})(12, 5, words=6, hidden=10)  # what is written says so
+        encoder = type("DualEncoder", (Listener,), {})(12, 5, words=6, hidden=10)  # the file names this class
         encoder.arguments = arguments
         save_agents(tmp_path / "weights.safetensors", {"judge": encoder})
         with pytest.raises(UserError, match=r"does not take them|has no network"):

@@ -214,7 +214,7 @@ def test_metrics_are_shown_and_compared(world):
 def test_the_difference_after_one_changed_parameter_is_one_screen(folder, monkeypatch, capsys):
     committed(folder)  # dvc.lock, too
     change(folder, "methods", "psst_multinomial", "rho", to=0.75)
-    # what its training and evaluation would write: eleven other numbers
+    # output of its training and evaluation: eleven other numbers
     summary = folder / "data/evaluation/psst_multinomial/summary.json"
     numbers = {name: value + 1 for name, value in json.loads(summary.read_text()).items()}
     summary.unlink()  # the cache may have its bytes, too

@@ -35,32 +35,32 @@ def crossing(
     rounds = rounds or [{m: next(iter(by_seed.values())) for m, by_seed in runs.items()}]
     rows = prepared.rows("test")
     gallery = torch.from_numpy(rows)
-    pretrained = {name: which for name, which in judges.items() if which not in (OWN, ADAPTED)}
+    pretrained = {name: judge for name, judge in judges.items() if judge not in (OWN, ADAPTED)}
     common = build_judges(pretrained, kinds, JudgeSources(root, root, prepared, device))
-    adapts = [name for name, which in judges.items() if which == ADAPTED]
-    readers = [*common, *runs, *adapts]
-    matrix: list[list[list[float]]] = [[[] for _ in readers] for _ in runs]
+    adapts = [name for name, judge in judges.items() if judge == ADAPTED]
+    listeners = [*common, *runs, *adapts]
+    matrix: list[list[list[float]]] = [[[] for _ in listeners] for _ in runs]
     for by_method in rounds:
         captions = {
             method: judged_captions(read_texts(run, rows.tolist()), prepared.vocabulary, prepared.max_words)
             for method, run in by_method.items()
         }
         recalls = cross_play(captions, common, gallery)
-        for reader, run in by_method.items():
+        for listener, run in by_method.items():
             folder = root / "cells" / run.method / run.cell if run.cell else root / "models" / run.method
-            own = cross_play(captions, {reader: load_judge(folder, root, prepared, device)}, gallery)
+            own = cross_play(captions, {listener: load_judge(folder, root, prepared, device)}, gallery)
             adapted = {name: load_judge(folder / "adapted", root, prepared, device) for name in adapts}
             for method in by_method:
                 recalls[method] |= own[method]
-            recalls[reader] |= cross_play({reader: captions[reader]}, adapted, gallery)[reader]
+            recalls[listener] |= cross_play({listener: captions[listener]}, adapted, gallery)[listener]
         for row, method in zip(matrix, by_method, strict=True):
-            for values, reader in zip(row, readers, strict=True):
-                values.append(recalls[method][reader])
+            for values, listener in zip(row, listeners, strict=True):
+                values.append(recalls[method][listener])
     return {
         "split": "test",
         "recall": "R@10",
         "captions": list(runs),
-        "listeners": readers,
+        "listeners": listeners,
         "seeds": shared,
         "signature": " / ".join(dict.fromkeys(run.protocol for by_method in rounds for run in by_method.values())),
         "matrix": matrix,

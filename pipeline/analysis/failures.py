@@ -10,7 +10,7 @@ from pipeline.analysis.results import Point, Results
 from pipeline.analysis.selection import Choice
 
 ALIKE = 0.02  # largest share of distinct captions that counts as collapse; a single distinct caption always does
-MEND = "More photos, longer trainings (optimisation.min_steps) or a pretrained network (features.network) may help."
+ADVICE = "More photos, longer trainings (optimisation.min_steps) or a pretrained network (features.network) may help."
 
 
 def training_failures(results: Results, choices: Sequence[Choice]) -> list[str]:
@@ -21,7 +21,9 @@ def training_failures(results: Results, choices: Sequence[Choice]) -> list[str]:
     """
     points = [choice.point for choice in choices if choice.point]
     alike = [point.method for point in points if _alike(point)]
-    failures = [f"Nearly all captions of {', '.join(alike)} are the same, whatever the image. {MEND}"] if alike else []
+    failures = (
+        [f"Nearly all captions of {', '.join(alike)} are the same, whatever the image. {ADVICE}"] if alike else []
+    )
     at_chance = []
     for judge in results.judges:
         if (rank := _at_chance(points, human_recall_keys(judge, "mean_rank"))) is not None:
@@ -29,8 +31,8 @@ def training_failures(results: Results, choices: Sequence[Choice]) -> list[str]:
     if at_chance:
         images = max(results.values("images"))
         failures.append(
-            f"By human captions these listeners find the {images:,.0f} test images not clearly better than chance, so "
-            f"that their recall says little: {'; '.join(at_chance)}. {MEND}"
+            f"Given human captions, these listeners rank the {images:,.0f} test images not clearly better than chance, "
+            f"so that their recall is no evidence: {'; '.join(at_chance)}. {ADVICE}"
         )
     lost = [
         f"{point.method} ({', '.join(judges)})"
@@ -39,7 +41,9 @@ def training_failures(results: Results, choices: Sequence[Choice]) -> list[str]:
         and (judges := [j for j in results.judges if _at_chance([point], recall_keys(j, "mean_rank")) is not None])
     ]
     if lost:
-        failures.append(f"By these captions images are found not clearly better than chance: {'; '.join(lost)}.")
+        failures.append(
+            f"Given these captions, listeners rank the images not clearly better than chance: {'; '.join(lost)}."
+        )
     return failures
 
 

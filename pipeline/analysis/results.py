@@ -26,7 +26,13 @@ from pipeline.metrics.registry import SHOWN
 from pipeline.runtime.checksums import check_captions, check_checksums, read_checksummed_json
 
 SYMBOLS = {"lambda": "λ", "rho": "ρ", "gamma": "γ", "alpha": "α", "rerank": "n", "pragmatic": "pragmatic α"}
-DIALS = ("gamma", "alpha", "similarity", "rerank", "pragmatic")  # settings that replace λ as the dial
+CURVE_SETTINGS = (
+    "gamma",
+    "alpha",
+    "similarity",
+    "rerank",
+    "pragmatic",
+)  # settings along which a curve runs where λ does not vary
 MISSING = "–"
 CIDER = ("language", "CIDEr")
 LANGUAGE = tuple(SHOWN)
@@ -174,16 +180,16 @@ class Results:
         """Return whether any run has a number at `keys` of the test split."""
         return bool(self.values(*keys))
 
-    def dial(self, method: str) -> str:
+    def curve_setting(self, method: str) -> str:
         """Return the setting along which the method's curve runs: λ, or γ, α, n or a weight if λ does not vary."""
         points = self.of(method)
-        others = (key for key in DIALS if any(key in point.settings for point in points))
+        others = (key for key in CURVE_SETTINGS if any(key in point.settings for point in points))
         return next(others, "lambda") if len({point.settings.get("lambda") for point in points}) == 1 else "lambda"
 
     def varying(self, method: str) -> list[str]:
-        """Return the method's settings, other than its dial and the seed, that have several values."""
+        """Return the method's settings, other than the curve's and the seed, that have several values."""
         points = self.of(method)
-        keys = sorted({key for point in points for key in point.settings} - {self.dial(method)})
+        keys = sorted({key for point in points for key in point.settings} - {self.curve_setting(method)})
         return [key for key in keys if len({str(point.settings.get(key)) for point in points}) > 1]
 
     def of(self, method: str) -> list[Point]:

@@ -22,7 +22,7 @@ class ReportSettings:
     images: Natural = 12  # number of images in the report's gallery
     seed: Seed = 0  # seed of the choice of those images
     control: str = "mle"  # the method whose naturalness is the reference
-    min_cider_share: Share = 0.95  # of the control's validation CIDEr that a chosen setting must keep
+    min_cider_share: Share = 0.95  # share of the control's validation CIDEr that a chosen setting must keep
     metric: ShownMetric = "CIDEr"  # x axis of the curve
     # methods whose frozen speakers are also shown with a listener adapted to them
     frozen_speakers: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(require_distinct)] = ()
@@ -82,13 +82,13 @@ def at_grid_end(results: Results, choice: Choice) -> str:
 
     The tried values are those with the selected point's other settings.
     """
-    dial = results.dial(choice.method)
-    if choice.point is None or dial not in choice.point.settings:
+    along = results.curve_setting(choice.method)
+    if choice.point is None or along not in choice.point.settings:
         return ""
-    rest = {**choice.point.settings, dial: None}
-    tried = {p.settings[dial] for p in results.of(choice.method) if {**p.settings, dial: None} == rest}
+    rest = {**choice.point.settings, along: None}
+    tried = {p.settings[along] for p in results.of(choice.method) if {**p.settings, along: None} == rest}
     ends = {min(tried): "lowest", max(tried): "highest"} if len(tried) > 1 else {}
-    end = ends.get(choice.point.settings[dial])
+    end = ends.get(choice.point.settings[along])
     return f"{end} of {len(tried)}" if end else ""
 
 

@@ -26,11 +26,11 @@ SAME = 1e-9  # relative tolerance; the order of a sum causes smaller differences
 
 @dataclass(frozen=True)
 class Curve:
-    """Points of one method that differ only in its dial, which is λ, or γ for guidance."""
+    """Points of one method that differ only in the curve's setting: λ, or γ for guidance."""
 
     label: str  # the method, and its other settings that have several values
     method: str
-    settings: Mapping[str, Any]  # without the dial and the seed
+    settings: Mapping[str, Any]  # without the curve's setting and the seed
     points: tuple[Point, ...]
 
     @property
@@ -39,17 +39,17 @@ class Curve:
 
 
 def curves(results: Results) -> list[Curve]:
-    """Return the curves of all methods; settings that differ beyond the dial and the seed form separate curves."""
+    """Return the curves of all methods; other settings than the curve's and the seed divide a method's points."""
     all_curves: list[Curve] = []
     for method in results.methods:
         lines: dict[tuple[str, ...], list[Point]] = {}
-        dial = results.dial(method)
+        along = results.curve_setting(method)
         for point in results.of(method):
-            key = tuple(f"{name}={point.settings[name]}" for name in sorted(point.settings) if name != dial)
+            key = tuple(f"{name}={point.settings[name]}" for name in sorted(point.settings) if name != along)
             lines.setdefault(key, []).append(point)
         varying = results.varying(method)
         for points in lines.values():
-            fixed = {name: value for name, value in points[0].settings.items() if name != dial}
+            fixed = {name: value for name, value in points[0].settings.items() if name != along}
             names = [method, *(named_setting(points[0], name) for name in varying)]
             all_curves.append(Curve(" ".join(names), method, fixed, tuple(points)))
     return all_curves

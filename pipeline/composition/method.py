@@ -178,5 +178,5 @@ class Method:
 
 def _baseline(estimator: Estimator) -> Baseline | None:
     """Return the baseline of a score-function estimator, with or without a control variate; else None."""
-    inner = getattr(estimator, "inner", estimator)  # of a control variate, whose class only trainings import
+    inner = getattr(estimator, "inner", estimator)  # a control variate wraps its estimator
     return inner.baseline if isinstance(inner, ScoreFunction) else None

@@ -13,9 +13,10 @@ from pipeline.models.critic import ControlVariate, ControlVariates
 
 
 def with_relax(method: Method) -> Method:
-    """Add a control variate to each such term of `method`; the controls are trained whenever the speaker is.
+    """Add a control variate to each score-function term of `method` on sampled captions.
 
-    Return `method` itself where it has no such term. Raises UserError where the method has a critic already.
+    The controls are trained whenever the speaker is. Return `method` itself where it has no such term. Raises UserError
+    where the method has a critic already.
     """
     names = [term.name for term in method.terms if _controllable(term)]
     if not names:
@@ -31,10 +32,10 @@ def with_relax(method: Method) -> Method:
     for term in method.terms:
         if term.name in names:
             assert isinstance(term.estimator, ScoreFunction)
-            teaches = None if term.updates is None else term.updates | CRITIC
+            updates = None if term.updates is None else term.updates | CRITIC
             control = controls[term.name]
             assert isinstance(control, ControlVariate)
-            term = replace(term, estimator=RelaxEstimator(term.estimator, control), updates=teaches)
+            term = replace(term, estimator=RelaxEstimator(term.estimator, control), updates=updates)
         terms.append(term)
     order = tuple(learners | CRITIC if learners & SPEAKER else learners for learners in method.schedule.order)
     agents = {**method.agents, "critic": controls}

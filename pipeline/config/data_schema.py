@@ -104,7 +104,8 @@ class PrepareSettings(PrepareKeys):
 class DetectorSettings(Section):
     """A detector of words or objects, trained where there are no pretrained weights.
 
-    `seed` is added to the global one. `horizontal_flip`: half of the training images, at random, are mirrored.
+    `seed` alone determines its training; START=n adds n − 1 to it. `horizontal_flip`: half of the training images, at
+    random, are mirrored.
     """
 
     epochs: Natural

@@ -42,7 +42,8 @@ WRITTEN = Path(".dvc/tmp/profile.sha256")  # a digest of the params.yaml that th
 BASE, NO_PROFILES = "base", ("environment",)
 WHOLE = (("draw",), ("methods",), ("sweep", "grid"))  # replaced as one value, like mappings in braces
 VARIANTS, METHOD_SETS, GRIDS, NAMES = GROUPS = ("variants", "method_sets", "grids", "profiles")
-SEED = re.compile(r"^seed: \d+", re.MULTILINE)
+SEED = re.compile(r"^seed: (\d+)", re.MULTILINE)
+DETECTOR_SEED = re.compile(r"(^ +detector:\s*\{[^}]*\bseed:\s*)(\d+)", re.MULTILINE)
 ANCHOR, ALIAS, MERGE = re.compile(r"(?<=: )&(\w+) "), re.compile(r"(?<=: )\*(\w+)"), re.compile(r"\{<<: \*(\w+)")
 
 
@@ -178,16 +179,16 @@ def profile_of(text: str, folder: Path = PROFILES) -> str | None:
 
     A file that DVC has rewritten with equal values counts as the profile's.
     """
-    profiles, given = Profiles(folder), without_layout(with_start(text, 0))
-    return next((n for n in profiles.names() if without_layout(with_start(profiles.text(n), 0)) == given), None)
+    profiles, given, start = Profiles(folder), without_layout(text), _start_of(text)
+    return next((n for n in profiles.names() if without_layout(with_start(profiles.text(n), start)) == given), None)
 
 
 def nearest_profile(text: str, names: Collection[str], profiles: Profiles) -> tuple[str, list[str]]:
     """Return the profile of `names` with the fewest other lines than `text`, and these lines, as they are in `text`."""
-    given = without_layout(with_start(text, 0))
+    given, start = without_layout(text), _start_of(text)
     differing = {}
     for name in names:
-        own = without_layout(with_start(profiles.text(name), 0))
+        own = without_layout(with_start(profiles.text(name), start))
         lines = list(difflib.unified_diff(own, given, n=0, lineterm=""))[2:]
         differing[name] = [line[1:].strip() for line in lines if line[0] == "+" and line[1:].strip()]
     nearest = min(differing, key=lambda name: len(differing[name]))
@@ -195,8 +196,22 @@ def nearest_profile(text: str, names: Collection[str], profiles: Profiles) -> tu
 
 
 def with_start(text: str, start: int | None) -> str:
-    """Return the parameter file `text` with the seed `start`; None: its own."""
-    return text if start is None else SEED.sub(f"seed: {start}", text, count=1)
+    """Return the parameter file `text` with the seed `start`, and with as much added to the seeds of its detectors.
+
+    None: with its own seeds. Other networks have no seed, so that their features are not computed again.
+    """
+    own = _start_of(text)
+    if start is None or own is None:
+        return text
+    added = start - own
+    text = SEED.sub(f"seed: {start}", text, count=1)
+    return DETECTOR_SEED.sub(lambda match: f"{match[1]}{int(match[2]) + added}", text)
+
+
+def _start_of(text: str) -> int | None:
+    """Return the top-level seed of the parameter file `text`; None where it has none."""
+    seed = SEED.search(text)
+    return int(seed[1]) if seed else None
 
 
 def _read(path: Path) -> ProfileFile:
@@ -290,7 +305,7 @@ def _section(lines: Sequence[str], tree: Any, begin: int, keys: tuple[str, ...])
     for key, value in tree.value:
         first, column, place = key.start_mark.line, key.start_mark.column, (*keys, key.value)
         block = isinstance(value.value, list) and not value.flow_style
-        within = place[2:] if place[0] in GROUPS else place  # of a layer, the place in its sections
+        within = place[2:] if place[0] in GROUPS else place  # in a layer: the place in its sections
         section = block and value.id == "mapping" and within not in WHOLE
         stop = len(lines[first]) if value.end_mark.line > first else value.end_mark.column
         stop = key.end_mark.column + 1 if block else stop

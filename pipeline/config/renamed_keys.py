@@ -56,7 +56,7 @@ RENAMED = {
     "report.frozen": "frozen_speakers",
     "report.at_cider": "cider_levels",
     "report.at_score": "score_levels",
-    "over": "extends",  # of a profile
+    "over": "extends",  # key of a profile
     "instead": "replace",
 }
 

@@ -90,7 +90,7 @@ class RerankSettings(Section):
 class PragmaticSettings(Section):
     """Pragmatic decoding with weight alpha: words tell the image from its nearest images, `distractors` of them.
 
-    `posterior`: whose posterior over these images weighs the words: the speaker's by Bayes' rule, or the listener's.
+    `posterior`: the posterior over these images that weighs the words, the speaker's by Bayes' rule or the listener's.
     """
 
     alpha: NonNegative

@@ -64,7 +64,7 @@ def unpack(
         count, written = _write(archive, members, part, files, most_bytes)
         if count != files:
             raise UserError(
-                f"{archive}: {count:,} files are {members}, {files:,} are expected; it is not the right archive"
+                f"{archive}: {count:,} files match {members}, and {files:,} are expected; get the right archive"
             )
         marker = {"archive": archive.name, "members": members, **(source or {}), "files": count, "bytes": written}
         write_atomically(part / MARKER, json.dumps(marker, indent=1) + "\n")

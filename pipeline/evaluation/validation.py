@@ -44,7 +44,7 @@ class Validation:
     batches: Callable[[], Iterable[Batch]]
     device: torch.device
     unk: int  # token that is never generated; −1: none
-    dtype: torch.dtype | None = None  # of large matrix products in generation; None: the weights' own
+    dtype: torch.dtype | None = None  # type of large matrix products in generation; None: that of the weights
     validation_judge: Mapping[str, Retriever] = field(default_factory=dict)
 
     def __call__(self) -> dict[str, float]:

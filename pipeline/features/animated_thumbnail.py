@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 FRAMES = 12  # at most, in a thumbnail
-QUALITY = 60  # of WebP
+QUALITY = 60  # quality of WebP, in 0 … 100
 
 
 def animated_thumbnail(path: Path, longest: int) -> str:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
-WEIGHT_DECAY = 0.5  # of convolutions and linear layers, not of biases and norms
+WEIGHT_DECAY = 0.5  # for convolutions and linear layers, not for biases and norms
 SHIFT = 4  # largest shift of a training image, in pixels
 
 

@@ -87,7 +87,6 @@ def extract(
     horizontal_flip: bool = False,
     detector: Mapping[str, Any] | None = None,
     objects: Sequence[AnnotatedImage] = (),
-    seed: int = 0,
     device: torch.device | str = "cpu",
     on_epoch: Callable[[int, dict[str, float]], None] = lambda epoch, report: None,
     shard: tuple[int, int] | None = None,
@@ -95,8 +94,8 @@ def extract(
     """Write the features of all images, whose files lie below `root`, into the folder `out`.
 
     `word_detector` and `object_detector` are first trained on the training split. They use captions or `objects`, the
-    annotations of all images. Their settings `detector` are epochs, width, learning_rate, batch, horizontal_flip, and a
-    seed that is added to `seed`. `open_network` builds any other network. Where its weights cannot be fetched and
+    annotations of all images. Their settings `detector` are epochs, width, learning_rate, batch, horizontal_flip and
+    seed. `open_network` builds any other network. Where its weights cannot be fetched and
     `detector` is given, a word_detector replaces it, with a warning on stderr. With `settings.frames` the images are
     films, and `batch` counts frames. A detector is then trained on each frame, and `objects` are annotations of frames,
     a film's one after another. `pca_dim` reduces the regions by a PCA fitted on the training split; a vector of mean
@@ -147,7 +146,7 @@ def extract(
         if settings.network == OBJECT_DETECTOR:
             task = ObjectDetection(objects)
         trained = _trained_detector(
-            images, task, load, kept, detector, settings.image_size, frames, batch, seed, device, on_epoch
+            images, task, load, kept, detector, settings.image_size, frames, batch, device, on_epoch
         )
         network = wrap_for_films(WordDetectorNetwork(trained, settings, device), settings)
         network.description["detector"] = dict(detector)
@@ -190,7 +189,6 @@ def _trained_detector(
     image_size: int,
     frames: int,
     batch: int,
-    seed: int,
     device: torch.device | str,
     on_epoch: Callable[[int, dict[str, float]], None],
 ) -> torch.nn.Module:
@@ -203,8 +201,7 @@ def _trained_detector(
             return trained
         except (safetensors.SafetensorError, RuntimeError, OSError, ValueError) as error:
             tqdm.write(f"warning: {path}: cannot be read ({reason(error)}), so it is trained again", file=sys.stderr)
-    settings, training = dict(detector), []
-    own = settings.pop("seed")
+    training = []
 
     def small(image: Any) -> Tensor:
         return torch.stack(
@@ -221,7 +218,7 @@ def _trained_detector(
                     training.append(row * frames + np.arange(len(tensor)))
                     pixels[training[-1]] = tensor.numpy()
         rows = np.concatenate(training)
-        trained = train_detector(pixels, task, rows, **settings, seed=seed + own, device=device, on_epoch=on_epoch)
+        trained = train_detector(pixels, task, rows, **detector, device=device, on_epoch=on_epoch)
     write_checked(path, _as_bytes(trained.state_dict()))
     return trained
 

@@ -12,7 +12,7 @@ from pipeline.ranges import Channels, Count, Natural, Pixels, Share
 from pipeline.runtime.records import Digest, Line, Record
 
 MOST_PIXELS = 2**24  # side² times frames of a network's input
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]  # of a file in the folder
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]  # name of a file in the folder
 Deviation = Annotated[list[Annotated[float, Ge(1e-4)]], Field(min_length=3, max_length=3)]
 Regions = Annotated[int, Ge(1), Le(1000)]
 

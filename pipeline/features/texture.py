@@ -16,7 +16,7 @@ from torch.nn.functional import adaptive_avg_pool2d, avg_pool2d
 SIDE, SCALES = 96, 3  # pixels of the largest scale; each further scale has half the side
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 SIZE = SCALES * 3 * len(QUANTILES)
-FALSE_ALARMS = 1 / 200  # of images from the distribution of the held-out ones
+FALSE_ALARMS = 1 / 200  # share of images from the distribution of the held-out ones
 SHRINKAGE = 1e-3  # share of the mean variance that is added to every variance
 
 

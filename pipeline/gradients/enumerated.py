@@ -36,7 +36,7 @@ class GivenTokens:
 
     def __init__(self, inner: Any, words: Tensor, full: Tensor) -> None:
         self.inner, self.words, self.full = inner, words, full
-        self.log_prob = torch.zeros((), dtype=torch.float64)  # of all tokens, once they are chosen
+        self.log_prob = torch.zeros((), dtype=torch.float64)  # log-probability of all tokens chosen so far
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)

@@ -47,7 +47,7 @@ class MeasurementEffort:
     """Numbers of worlds, steps and repetitions."""
 
     worlds: int = 3  # with seeds 1, 2, …
-    epochs: int = 40  # of pretraining, four captions per image each
+    epochs: int = 40  # epochs of pretraining, each with four captions per image
     samples: tuple[int, ...] = (1, 4, 16)  # K, captions per image
     rounds: int = 200  # steps of a sampled estimator, and of training its control, if it has one
     repeats: int = 3  # timed steps

@@ -22,7 +22,7 @@ from pipeline.errors import UserError
 from pipeline.runtime import devices
 
 ORDERS = 4
-SIGMA = 6.0  # of the length penalty, in bigrams
+SIGMA = 6.0  # standard deviation of the length penalty, in bigrams
 ID_BITS = 15
 MAX_ID = (1 << ID_BITS) - 1
 _ORDER_BIT = 61
@@ -282,7 +282,7 @@ def _hash_table(keys: np.ndarray, values: np.ndarray) -> tuple[Tensor, Tensor]:
                 return torch.from_numpy(table[0]), torch.from_numpy(table[1])
             wanted = homes[turn[homeless], homeless]
             evicted = np.unique(lodger[wanted])
-            lodger[wanted] = homeless  # of several keys for one slot, the last one stays
+            lodger[wanted] = homeless  # if several keys have one slot, the last one stays
             homeless = np.concatenate([homeless[lodger[wanted] != homeless], evicted[evicted >= 0]])
             turn[homeless] ^= 1
         size *= 2

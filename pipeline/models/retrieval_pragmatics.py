@@ -14,7 +14,7 @@ from pipeline.models.pragmatic_decoder import TokenAwareDecoder
 from pipeline.types import Batch
 
 CONSIDERED = 10  # most probable tokens whose captions the listener encodes, at least
-TEMPERATURE = 0.07  # of cosines of listeners that were trained here
+TEMPERATURE = 0.07  # for cosines of listeners that were trained here
 
 
 class RetrievalState(NamedTuple):

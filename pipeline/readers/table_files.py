@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 COLUMNS = ("file", "caption", "split")
 SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
-MOST_ROWS, MOST_BYTES = 20_000_000, 2 * 2**30  # of a Parquet file, whose columns may be far smaller than their texts
+MOST_ROWS, MOST_BYTES = 20_000_000, 2 * 2**30  # limits of Parquet: its columns may be smaller than their texts
 ROWS_AT_ONCE = 65_536
 
 

@@ -11,8 +11,8 @@ from pipeline.analysis.judge_titles import OWN, PRETRAINED, Keys, human_recall_k
 from pipeline.analysis.results import Point, Results, named_setting
 from pipeline.analysis.selection import Choice
 from pipeline.analysis.tradeoff import curves
-from pipeline.report.drawing import LineStyle, PlotPanel, PlotPoint, PlotSeries, assign_styles
 from pipeline.report.method_names import method_colours, published_name
+from pipeline.report.plot_elements import LineStyle, PlotPanel, PlotPoint, PlotSeries, assign_styles
 from pipeline.report.tables import format_number
 
 
@@ -115,8 +115,8 @@ def _series(
         if x is None or y is None:
             return None
         dx, dy = point.spread("test", *across.keys), point.spread("test", *up.keys)
-        several, dial = len(point.runs) > 1, results.dial(point.method)
-        names = dict.fromkeys(("lambda", "rho", dial, *results.varying(point.method)))
+        several, along = len(point.runs) > 1, results.curve_setting(point.method)
+        names = dict.fromkeys(("lambda", "rho", along, *results.varying(point.method)))
         seeds = " ".join(str(seed) for seed in point.seeds if seed is not None) or "–"
         words = [
             published_name(point.method),
@@ -134,7 +134,7 @@ def _series(
             label=", ".join([*words, *(["chosen on validation"] if id(point) in chosen else [])]),
             bars=(x - dx, x + dx, y - dy, y + dy) if dx is not None and dy is not None else None,
             seeds=tuple(each) if several else (),  # type: ignore[arg-type]
-            tag=named_setting(point, dial) if dial in point.settings else "",
+            tag=named_setting(point, along) if along in point.settings else "",
             chosen=id(point) in chosen,
         )
 

@@ -27,8 +27,8 @@ from pipeline.analysis.selection import Choice, ReportSettings
 from pipeline.analysis.tradeoff import curves
 from pipeline.errors import UserError, reason
 from pipeline.features.animated_thumbnail import animated_thumbnail, first_frame
-from pipeline.report.drawing import LineStyle
 from pipeline.report.figures import styles
+from pipeline.report.plot_elements import LineStyle
 from pipeline.runtime.film_decoding import is_moving
 from pipeline.runtime.untrusted import path_inside
 
@@ -82,7 +82,7 @@ class GalleryPicture:
     image: Image.Image
     human: tuple[str, ...]
     captions: tuple[ShownCaption, ...]
-    annotator: str = "person"  # who wrote the human captions
+    annotator: str = "person"  # the author of the human captions
     moving: str = ""  # data URI of a film's animated copy; `image` is its first frame
 
     @property

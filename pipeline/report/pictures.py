@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipeline.analysis.judge_titles import JudgeTitle
-from pipeline.report.drawing import SOFT, escape_math, png
+from pipeline.report.drawing import png
 from pipeline.report.gallery import GalleryPicture, ShownCaption
 from pipeline.report.method_names import published_name
+from pipeline.report.plot_axes import escape_math
+from pipeline.report.plot_elements import SOFT
 from pipeline.report.shared_captions import SharedCaptions
 
 PICTURES = 12  # at most, on a sheet

@@ -17,7 +17,7 @@ from pipeline.report.headline import headline_pair
 from pipeline.report.reward_tables import History, training_histories
 from pipeline.report.shared_captions import SharedCaptions, find_shared_captions
 
-HISTORY = "history.jsonl"  # of all cells
+HISTORY = "history.jsonl"  # file with the history of all cells
 
 
 @dataclass(frozen=True, eq=False)

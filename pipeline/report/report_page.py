@@ -14,12 +14,13 @@ from markupsafe import Markup
 from pipeline.analysis.caption_files import with_control_overlap
 from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings
-from pipeline.report.drawing import PlotPanel, panels_svg, swatch
+from pipeline.report.drawing import panels_svg, swatch
 from pipeline.report.gallery import mark_words, thumbnails
 from pipeline.report.headline import headline_sentence
 from pipeline.report.method_names import published_name
 from pipeline.report.number_files import markdown
 from pipeline.report.page_security import hash_source
+from pipeline.report.plot_elements import PlotPanel
 from pipeline.report.report_content import ReportContent
 from pipeline.report.report_parts import ReportParts
 from pipeline.report.report_section import TEMPLATE, ReportSection, SectionContent

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.report.drawing import PlotPanel
+from pipeline.report.plot_elements import PlotPanel
 from pipeline.report.report_content import ReportContent
 from pipeline.report.tables import Table
 

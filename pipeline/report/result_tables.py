@@ -55,7 +55,7 @@ def results_table(
 ) -> Table:
     """Return language metrics and recall by each judge on test, of each method at the λ chosen on validation."""
     forward = direction == TEXT
-    columns = [*(setting_column(name, "Chosen") for name in _dials(results)), SEEDS]
+    columns = [*(setting_column(name, "Chosen") for name in _curve_settings(results)), SEEDS]
     if forward:
         columns += [language_column(name, "Language metrics") for name in measured_language(results)]
     for judge in results.judges.values():
@@ -89,7 +89,7 @@ def human_table(results: Results, choices: Sequence[Choice]) -> Table:
 def runs_table(results: Results, choices: Sequence[Choice]) -> Table:
     """Return a row for every run: each cell of the sweep and each single run of the chain."""
     marked = {id(run) for choice in choices if choice.point and choice.of > 1 for run in choice.point.runs}
-    columns = [setting_column(name) for name in (*_dials(results), *other_settings(results), "seed")]
+    columns = [setting_column(name) for name in (*_curve_settings(results), *other_settings(results), "seed")]
     columns += [language_column("CIDEr", "Validation", "val")]
     first = results.first.name
     columns += [metric_column(f"{results.score} {first}", results.by(first), 1, "Validation", "val")]
@@ -116,9 +116,9 @@ def compact_tables(results: Results, choices: Sequence[Choice], samples: Resampl
 
     The last table has the notes of all.
     """
-    columns = [*(setting_column(name) for name in _dials(results)), replace(SEEDS, group="")]
+    columns = [*(setting_column(name) for name in _curve_settings(results)), replace(SEEDS, group="")]
     columns += [language_column("CIDEr")]
-    judges = [judge for judge in results.judges if judge not in (ADAPTED, PRETRAINED)]  # those do not fit
+    judges = [judge for judge in results.judges if judge not in (ADAPTED, PRETRAINED)]  # too wide for a terminal
     columns += [_by(results.score, judge) for judge in judges]
     columns += [metric_column("repeats", ("diversity", "repetition"), 3, spread=False)]
     if truth := results.has(*TRUTH):
@@ -155,7 +155,7 @@ def measured_language(results: Results) -> list[str]:
     return [name for name in LANGUAGE if name == "CIDEr" or results.has("language", name)]
 
 
-def _dials(results: Results) -> list[str]:
+def _curve_settings(results: Results) -> list[str]:
     """Return the settings with a column of their own: λ and ρ, and γ and α where a method has them."""
     return [n for n in SYMBOLS if n in ("lambda", "rho") or any(n in point.settings for point in results.points)]
 
@@ -279,7 +279,7 @@ def _choice_notes(results: Results, choices: Sequence[Choice]) -> list[str]:
     unmeasured = [choice.method for choice in choices if choice.basis is SelectionBasis.UNMEASURED]
     notes = [f"Chosen in the same way: {'; '.join(beside)}."] if beside else []
     ends = [
-        f"{choice.method} {named_setting(choice.point, results.dial(choice.method))} ({end})"
+        f"{choice.method} {named_setting(choice.point, results.curve_setting(choice.method))} ({end})"
         for choice in choices
         if choice.point and (end := at_grid_end(results, choice))
     ]

@@ -12,10 +12,10 @@ from pipeline.analysis.judge_titles import TEXT, recall_keys
 from pipeline.analysis.results import Point, Results
 from pipeline.analysis.selection import Choice
 from pipeline.report.caption_tables import count
-from pipeline.report.drawing import LineStyle, PlotPanel, PlotPoint, PlotSeries
 from pipeline.report.figures import styles
 from pipeline.report.method_names import published_name
 from pipeline.report.number_files import as_csv
+from pipeline.report.plot_elements import LineStyle, PlotPanel, PlotPoint, PlotSeries
 from pipeline.report.result_tables import measured_language
 from pipeline.report.tables import (
     RECALLS,

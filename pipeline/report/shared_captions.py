@@ -16,7 +16,7 @@ from pipeline.report.gallery import GalleryPicture, ShownCaption, picture_with_m
 from pipeline.report.method_names import published_name
 
 PAIRS = 4
-STREAM = 1  # of the random numbers of the report's seed; 0 draws the gallery
+STREAM = 1  # random stream of the report's seed; stream 0 draws the gallery
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,7 @@ def claims_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
     return PrintedTable(columns=[*(columns[n] for n in keys), "starts", columns[at], "by start", "verdict"], rows=rows)
 
 
-def beside_recorded(here: PrintedTable, recorded: Sequence[PrintedTable]) -> tuple[PrintedTable, list[str]]:
+def compare_with_recorded(here: PrintedTable, recorded: Sequence[PrintedTable]) -> tuple[PrintedTable, list[str]]:
     """Return this run's table with the recorded mean ± deviation beside each number, and what lies outside.
 
     A number is outside where the 95 % prediction interval of another start does not contain it.

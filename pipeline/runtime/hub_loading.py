@@ -64,7 +64,7 @@ BOUNDS = (
 EDGES, AREAS = (
     ("shortest_edge", "longest_edge"),
     ("Qwen", "Glm", "VideoLlama3", "PaddleOCR", "Ernie", "Keye"),
-)  # whose edges are areas
+)  # "edges" of models of these families are areas
 TIMM = ("timm_backbone", "timm_wrapper")  # timm opens the repository that such a part names
 
 
@@ -115,7 +115,7 @@ def naming_faults(fault: str, handled: tuple[type[Exception], ...] = ()) -> Iter
     try:
         yield
     except BaseException as error:
-        panic = type(error).__name__ == "PanicException"  # of a library in Rust, and no Exception
+        panic = type(error).__name__ == "PanicException"  # raised by a library in Rust; it is no subclass of Exception
         known = isinstance(error, (UserError, ImportError, *handled)) or is_full(error)
         if known or not (panic or isinstance(error, Exception)):
             raise

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pipeline.errors import UserError
 
 FULL = ("can't allocate memory", "not enough memory", "out of memory", "cannot allocate memory")
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # of mallopt(3)
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # parameters of mallopt(3)
 
 
 def keep_freed() -> None:

@@ -32,7 +32,7 @@ class StudyDesign:
     raters: int = 5  # per question
     rounds: int = 50  # per rater
     methods: tuple[str, ...] = ()  # empty: those of the paper that were run
-    reference: str | None = None  # of the naturalness task; None: ST-Multinomial, or the first method
+    reference: str | None = None  # reference of the naturalness task; None: ST-Multinomial, or the first method
     # validation CIDEr of the methods in the retrieval task; None: the highest that all reach
     cider: float | None = None
     score: float | None = None  # validation score in the naturalness task, in %; None: the highest that all reach

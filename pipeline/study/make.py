@@ -31,7 +31,7 @@ from pipeline.study.design import (
 from pipeline.study.exports import write_label_studio, write_prolific
 from pipeline.study.pages import images_of, key_of, write_images, write_pages
 
-REFERENCE = "st_multinomial"  # of the paper's Table 5
+REFERENCE = "st_multinomial"  # reference of the paper's Table 5
 
 
 def make_study(

@@ -21,7 +21,7 @@ from pipeline.study.design import NATURALNESS, PASSED, RETRIEVAL, Sheet, StudyRo
 
 TEMPLATE = Path(__file__).parent / "template"
 LONGEST_SIDE = 420  # pixels of a picture
-INSTRUCTIONS: Mapping[Task, Sequence[str]] = {  # of the paper's appendix B, word for word
+INSTRUCTIONS: Mapping[Task, Sequence[str]] = {  # instructions of the paper's appendix B, word for word
     RETRIEVAL: (
         "You are given two images and a sentence caption that should describe one of them. Select the image that is "
         "best described by the sentence.",

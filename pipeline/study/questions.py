@@ -21,7 +21,7 @@ from pipeline.errors import UserError
 from pipeline.metrics.retrieval import similar_distractors
 from pipeline.study.design import NATURALNESS, PEOPLE, QUALIFICATION, RETRIEVAL, StudyQuestion
 
-CONTESTANTS = ("luo", "st_multinomial", "psst_multinomial")  # of the paper's tables
+CONTESTANTS = ("luo", "st_multinomial", "psst_multinomial")  # methods of the paper's tables
 
 
 def contestants(results: Results, wanted: Sequence[str], control: str) -> list[str]:

@@ -18,7 +18,7 @@ from pipeline.tracking.costs import page
 from pipeline.tracking.runs_view import comparison_address, save_view
 from pipeline.tracking.spool import SYNC, root, without_secrets
 
-SERVER = "http://127.0.0.1:5000"  # of make ui
+SERVER = "http://127.0.0.1:5000"  # address of the server that make ui starts
 
 
 class SecretFilter(io.TextIOBase):

@@ -59,7 +59,7 @@ def _is_incomplete(path: Path) -> bool:
         with closing(sqlite3.connect(path)) as connection:
             row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
             (runs,) = connection.execute("SELECT count(*) FROM runs").fetchone()
-    except sqlite3.DatabaseError:  # of something else, or damaged: MLflow reports it
+    except sqlite3.DatabaseError:  # the file is damaged or no database: MLflow reports it
         return False
     return runs == 0 and (row is None or row[0] != newest)
 

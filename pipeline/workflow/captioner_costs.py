@@ -23,7 +23,7 @@ class CaptionerSize:
     """Sizes of a captioner's text side that determine what a step costs."""
 
     weights: int
-    trained: int  # of these weights: the adapters, or all
+    trained: int  # trained ones among these weights: the adapters, or all
     products: int  # weights that each token is multiplied with
     kept: int  # numbers per token that a backward pass needs, without attention
     layers: int

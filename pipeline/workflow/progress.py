@@ -9,7 +9,7 @@ from pipeline.errors import UserError
 from pipeline.report.result_file import read_result
 
 CACHED = 0.2  # a stage that takes less of its recorded cost had its outputs already and measures no speed
-WORK = {  # what a stage does; {} is the instance of a foreach
+WORK = {  # work of each stage; {} is the instance of a foreach
     "validate": "check params.yaml",
     "draw": "draw {}, images and captions",
     "prepare": "read the captions, build the vocabulary",

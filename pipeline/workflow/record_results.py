@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.config.overlays import profile_text, with_start
+from pipeline.config.reading import parse_yaml
 from pipeline.errors import UserError
 from pipeline.report.documents import figures_of
 from pipeline.report.recording import START, start_of, write_record
@@ -16,10 +17,19 @@ from pipeline.runtime.command import run_command
 from pipeline.runtime.files import write_atomically
 from pipeline.workflow.compare_claims import claims_text
 
+WITH_IMAGES = ("along", "gallery", "hacked", "pairs")  # figures that show images of the data set
+
 
 def _parameters(name: str, folder: Path) -> str:
     """Return the parameter file of a result file's profile and start."""
     return with_start(profile_text(name.partition("@")[0], folder), start_of(name))
+
+
+def _check_owners(figures: Sequence[str], params: Path, profile: str) -> None:
+    """Raise UserError for a figure with images that are not drawn: photos have owners, and docs/ is public."""
+    images = sorted({*figures} & {*WITH_IMAGES})
+    if images and not parse_yaml(params.read_text(encoding="utf-8"), str(params)).get("draw"):
+        raise UserError(f"a document shows figure {images[0]} of {profile}: expected one without photos; remove it")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -35,6 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         start, profile = start_of(name), START.sub(r"\1", name)
         last = start is None or start >= max(read_starts(root, profile), default=start)  # its figures are shown
         figures = figures_of(root, profile) if last else []
+        _check_owners(figures, root / "params.yaml", profile)
         print(write_record(root, name, figures, _parameters, claims_text))
         if start is not None:
             write_atomically(path_of(root, profile), summarise_starts(read_starts(root, profile)).text())

@@ -1,4 +1,4 @@
-"""`dvc` for `make repro`: it ends at once on a request, and its exit status tells which signal ended a stage.
+"""`dvc` for `make repro`: a signal ends it at once, and its exit status names the signal that ended a stage.
 
 python -m pipeline.workflow.run_dvc repro --single-item prepare
 
@@ -41,7 +41,8 @@ def main(arguments: Sequence[str]) -> int:
     stage, statuses = StageStatus(), [1]
     logging.getLogger("dvc").addHandler(stage)
     logging.getLogger("dvc.cli").setLevel(logging.ERROR)  # errors are logged with --quiet, too
-    thread = threading.Thread(target=lambda: statuses.append(dvc(list(arguments))))  # DVC's handlers need the main one
+    # DVC's own signal handlers are ignored outside the main thread
+    thread = threading.Thread(target=lambda: statuses.append(dvc(list(arguments))))
     thread.start()
     thread.join()
     request = signals.request_of(stage.status)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline.errors import UserError
 from pipeline.report.recording import tables_in
-from pipeline.report.starts import RESULTS, beside_recorded, read_starts
+from pipeline.report.starts import RESULTS, compare_with_recorded, read_starts
 from pipeline.report.tables import markdown_table
 from pipeline.runtime.command import run_command
 from pipeline.workflow.compare_claims import nearest_record
@@ -23,7 +23,7 @@ def comparison_text(root: Path) -> str:
     here = dict(tables_in((root / TABLE).read_text(encoding="utf-8"))).get(RESULTS)
     if record is None or here is None or len(starts) < 2:
         return ""
-    table, outside = beside_recorded(here, [file.table(RESULTS) for file in starts.values()])
+    table, outside = compare_with_recorded(here, [file.table(RESULTS) for file in starts.values()])
     right = [n > 0 for n in range(len(table.columns))]
     lines = [
         f"**This run (recorded: mean ± standard deviation of {len(starts)} starts)**",

@@ -13,7 +13,7 @@ from pipeline.metrics.retrieval import similar_distractors
 from saywhich.judging.thumbnails import BLOCK, COLOURS, SAME
 
 CANDIDATES = 64  # nearest photos of which a photo's bag is chosen
-SLACK = 1e-3  # of squared distances, above their rounding in single precision
+SLACK = 1e-3  # tolerance of squared distances, above their rounding in single precision
 
 
 @dataclass(frozen=True)

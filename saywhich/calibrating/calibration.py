@@ -66,7 +66,7 @@ class Calibration:
 class RatedItems:
     """N ratings: the image of each (N,), its caption, rating and references (those equal to the caption left out)."""
 
-    files: Sequence[Path]  # of M images
+    files: Sequence[Path]  # files of M images
     owners: np.ndarray
     captions: Sequence[str]
     ratings: np.ndarray

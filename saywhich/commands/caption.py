@@ -18,7 +18,7 @@ from saywhich.pragmatic_decoding import DISTRACTORS, LISTENER, SPEAKER, Pragmati
 from saywhich.pretrained.pretrained_options import add_pretrained, open_captioner
 
 if TYPE_CHECKING:
-    from saywhich.model import Caption
+    from saywhich.captioning_model import Caption
 
 CANDIDATES = 20  # default number of ranked samples
 
@@ -58,7 +58,7 @@ def add(parser: ArgumentParser) -> None:
     generation.add_argument(
         "--samples", type=int, metavar="N", help=f"N captions drawn at random; default with --among: {CANDIDATES}"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of what is drawn; default: 0")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the samples; default: 0")
     add_outputs(parser)
     add_pretrained(parser)
     parser.add_argument("--batch", type=int, metavar="N", help="captions generated at once by --speaker; default: 32")
@@ -81,8 +81,7 @@ def run(options: Namespace) -> int:
             broken = _run_trained(options, photos, gallery, samples, pragmatic, outputs)
         else:
             captioner = open_captioner(options, bool(gallery), samples, pragmatic)
-            _write(captioner.stream(photos, gallery), len(photos), outputs)
-            broken = captioner.broken
+            broken = _write(captioner.stream(photos, gallery), len(photos), outputs) + captioner.broken
     return int(broken + outputs.failed > 0)
 
 
@@ -110,17 +109,17 @@ def _run_trained(
     """Caption the photos by a trained model and its own listener; return the number of unreadable photos."""
     import torch
 
-    from saywhich.model import BEAM, Distractors
+    from saywhich.captioning_model import BEAM
+    from saywhich.encoded_photos import EncodedPhotos
     from saywhich.photos import unlike_note
-    from saywhich.streaming import PhotoStream
+    from saywhich.streaming import embed_gallery, stream_features
 
-    model = saywhich.load(chosen_model(options))
-    stream = PhotoStream(model)
+    model, broken = saywhich.load(chosen_model(options)), 0
     generation: dict[str, Any] = {"beam": BEAM if options.beam is None else options.beam, "samples": samples}
     if gallery:
-        others = stream.gallery(gallery)
-        among = Distractors(torch.from_numpy(others.vectors), others.contents)
-        generation["among"] = among
+        others = embed_gallery(model, gallery)
+        broken = len(gallery) - len(others.files)
+        among = generation["among"] = EncodedPhotos(torch.from_numpy(others.vectors), others.contents)
         if pragmatic is not None:
             generation["pragmatic"] = PragmaticGallery(
                 pragmatic, among, lambda rows: model.extract_features([others.files[row] for row in rows])
@@ -129,21 +128,24 @@ def _run_trained(
     contents: list[str] = []
 
     def captioned() -> Iterator[tuple[list[Path], list[Caption]]]:
-        for part, features in stream.features(photos):
+        for part, features in stream_features(model, photos):
             yield part, model.caption_features(features, **generation, seed=options.seed)
             files.extend(part)
             contents.extend(features.contents)
 
-    _write(captioned(), len(photos), outputs)
+    broken += _write(captioned(), len(photos), outputs)
     if note := unlike_note(contents, files):
         print(note, file=sys.stderr)
-    return stream.broken
+    return broken
 
 
-def _write(parts: Iterator[tuple[list[Path], list[Caption]]], photos: int, outputs: CaptionOutputs) -> None:
-    """Write captions as they come, with a progress bar over so many photos."""
+def _write(parts: Iterator[tuple[list[Path], list[Caption]]], photos: int, outputs: CaptionOutputs) -> int:
+    """Write captions as they come, with a progress bar over so many photos; return how many have no caption."""
+    left = photos
     with tqdm(total=photos, desc="photos", unit="", disable=None) as bar:
         for part, captions in parts:
             for file, caption in zip(part, captions, strict=True):
                 outputs.write(file, caption)
             bar.update(len(part))
+            left -= len(part)
+    return left

@@ -43,9 +43,9 @@ def run(options: Namespace) -> int:
     check_outputs(options.html)
     files = photo_files(options.photos)
     if name := chosen_listener(options):
-        gallery, scores, broken = _search_pretrained(name, options.text, files)
+        gallery, scores = _search_pretrained(name, options.text, files)
     else:
-        gallery, scores, broken = _search_trained(chosen_model(options), options.text, files)
+        gallery, scores = _search_trained(chosen_model(options), options.text, files)
     found = [(gallery.files[i], float(scores[i])) for i in np.argsort(-scores, kind="stable")[: options.top]]
     print_lines(f"{score:.3f}\t{one_line(str(file))}" for file, score in found)
     if unlike := unlike_note(gallery.contents, gallery.files):
@@ -54,11 +54,11 @@ def run(options: Namespace) -> int:
         from saywhich.search_page import write_page
 
         write_page(Path(options.html), options.text, found)
-    return int(broken)
+    return int(len(gallery.files) < len(files))
 
 
-def _search_pretrained(name: str, text: str, files: list[Path]) -> tuple[PhotoGallery, np.ndarray, bool]:
-    """Return the readable photos, a pretrained listener's scores of them, and whether another could not be read."""
+def _search_pretrained(name: str, text: str, files: list[Path]) -> tuple[PhotoGallery, np.ndarray]:
+    """Return the readable photos and a pretrained listener's scores of them."""
     from saywhich.judging.photo_vectors import encode_gallery
     from saywhich.pretrained.pretrained_captioner import open_listener
 
@@ -66,29 +66,26 @@ def _search_pretrained(name: str, text: str, files: list[Path]) -> tuple[PhotoGa
     if listener.unknown([text]):
         print(one_line(f"note: mostly of words that {listener.name} does not know: {text}"), file=sys.stderr)
     gallery = encode_gallery(listener, files)
-    return gallery, gallery.vectors @ listener.encode_texts([text])[0].numpy(), len(gallery.files) < len(files)
+    return gallery, gallery.vectors @ listener.encode_texts([text])[0].numpy()
 
 
-def _search_trained(folder: Path, text: str, files: list[Path]) -> tuple[PhotoGallery, np.ndarray, bool]:
-    """Return the readable photos, a trained listener's scores of them, and whether another could not be read."""
+def _search_trained(folder: Path, text: str, files: list[Path]) -> tuple[PhotoGallery, np.ndarray]:
+    """Return the readable photos and a trained listener's scores of them."""
     from saywhich.model_files import locate_model
     from saywhich.text_encoder import TextEncoder
     from saywhich.vector_cache import gallery_vectors
 
     model = locate_model(folder)
-    text_encoder, broken = TextEncoder.of(model), False
+    text_encoder = TextEncoder.of(model)
     if unknown := text_encoder.unknown(text):
         note = f"note: words that are not in the vocabulary of {model.folder}: {', '.join(unknown)}"
         print(one_line(note), file=sys.stderr)
 
     def embed(paths: Sequence[str]) -> Iterator[EmbeddedPhotos]:
-        nonlocal broken
         from saywhich.loading import load_model
-        from saywhich.streaming import PhotoStream
+        from saywhich.streaming import stream_embeddings
 
-        photos = PhotoStream(load_model(model.folder))
-        yield from photos.embed(paths)
-        broken = photos.broken > 0
+        return stream_embeddings(load_model(model.folder), paths)
 
     gallery = gallery_vectors(files, model.digest, text_encoder.size, embed)
-    return gallery, gallery.vectors @ text_encoder(text), broken
+    return gallery, gallery.vectors @ text_encoder(text)

@@ -20,7 +20,7 @@ from saywhich.pretrained.pretrained_options import add_pretrained, open_pretrain
 
 if TYPE_CHECKING:
     from saywhich.model import Model
-    from saywhich.server import ServedModel
+    from saywhich.page_captions import ServedModel
 
 SAMPLES, TOGETHER = 60, 10  # photos to try the page with, and those of them that lie side by side in their folder
 

@@ -17,7 +17,7 @@ from saywhich.judging.caption_scores import HARD, KINDS, ScoreKey
 from saywhich.judging.judgement import JudgedRow, Judgement
 from saywhich.judging.retrieval_scores import flatten
 
-LEVEL = 0.05  # of the family of all differences of a pair
+LEVEL = 0.05  # error rate of the family of all differences of a pair
 OPEN = "open"
 MOST = 10**9  # images; a difference that needs more is none
 

@@ -21,7 +21,7 @@ from pipeline.runtime.records import parse_json, read_bytes
 from saywhich.judging.notes import Notes
 
 LARGEST = 2 * 2**30  # bytes of a caption file
-DIGITS = 18  # of a number that names an image
+DIGITS = 18  # most digits of a number that names an image
 FORMS = (
     "COCO's results [{image_id, caption}], COCO's or Karpathy's annotations, {file: caption}, {file: [captions]}, "
     "or a table with the columns file (or image_id) and caption in .csv, .tsv, .jsonl or .parquet"

@@ -38,7 +38,7 @@ class HubJudge:
     def __init__(self, name: str) -> None:
         """Load the model `hub/NAME` or the folder `name`.
 
-        Raises UserError for another kind of model, and where it is neither here nor can be fetched.
+        Raises UserError for another kind of model, and where it is not on this machine and cannot be fetched.
         """
         source = name.removeprefix(PREFIX)
         self.name = Path(source).resolve().name if Path(source).is_dir() else name
@@ -53,7 +53,7 @@ class HubJudge:
         except UserError as error:
             offline = "" if Path(source).is_dir() else f"; {OFFLINE}"
             raise UserError(f"--judge {name}: {error}{offline}") from None
-        except ImportError as error:  # of a package that its tokenizer needs
+        except ImportError as error:  # its tokenizer needs a package
             raise UserError(f"--judge {name}: {reason(error)}; pip install 'saywhich[judge]'") from None
         if lacking := sorted(report["missing_keys"]):
             raise UserError(f"--judge {name}: its weights lack {lacking[0]}; they are not those of a whole model")
@@ -65,7 +65,7 @@ class HubJudge:
         self._limit = int(text.max_position_embeddings)
         self._pads = True if kind == "clip" else "max_length"  # SigLIP was trained on texts of full length
         self.size = int(getattr(self._model.config, "projection_dim", 0) or text.projection_size)
-        config = json.dumps(plain_config(self._model), sort_keys=True)  # equal weights compute other vectors by another
+        config = json.dumps(plain_config(self._model), sort_keys=True)  # another config can change the embeddings
         made = f"judge {weights_digest(self._model.cpu())} {config} {_processor_digest(self._processor)}"
         self.digest = hashlib.sha256(made.encode()).hexdigest()
         self._model.to(self._device)
@@ -105,7 +105,7 @@ class HubJudge:
     def _naming(self, work: str) -> Iterator[None]:
         """Raise UserError in one line where the model's files do not fit each other or memory is exhausted."""
         judge = f"--judge {self.name}"
-        with naming_memory(judge, "give a smaller model"), naming_faults(f"{judge}: cannot {work} by its files"):
+        with naming_memory(judge, "give a smaller model"), naming_faults(f"{judge}: its files do not let it {work}"):
             yield
 
 

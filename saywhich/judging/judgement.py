@@ -74,7 +74,7 @@ class JudgedRow:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Scores of caption files, in `rows`, and of the rows beside them; all have the same images and resamples."""
+    """Scores of caption files, in `rows`, and of the baselines; all have the same images and resamples."""
 
     files: Sequence[Path]
     rows: Sequence[JudgedRow]
@@ -107,7 +107,7 @@ def judge_captions(
     check_judges(options.judges)
     notes = Notes()
     sets = [read_caption_set(source, notes) for source in captions]
-    _name_apart(sets, captions)
+    _make_names_distinct(sets, captions)
     human = read_caption_set(references, notes) if references is not None else None
     named = {number: name for each in (*sets, human) if each is not None for number, name in each.files.items()}
     index = PhotoIndex(Path(images), named | (read_ids(Path(options.ids)) if options.ids else {}))
@@ -144,7 +144,7 @@ def judge_captions(
     )
 
 
-def _name_apart(sets: Sequence[CaptionSet], sources: Sequence[Source]) -> None:
+def _make_names_distinct(sets: Sequence[CaptionSet], sources: Sequence[Source]) -> None:
     """Name caption sets by their paths, or by their numbers, where names are equal or those of rows beside them."""
     names = [each.name for each in sets]
     if len(set(names)) < len(names) or {HUMAN, RULE} & set(names):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -13,9 +12,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from pipeline.errors import UserError
 from saywhich.judging.clip_metrics import ClipMetric
-from saywhich.photos import Photo, load_in_threads
+from saywhich.photos import Photo, load_readable
 from saywhich.vector_cache import EmbeddedPhotos, PhotoGallery, VectorCache, gallery_vectors
 
 AT_ONCE = 32  # photos in one batch
@@ -67,14 +65,8 @@ def encode_gallery(encoder: PhotoEncoder, files: Sequence[Path]) -> PhotoGallery
     """Return the embeddings of the readable `files`; report each other photo in a line on stderr."""
 
     def embed(paths: Sequence[str]) -> Iterator[EmbeddedPhotos]:
-        for part in load_in_threads(map(Path, paths), encoder.prepare, AT_ONCE):
-            there = [(path, prepared) for path, prepared in part if not isinstance(prepared, UserError)]
-            for _, error in part:
-                if isinstance(error, UserError):
-                    tqdm.write(str(error), file=sys.stderr)
-            if there:
-                inputs = [prepared for _, prepared in there]
-                yield [str(path) for path, _ in there], [*map(prepared_digest, inputs)], encoder.encode_photos(inputs)
+        for readable, prepared in load_readable(map(Path, paths), encoder.prepare, AT_ONCE):
+            yield [str(path) for path in readable], [*map(prepared_digest, prepared)], encoder.encode_photos(prepared)
 
     return gallery_vectors(files, encoder.digest, encoder.size, embed)
 

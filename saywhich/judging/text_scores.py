@@ -30,7 +30,7 @@ from saywhich.judging.caption_scores import (
 from saywhich.judging.notes import Notes
 from saywhich.judging.retrieval_scores import flatten
 
-Captions = Sequence[Sequence[str]]  # of M images
+Captions = Sequence[Sequence[str]]  # captions of M images
 
 
 def reader_scores(captions: Captions, references: Captions, annotated: Captions) -> dict[ScoreKey, ScoreValues]:

@@ -1,26 +1,24 @@
-"""A pretrained speaker with a pretrained listener: captions of photo files, in a stream."""
+"""Captions of photo files by a pretrained speaker and listener, in a stream."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from tqdm import tqdm
 
 from pipeline.errors import UserError
+from saywhich.captioning_model import Caption
+from saywhich.encoded_photos import EncodedPhotos
 from saywhich.judging.judge_sources import open_judge
 from saywhich.judging.photo_vectors import CaptionJudge, encode_gallery
-from saywhich.model import Caption, Distractors, ranked_captions
-from saywhich.photos import load_in_threads
+from saywhich.photos import load_each, load_readable
 from saywhich.pragmatic_decoding import PragmaticDecoding, PragmaticGallery
-from saywhich.pretrained.pretrained_speaker import DecodedPhoto, GenerationSettings, PretrainedSpeaker
-from saywhich.pretrained.retrieval_generation import decode_pragmatically
+from saywhich.pretrained.pretrained_model import PHOTOS, PretrainedFeatures, PretrainedModel
+from saywhich.pretrained.pretrained_speaker import DecodedPhoto
 
 AT_ONCE = 32  # captions that are generated in one batch
-PHOTOS = 8  # at most so many decoded photos in a batch
 
 
 def open_listener(name: str) -> CaptionJudge:
@@ -33,11 +31,9 @@ def open_listener(name: str) -> CaptionJudge:
 
 @dataclass
 class PretrainedCaptioner:
-    """A pretrained speaker and, where candidates are ranked, a listener; `broken` counts the unreadable photos."""
+    """A pretrained model that captions files by its settings; `broken` counts the unreadable photos of a gallery."""
 
-    speaker: PretrainedSpeaker
-    listener: CaptionJudge | None = None
-    settings: GenerationSettings = field(default_factory=GenerationSettings)
+    model: PretrainedModel
     at_once: int = AT_ONCE
     pragmatic: PragmaticDecoding | None = None
     broken: int = 0
@@ -50,49 +46,50 @@ class PretrainedCaptioner:
         `pragmatic`, candidates are told from the nearest photos of the gallery word by word.
         """
         if not gallery:
-            for there, photos in self._photos(files):
-                yield there, [Caption(said[0], tuple(said)) for said in self.speaker.candidates(photos, self.settings)]
+            for part, photos in self._photos(files):
+                contents = tuple(photo.content for photo in photos)
+                yield part, self._caption(_features(EncodedPhotos(torch.zeros(len(part), 0), contents), photos))
             return
-        assert self.listener is not None
-        listener, wanted = self.listener, list(dict.fromkeys([*gallery, *files]))
-        seen = encode_gallery(listener, wanted)
-        self.broken += len(wanted) - len(seen.files)
-        row_of = {file: row for row, file in enumerate(seen.files)}
-        vectors = torch.from_numpy(seen.vectors)
+        encoded = encode_gallery(self.model.require_listener(), list(dict.fromkeys([*gallery, *files])))
+        known = EncodedPhotos(torch.from_numpy(encoded.vectors), encoded.contents)
+        row_of = {file: row for row, file in enumerate(encoded.files)}
         rows = [row_of[file] for file in gallery if file in row_of]
-        among = Distractors(vectors[rows], tuple(seen.contents[row] for row in rows))
-        for there, photos in self._photos([file for file in files if file in row_of]):
-            own = [row_of[file] for file in there]
-            contents = [seen.contents[row] for row in own]
-            if self.pragmatic is None:
-                texts = self.speaker.candidates(photos, self.settings)
-            else:
-                told = PragmaticGallery(self.pragmatic, among, lambda at: self._read([seen.files[rows[i]] for i in at]))
-                texts = decode_pragmatically(
-                    self.speaker, listener, photos, vectors[own], contents, told, self.settings
-                )
-            heard = torch.stack([listener.encode_texts(said) for said in texts]).cpu()
-            yield there, ranked_captions(texts, heard, vectors[own], contents, among)
+        self.broken = len(gallery) - len(rows)
+        among = known.select(rows)
+
+        def read(at: Sequence[int]) -> PretrainedFeatures:
+            return _features(among.select(at), self._decode([encoded.files[rows[i]] for i in at]))
+
+        told = PragmaticGallery(self.pragmatic, among, read) if self.pragmatic else None
+        for part, photos in self._photos([file for file in files if file in row_of]):
+            yield part, self._caption(_features(known.select([row_of[file] for file in part]), photos), among, told)
+
+    def _caption(
+        self,
+        features: PretrainedFeatures,
+        among: EncodedPhotos | None = None,
+        pragmatic: PragmaticGallery[PretrainedFeatures] | None = None,
+    ) -> list[Caption]:
+        model, settings = replace(self.model, batch=len(features)), self.model.settings
+        return model.caption_features(
+            features,
+            beam=settings.beam,
+            samples=settings.samples,
+            seed=settings.seed,
+            among=among,
+            pragmatic=pragmatic,
+        )
 
     def _photos(self, files: Sequence[Path]) -> Iterator[tuple[list[Path], list[DecodedPhoto]]]:
         """Yield readable photos in batches of at most `at_once` captions, or one photo with all of its captions."""
-        width = self.pragmatic.width if self.pragmatic else 1
-        size = min(PHOTOS, max(1, self.at_once // (width * (self.settings.samples or self.settings.beam))))
-        for part in load_in_threads(files, self.speaker.prepare, size):
-            there = [(file, photo) for file, photo in part if isinstance(photo, DecodedPhoto)]
-            for _, error in part:
-                if isinstance(error, UserError):
-                    self.broken += 1
-                    tqdm.write(str(error), file=sys.stderr)
-            if there:
-                yield [file for file, _ in there], [photo for _, photo in there]
+        width, settings = self.pragmatic.width if self.pragmatic else 1, self.model.settings
+        size = min(PHOTOS, max(1, self.at_once // (width * (settings.samples or settings.beam))))
+        yield from load_readable(files, self.model.prepare, size)
 
-    def _read(self, files: Sequence[Path]) -> list[DecodedPhoto]:
+    def _decode(self, files: Sequence[Path]) -> list[DecodedPhoto]:
         """Decode distractors, which the listener has read before; raises UserError for one that has changed since."""
-        photos = []
-        for part in load_in_threads(files, self.speaker.prepare, PHOTOS):
-            for _, photo in part:
-                if isinstance(photo, UserError):
-                    raise photo
-                photos.append(photo)
-        return photos
+        return [photo for part in load_each(files, self.model.prepare, PHOTOS) for photo in part]
+
+
+def _features(encoded: EncodedPhotos, photos: Sequence[DecodedPhoto]) -> PretrainedFeatures:
+    return PretrainedFeatures(encoded.vectors, encoded.contents, photos=tuple(photos))

@@ -1,140 +1,90 @@
-"""A pretrained speaker and a pretrained listener, applied to photos in memory as a trained `saywhich.Model` is."""
+"""A pretrained speaker and a pretrained listener, applied to photos as a trained `saywhich.Model` is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from pipeline.errors import UserError
+from saywhich.captioning_model import CaptionCandidates, CaptioningModel
+from saywhich.encoded_photos import EncodedPhotos
 from saywhich.judging.photo_vectors import CaptionJudge, prepared_digest
-from saywhich.model import Caption, Distractors, SearchHit, best_matches, listed, ranked_captions
-from saywhich.photos import Photo, load_in_threads
-from saywhich.pragmatic_decoding import DISTRACTORS, NEEDS_AMONG, SPEAKER, PragmaticDecoding, PragmaticGallery
+from saywhich.photos import Photo
+from saywhich.pragmatic_decoding import PragmaticGallery
 from saywhich.pretrained.pretrained_speaker import DecodedPhoto, GenerationSettings, PretrainedSpeaker
 from saywhich.pretrained.retrieval_generation import decode_pragmatically
 
 PHOTOS = 8  # photos in one batch
 
 
-@dataclass(frozen=True)
-class PretrainedFeatures:
-    """M photos: decoded for the speaker, embedded by the listener (M, H), and the digests of the listener's inputs."""
+@dataclass(frozen=True, kw_only=True)
+class PretrainedFeatures(EncodedPhotos):
+    """M photos: embedded by the listener, and decoded for the speaker, which attends to no known regions."""
 
     photos: tuple[DecodedPhoto, ...]
-    vectors: Tensor
-    contents: tuple[str, ...]
-    boxes: None = None  # pretrained speakers attend to no known regions
-
-    def __len__(self) -> int:
-        return len(self.photos)
-
-    @property
-    def unlike(self) -> tuple[bool, ...]:
-        """Return False for each photo: the training images of pretrained models are not known."""
-        return (False,) * len(self)
-
-    def split(self, size: int) -> Iterator[PretrainedFeatures]:
-        """Split the photos into parts of at most `size`."""
-        for first in range(0, len(self), size):
-            some = slice(first, first + size)
-            yield PretrainedFeatures(self.photos[some], self.vectors[some], self.contents[some])
 
 
 @dataclass(frozen=True)
-class PretrainedModel:
-    """A pretrained speaker and a pretrained listener. Images are those that a trained `Model` takes, except films."""
+class PretrainedModel(CaptioningModel[DecodedPhoto, PretrainedFeatures]):
+    """A pretrained speaker and a pretrained listener; the listener may be None where captions are not ranked.
+
+    Images are those that a trained `Model` takes, except films.
+    `batch`: photos captioned in one batch; None: 8, or 1 where captions are sampled or decoded pragmatically.
+    """
+
+    photos_at_once = PHOTOS
 
     speaker: PretrainedSpeaker
-    listener: CaptionJudge
+    listener: CaptionJudge | None
     settings: GenerationSettings
+    batch: int | None = None
 
-    def caption(
-        self,
-        images: Sequence[Photo] | Photo,
-        *,
-        beam: int = 5,
-        samples: int | None = None,
-        among: Sequence[Photo] | Photo | None = None,
-        pragmatic: float | None = None,
-        distractors: int = DISTRACTORS,
-        posterior: str = SPEAKER,
-        seed: int = 0,
-    ) -> list[Caption]:
-        """Generate a caption for each of M images, as `Model.caption` does; `among` are N distractors."""
-        others = gallery = None
-        if among is not None:
-            seen = self.extract_features(among)
-            others = Distractors(seen.vectors, seen.contents)
-        if pragmatic is not None:
-            decoding = PragmaticDecoding(pragmatic, distractors, posterior)
-            if others is None:
-                raise UserError(NEEDS_AMONG)
-            gallery = self.gallery_of(decoding, seen)
-        sight = self.extract_features(images)
-        return self.caption_features(sight, beam=beam, samples=samples, among=others, seed=seed, pragmatic=gallery)
+    def prepare(self, photo: Photo) -> DecodedPhoto:
+        return self.speaker.prepare(photo)
 
-    def gallery_of(
-        self, decoding: PragmaticDecoding, seen: PretrainedFeatures
-    ) -> PragmaticGallery[Sequence[DecodedPhoto]]:
-        """Return the photos `seen` as those among which distractors are found."""
-        others = Distractors(seen.vectors, seen.contents)
-        return PragmaticGallery(decoding, others, lambda rows: [seen.photos[row] for row in rows])
+    def features_of(self, prepared: Sequence[DecodedPhoto]) -> PretrainedFeatures:
+        listener = self.require_listener()
+        inputs = [listener.prepare(photo.image) for photo in prepared]
+        vectors = torch.from_numpy(listener.encode_photos(inputs))
+        return PretrainedFeatures(vectors, tuple(map(prepared_digest, inputs)), photos=tuple(prepared))
 
-    def score(self, captions: Sequence[str], images: Sequence[Photo] | Photo) -> np.ndarray:
-        """Return the listener's scores (N, M) float32 of N captions and M images, cosines in −1 … 1."""
-        return (self.encode_text(captions) @ self.extract_features(images).vectors.T).numpy()
+    def no_features(self) -> PretrainedFeatures:
+        return PretrainedFeatures(torch.zeros(0, self.require_listener().size), (), photos=())
 
-    def find(self, text: str, images: Sequence[Photo] | Photo, top: int | None = 10) -> list[SearchHit]:
-        """Return the `top` of M images that score highest with `text`, best first; None returns all."""
-        return best_matches(self.encode_text([text])[0], self.extract_features(images).vectors, top)
+    def require_listener(self) -> CaptionJudge:
+        """Return the listener; raises UserError where the model has none."""
+        if self.listener is None:
+            raise UserError(f"{self.speaker.name}: captions are ranked by a listener: give one")
+        return self.listener
 
     def encode_text(self, captions: Sequence[str]) -> Tensor:
-        """Return the listener's embeddings (N, H) of N captions, each of length 1; one text counts as a list of one."""
-        return self.listener.encode_texts([captions] if isinstance(captions, str) else captions).cpu()
+        return self.require_listener().encode_texts([captions] if isinstance(captions, str) else captions).cpu()
 
-    def extract_features(self, images: Sequence[Photo] | Photo) -> PretrainedFeatures:
-        """Decode and embed M images; raises UserError for the first that cannot be read."""
-        photos: list[DecodedPhoto] = []
-        contents: list[str] = []
-        vectors = [torch.zeros(0, self.listener.size)]
-        for part in load_in_threads(listed(images), self.speaker.prepare, PHOTOS):
-            for _, photo in part:
-                if isinstance(photo, UserError):
-                    raise photo
-                photos.append(photo)
-            prepared = [self.listener.prepare(photo.image) for photo in photos[-len(part) :]]
-            vectors.append(torch.from_numpy(self.listener.encode_photos(prepared)))
-            contents += map(prepared_digest, prepared)
-        return PretrainedFeatures(tuple(photos), torch.cat(vectors), tuple(contents))
-
-    def caption_features(
+    def candidates(
         self,
-        sight: PretrainedFeatures,
+        features: PretrainedFeatures,
         *,
-        beam: int = 5,
-        samples: int | None = None,
-        among: Distractors | None = None,
-        seed: int = 0,
-        pragmatic: PragmaticGallery[Sequence[DecodedPhoto]] | None = None,
-    ) -> list[Caption]:
-        """Generate captions as `caption` does, from extracted features; with `pragmatic`, by pragmatic decoding."""
-        whole = among is not None and pragmatic is None
-        settings = replace(self.settings, beam=beam, samples=samples, whole_beam=whole, seed=seed)
-        captions: list[Caption] = []
-        for part in sight.split(PHOTOS if samples is None and pragmatic is None else 1):
-            if pragmatic is None:
-                texts = self.speaker.candidates(part.photos, settings)
-            else:
-                texts = decode_pragmatically(
-                    self.speaker, self.listener, part.photos, part.vectors, part.contents, pragmatic, settings
+        beam: int,
+        samples: int | None,
+        whole_beam: bool,
+        seed: int,
+        pragmatic: PragmaticGallery[PretrainedFeatures] | None,
+    ) -> CaptionCandidates:
+        settings = replace(self.settings, beam=beam, samples=samples, whole_beam=whole_beam, seed=seed)
+        parts = list(features.split(self.batch or (PHOTOS if samples is None and pragmatic is None else 1)))
+        if pragmatic is None:
+            texts = [each for part in parts for each in self.speaker.candidates(part.photos, settings)]
+        else:
+            listener, read = self.require_listener(), pragmatic.read
+            gallery = PragmaticGallery(pragmatic.decoding, pragmatic.among, lambda rows: read(rows).photos)
+            texts = [
+                each
+                for part in parts
+                for each in decode_pragmatically(
+                    self.speaker, listener, part.photos, part.vectors, part.contents, gallery, settings
                 )
-            if among is None:
-                captions += [Caption(said[0], tuple(said)) for said in texts]
-            else:
-                heard = torch.stack([self.encode_text(said) for said in texts])
-                captions += ranked_captions(texts, heard, part.vectors, part.contents, among)
-        return captions
+            ]
+        return CaptionCandidates(texts, lambda: torch.stack([self.encode_text(each) for each in texts]))

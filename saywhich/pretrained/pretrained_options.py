@@ -44,7 +44,7 @@ def add_pretrained(parser: ArgumentParser) -> None:
     group.add_argument("--dtype", default="float32", help="precision: float32, bfloat16, float16; default: %(default)s")
     group.add_argument("--device", metavar="NAME", help="cpu, cuda or cuda:1; default: a GPU where there is one")
     group.add_argument("--max-tokens", type=int, default=40, metavar="N", help="longest caption; default: %(default)s")
-    group.add_argument("--temperature", type=float, default=1.0, metavar="T", help="of samples; default: %(default)s")
+    group.add_argument("--temperature", type=float, default=1.0, metavar="T", help="for samples; default: %(default)s")
     group.add_argument(
         "--top-p", type=float, default=0.9, metavar="P", help="share of the likeliest words; default: %(default)s"
     )
@@ -82,18 +82,18 @@ def open_captioner(
     Raises UserError in one line for options that do not go together, and for models that cannot be opened.
     """
     from saywhich.pretrained.pretrained_captioner import AT_ONCE, PretrainedCaptioner
+    from saywhich.pretrained.pretrained_model import PretrainedModel
 
     if options.model is not None:
         raise UserError("--model names a trained model, with a listener of its own: leave out --speaker and --preset")
     beam = 5 if options.beam is None else options.beam
-    whole = ranked and pragmatic is None
-    settings = replace(_settings(options), beam=beam, samples=samples, whole_beam=whole, seed=options.seed)
+    settings = replace(_settings(options), beam=beam, samples=samples, seed=options.seed)
     at_once = AT_ONCE if options.batch is None else options.batch
     if at_once < 1:
         raise UserError(f"--batch {at_once}: give 1 or more")
     speaker, listener = _names(options, ranked)
     opened = _open_listener(listener) if ranked else None
-    return PretrainedCaptioner(_open_speaker(speaker, options), opened, settings, at_once, pragmatic)
+    return PretrainedCaptioner(PretrainedModel(_open_speaker(speaker, options), opened, settings), at_once, pragmatic)
 
 
 def open_pretrained(options: Namespace) -> PretrainedModel:

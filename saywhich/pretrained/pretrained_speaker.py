@@ -89,7 +89,7 @@ class PretrainedSpeaker:
             self._load(prompt, language, dtype)
         except UserError as error:
             raise UserError(f"--speaker {name}: {str(error).removeprefix(f'{self.source}: ')}") from None
-        except ImportError as error:  # of a package that its processor needs
+        except ImportError as error:  # its processor needs a package
             raise UserError(
                 f"--speaker {name}: needs a package that is not installed ({reason(error)}); install it with pip"
             ) from None

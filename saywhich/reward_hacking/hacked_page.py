@@ -13,7 +13,7 @@ from saywhich.search_page import thumbnail_url
 
 
 def hacking_lines(found: RewardHacking) -> Iterator[str]:
-    """Yield the counts, a line per gain, the n-grams that grew, and the captions on which reward and judge part."""
+    """Yield the counts, a line per gain, the n-grams that grew, and the captions on which reward and judge disagree."""
     yield f"{found.images:,} images; gains in points, 95 % intervals over images, in brackets"
     for each in found.gains:
         role = "reward" if each.judge == found.reward else "judge"

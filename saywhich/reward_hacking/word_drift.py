@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pipeline.data.corpus import tokenise
 
 LONGEST = 3  # n of the n-grams
-SHOWN = 8  # of each n
+SHOWN = 8  # n-grams shown for each n
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,7 @@ class Slurm:
             until(lambda: not self.run("squeue", "-h", check=False), "the end of all jobs", 60.0)
         for service in reversed(self.services.values()):
             service.stop()
-        for process in psutil.process_iter():  # what jobs left: Slurm's own processes for them, senders of records
+        for process in psutil.process_iter():  # processes that jobs left: Slurm's own, and senders of records
             with suppress(psutil.Error):
                 if process.environ().get("SLURM_CONF") == self.environment["SLURM_CONF"]:
                     process.kill()

@@ -18,7 +18,7 @@ def params() -> dict:
     toy["methods"] = {name: toy["methods"][name] for name in ("mle", "luo")}
     toy["train"]["optimisation"] |= {"epochs": EPOCHS, "validate_every": EPOCHS}
     toy["methods"]["mle"] |= {"train": {"optimisation": {"epochs": 1, "validate_every": 1}}}
-    toy["methods"]["luo"]["lambda"] = 0.5  # what is the same is done once
+    toy["methods"]["luo"]["lambda"] = 0.5  # so that two cells are equal, and only one is trained
     toy["sweep"]["grid"] = {"luo": {"lambda": [0.5, 0.6, 0.7]}}
     return toy
 

@@ -139,7 +139,7 @@ def _parquet(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 VAL, TEST = 8, 32  # images of the full world
-HELP = {"own": 0.30, "adapted": 0.22, "pretrained": 0.10, "judge": 0.05}  # what a judge gains from discriminability
+HELP = {"own": 0.30, "adapted": 0.22, "pretrained": 0.10, "judge": 0.05}  # gain of each judge from discriminability
 
 
 def full_cell(

@@ -59,7 +59,7 @@ def server(repository, tmp_path_factory):
 
     make_model(repository, "other", 1)
     models = {name: saywhich.load(repository / "models" / name) for name in ("psst_multinomial", "other")}
-    for model in models.values():  # what is compiled at first use
+    for model in models.values():  # numba compiles at first use
         model.caption([repository / "images/0.png"])
     samples = sorted((repository / "images").iterdir())
     app = make_app(models, samples, UploadLimits(megabytes=1, megapixels=1, photos=12, seconds=600))

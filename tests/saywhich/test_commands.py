@@ -124,18 +124,18 @@ def test_a_second_search_encodes_only_new_or_changed_photos(photos, named, monke
     from saywhich import streaming
 
     looked = []
-    own = streaming.PhotoStream.embed
+    own = streaming.stream_embeddings
 
-    def watched(self, paths):
+    def watched(model, paths):
         looked.extend(Path(path).name for path in paths)
-        return own(self, paths)
+        return own(model, paths)
 
     def found():
         looked.clear()
         assert main(["find", "a dog", ".", *named]) == 0
         return sorted(line.split("\t")[1] for line in capsys.readouterr().out.splitlines()), sorted(looked)
 
-    monkeypatch.setattr(streaming.PhotoStream, "embed", watched)
+    monkeypatch.setattr(streaming, "stream_embeddings", watched)
     assert found() == (["a.jpg", "b.jpg", "c.jpg"], ["a.jpg", "b.jpg", "c.jpg"])
     assert found() == (["a.jpg", "b.jpg", "c.jpg"], [])
     paint(photos / "d.jpg", 5)

@@ -15,7 +15,8 @@ from saywhich.attention import caption_attention
 from saywhich.cli import main
 from saywhich.exporting import export_model
 from saywhich.model import batch_of
-from saywhich.server import CaptionRequest, _caption_photos
+from saywhich.page_captions import caption_photos
+from saywhich.request_bodies import CaptionRequest
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +72,7 @@ def test_retrieved_films_are_animated_unless_reduced_motion_is_preferred(trained
 def test_attention_to_a_photo_is_summed_over_time(trained, films):
     model = saywhich.load(trained)
     sight = model.extract_features(["a.jpg", "b.jpg"])
-    said = _caption_photos("it", model, sight, CaptionRequest(photos=[base64.b64encode(b"-").decode()]))
+    said = caption_photos("it", model, sight, CaptionRequest(photos=[base64.b64encode(b"-").decode()]))
     tokens = torch.tensor([model.vocabulary.encode(each.words) + [0] * (6 - len(each.words)) for each in said])
     shares = caption_attention(model.speaker, batch_of(sight, tokens))
     assert shares.shape[2] == 12

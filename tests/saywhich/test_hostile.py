@@ -29,7 +29,7 @@ def error_of(folder) -> str:
 
 
 def test_hostile_values_and_tensors_give_a_model_or_one_line(folder, photos):
-    saywhich.load(folder).caption([photos / "a.jpg"])  # what is imported at first use
+    saywhich.load(folder).caption([photos / "a.jpg"])  # imports the modules that are needed at first use
     assert not [outcome for outcome in hostile_values(folder, photos / "a.jpg", DRAWN) if outcome]
 
 

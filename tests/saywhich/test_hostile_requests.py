@@ -81,8 +81,8 @@ async def nothing():
 
 
 def test_a_stalled_request_is_ended(model):
-    captions = asked(make_app({"model": model}, limits=UploadLimits(idle=0.05)), b"{", nothing, length=1000)
-    assert captions[0]["status"] == 408
+    answer = asked(make_app({"model": model}, limits=UploadLimits(idle=0.05)), b"{", nothing, length=1000)
+    assert answer[0]["status"] == 408
 
 
 @pytest.mark.parametrize("left", [True, False])

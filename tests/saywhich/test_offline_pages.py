@@ -8,8 +8,8 @@ import pytest
 from saywhich_world import paint
 from watched_pages import watched_pages
 
+from saywhich.captioning_model import Caption
 from saywhich.contact_sheet import sheet_entry, write_sheet
-from saywhich.model import Caption
 from saywhich.search_page import write_page
 
 SCREENS = {"wide": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}

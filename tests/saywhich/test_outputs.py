@@ -17,9 +17,10 @@ from saywhich_world import paint
 from pipeline.errors import one_line
 from pipeline.runtime.escaping import csv_cell, markdown_code, markdown_text
 from saywhich import caption_outputs
+from saywhich.captioning_model import Caption
 from saywhich.cli import main
 from saywhich.contact_sheet import sheet_entry, write_sheet
-from saywhich.model import Caption, Model
+from saywhich.model import Model
 from saywhich.model_card import model_card
 
 ROOT = Path(__file__).parents[2]

@@ -69,7 +69,7 @@ OF_SCENE: dict[str, tuple[str, ...]] = {
     "time": ("what time is it", "can you tell what time it is"),
     "good": ("is it a good picture", "is this a professional photo"),
 }
-RELATIONS = {  # of other things to the thing in question
+RELATIONS = {  # relations of other things to the thing in question
     "behind": "behind",
     "in_front_of": "in front of",
     "left_of": "to the left of",

@@ -12,7 +12,7 @@ from pipeline.dialog.drawn.answerer import AnswererStyle, SceneQuestion, give_an
 from pipeline.worlds.scenes.scene_facts import Scene, stream
 
 RIVALS = 30
-ANSWERS = 90  # from which rivals are drawn
+ANSWERS = 90  # answers from which rivals are drawn
 STREAM = 14  # random stream of these answers
 
 

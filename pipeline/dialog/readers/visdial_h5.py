@@ -58,7 +58,7 @@ def read_visdial_h5(data: Path, params: Path, expected: ExpectedDialog) -> Corpu
     if not splits:
         raise UserError(f"{data}: holds neither ques_train nor ques_val")
     spelled = np.array(["", *vocabulary.words], object)
-    questions, answers = _Different(spelled, data, len(vocabulary)), _Different(spelled, data, len(vocabulary))
+    questions, answers = _TokenTexts(spelled, data, len(vocabulary)), _TokenTexts(spelled, data, len(vocabulary))
     images: list[CorpusImage] = []
     captions: list[Words] = []
     asked, offered, truth = [], [], []
@@ -184,7 +184,7 @@ def _check(read: _Read, expected: ExpectedDialog, name: str, path: Path) -> None
             )
 
 
-class _Different:
+class _TokenTexts:
     """A list of distinct texts of word ids."""
 
     def __init__(self, spelled: np.ndarray, path: Path, words: int) -> None:

@@ -15,7 +15,7 @@ from pipeline.analysis.judge_titles import Keys
 from pipeline.analysis.results import Point, Results, Run
 from pipeline.analysis.selection import Choice
 
-MRR = ("ranking", "MRR")  # of candidate answers
+MRR = ("ranking", "MRR")  # mean reciprocal rank of candidate answers
 OF_METHODS = ("own", "adapted")  # judges that differ between methods
 SEED = re.compile(r"(.+)_(\d+)")  # d_mle_2 is d_mle with another seed
 

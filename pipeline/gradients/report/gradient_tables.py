@@ -10,9 +10,9 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from pipeline.analysis.results import read_results_json
-from pipeline.report.drawing import LineStyle, PlotPanel, PlotPoint, PlotSeries, assign_styles
 from pipeline.report.method_names import estimator_colour
 from pipeline.report.number_files import as_csv
+from pipeline.report.plot_elements import LineStyle, PlotPanel, PlotPoint, PlotSeries, assign_styles
 from pipeline.report.tables import Table, TableColumn, fill_table, format_number
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _accuracy_table(results: GradientResults) -> Table:
     def cost(k: int) -> TableColumn:
         return TableColumn(f"K={k}", "variance × ms", lambda row: format_number(costs.get((row["words"], k)), 0))
 
-    def dial(value: float) -> str | None:
+    def show(value: float) -> str | None:
         return None if isnan(value) else f"{value:g}"
 
     def ranged(row: Mapping[str, Any], key: str) -> str:
@@ -108,8 +108,8 @@ def _accuracy_table(results: GradientResults) -> Table:
         return format_number(row[key], 2) + ("" if len(row["worlds"]) == 1 else f" [{low}, {high}]")
 
     columns = [
-        TableColumn("ρ", show=lambda row: dial(row["rho"])),
-        TableColumn("τ", show=lambda row: dial(row["temperature"])),
+        TableColumn("ρ", show=lambda row: show(row["rho"])),
+        TableColumn("τ", show=lambda row: show(row["temperature"])),
         TableColumn("bias", show=lambda row: ranged(row, "bias")),
         TableColumn("cosine", show=lambda row: ranged(row, "cosine")),
         TableColumn("length", show=lambda row: format_number(row["length"], 2)),

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from pipeline.gradients.report.gradient_tables import AS_LONG, ENDS, SYMBOLS, estimator_styles
-from pipeline.report.drawing import PlotPanel, PlotPoint, PlotSeries
+from pipeline.report.plot_elements import PlotPanel, PlotPoint, PlotSeries
 from pipeline.report.tables import Table, TableColumn, fill_table, format_number
 
 CLEAR = 2.0  # standard errors
@@ -16,7 +16,7 @@ CLEAR = 2.0  # standard errors
 def trained_table(results: Mapping[str, Any]) -> Table:
     """Return a row per estimator; a bias within two standard errors of 0 is shown as an upper bound."""
     columns = [
-        *(TableColumn(sign, show=partial(_dial, key)) for key, sign in SYMBOLS.items()),
+        *(TableColumn(sign, show=partial(_show_setting, key)) for key, sign in SYMBOLS.items()),
         TableColumn("bias", show=_bias),
         TableColumn("cosine", show=lambda row: format_number(row["cosine"], 2)),
         TableColumn("length", show=lambda row: format_number(row["length"], 2)),
@@ -63,7 +63,7 @@ def trained_panels(results: Mapping[str, Any]) -> list[PlotPanel]:
     ]
 
 
-def _dial(key: str, row: Mapping[str, Any]) -> str | None:
+def _show_setting(key: str, row: Mapping[str, Any]) -> str | None:
     value = row["settings"].get(key)
     return None if value is None else f"{value:g}"
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline.runtime.compiled import compiled, exp, tanh
 
-MOST = 43  # of attention's keys and queries: exp(2 · 43) is below the largest number of single precision
+MOST = 43  # bound of attention's keys and queries: exp(2 · 43) is below the largest number of single precision
 
 
 @compiled

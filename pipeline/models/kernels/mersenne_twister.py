@@ -12,7 +12,7 @@ from pipeline.random import BatchRandom
 from pipeline.runtime.compiled import compiled
 from pipeline.types import Batch
 
-WORDS = 624  # of the state
+WORDS = 624  # words of the state
 SHIFT, REST = 397, 227  # a word depends on the one SHIFT places after it in the old state, or REST before it in the new
 
 

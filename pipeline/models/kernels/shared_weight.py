@@ -62,7 +62,7 @@ class _Uses:
         self.weight = weight
         self.words: list[tuple[Tensor, Tensor]] = []  # ids (N,), gradients (N, E)
         self.mixtures: list[tuple[Tensor, Tensor]] = []  # shares (N, V'), gradients (N, E)
-        self.products: Tensor | None = None  # (V, E): the gradient of all products so far, without
+        self.products: Tensor | None = None  # (V, E): the gradient of products so far, without `thin`
         self.thin: list[
             tuple[Tensor, Tensor]
         ] = []  # gradients (n, V) and x (n, E) of few rows, merged into one product

@@ -1,4 +1,4 @@
-"""Every speaker with every listener, where they were crossed."""
+"""Cross-play: the recall of every speaker with every listener."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// Rounds one after the other; what was chosen is kept in the browser until the end, so that a closed page goes on.
+// Rounds one after the other. Answers are kept in the browser until the end, so that a rater who closes the page can continue.
 "use strict";
 const content = JSON.parse(document.getElementById("content").textContent);
 const at = (id) => document.getElementById(id);

@@ -54,9 +54,9 @@ class Film:
 
     scene: Scene
     story: str
-    order: str  # of `both`: together, in_order or reversed; else ""
+    order: str  # for the story `both`: together, in_order or reversed; else ""
     tracks: tuple[Track, ...]
-    events: tuple[tuple[Event, ...], ...]  # of each actor, in order of time
+    events: tuple[tuple[Event, ...], ...]  # events of each actor, in order of time
 
     def record(self, views: list[ActorView]) -> dict[str, Any]:
         """Return the facts as JSON values; `views` holds the actors' boxes in the frames."""

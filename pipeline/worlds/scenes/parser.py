@@ -156,7 +156,7 @@ class _Parser:
             self._turn()
             (name,) = token.values
             self.relation = name, place
-        else:  # of the scene
+        else:  # the claim is about the scene
             self.waiting = []
             self._turn()
             if token.values:

@@ -215,7 +215,7 @@ def noun_phrase(scene: Scene, details: Details, i: int, rng: np.random.Generator
     if noun.size:
         claims.append(SceneClaim("size", noun.size, i))
     size, pattern, colour = details[i]
-    adjectives, appearance = [], []  # of people, `appearance` describes the clothes
+    adjectives, appearance = [], []  # for people, `appearance` describes the clothes
     if size and thing.size != "medium" and not noun.size:
         adjectives.append(pick(rng, w.SIZES.get(kind, w.SIZES[""])[thing.size]))
         claims.append(SceneClaim("size", thing.size, i))

@@ -26,7 +26,7 @@ class Thing:
     """Group of one to three objects of one category with the same appearance."""
 
     category: str
-    colour: str  # of a person, the clothes' colour
+    colour: str  # for a person: the clothes' colour
     pattern: str
     size: str
     count: int

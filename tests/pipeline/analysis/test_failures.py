@@ -34,7 +34,7 @@ def test_a_listener_at_chance_is_reported(world, cells, control):
 
     assert failed(world, cells, control, by_people(16.8)) == []
     (line,) = failed(world, cells, control, by_people(16.9))
-    assert "find the 40 test images not clearly better than chance" in line
+    assert "rank the 40 test images not clearly better than chance" in line
     assert "judge (mean rank 16.9)" in line
 
 

@@ -100,7 +100,7 @@ def test_resampled_ranks_in_the_near_gallery_are_those_of_the_images_that_have_o
     (template,) = [b.point for b in measured_baselines(results) if b.name == "template"]
     expected = 100 * draw_resamples(32, 20)[:, :16].sum(1) / 32
     assert samples.mean([template], *keys)[:, 0] == pytest.approx(expected)
-    assert samples.mean([template], "language", "CIDEr") is None  # those are of the method
+    assert samples.mean([template], "language", "CIDEr") is None  # the method alone has these scores
 
 
 def test_human_captions_are_listed_beside_the_first_method_without_other_baselines(full_world):

@@ -52,7 +52,7 @@ def test_a_guided_method_has_gamma_in_the_settings_of_all_its_runs(world, guided
     assert [point.settings["gamma"] for point in results.of("guidance")] == [1, 1.5, 2]
     assert {point.settings["gamma"] for point in results.of("luo")} == {1, 1.5}
     assert "gamma" not in results.of("mle")[0].settings
-    assert {method: results.dial(method) for method in results.methods} == {
+    assert {method: results.curve_setting(method) for method in results.methods} == {
         "mle": "lambda", "guidance": "gamma", "luo": "lambda"
     }  # fmt: skip
     assert (results.varying("guidance"), results.varying("luo")) == ([], ["gamma"])
@@ -69,7 +69,7 @@ def test_reranked_captions_are_a_curve_along_the_number_of_samples(world, make_c
     world.write([*cells, control], [single])
     results = read_results(world.sweep, [world.root / "evaluation" / "mle_rerank"])
     assert [point.settings["rerank"] for point in results.of("mle_rerank")] == [1, 5, 20]
-    assert (results.dial("mle_rerank"), results.dial("mle")) == ("rerank", "lambda")
+    assert (results.curve_setting("mle_rerank"), results.curve_setting("mle")) == ("rerank", "lambda")
     assert results.varying("mle_rerank") == []
     assert named_setting(results.of("mle_rerank")[2], "rerank") == "n 20"
     assert len({run.protocol for run in results.runs}) == 1

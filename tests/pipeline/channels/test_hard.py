@@ -83,13 +83,26 @@ def test_equally_probable_tokens_occur_once_each():
     assert ids.tolist() == [[0, 1, 2]] * 2
 
 
-@pytest.mark.parametrize("channel", [Multinomial(5), Gumbel(5), PartialSampling(StraightThrough(5), 0.5, "token")])
+OWN_DRAWS = [
+    Multinomial(5),
+    Gumbel(5),
+    PartialSampling(StraightThrough(5), 0.5, "token"),
+    Forced(ScheduledSampling(0, 1, 0.5, 0.5)),
+    ForcedPrefix(PrefixSchedule(0)),
+    PrefixRollouts(each=5, places=1),
+]
+
+
+@pytest.mark.parametrize("channel", OWN_DRAWS, ids=repr)
 def test_a_captions_draws_do_not_depend_on_the_other_unfinished_captions(toy, channel):
-    logits = torch.randn(40, 13)
-    every = channel.open(toy.batch(), 12, rng())(0, logits, torch.arange(40))
-    some = torch.tensor([3, 4, 17, 39])
-    few = channel.open(toy.batch(), 12, rng())(0, logits[some], some)
+    rows, batch, t = 8 * channel.width, replace(toy.batch(), epoch=9), int(isinstance(channel, PrefixRollouts))
+    logits, some = torch.randn(rows, 13), torch.arange(rows)[[3, 4, -2, -1]]
+    every = channel.open(batch, 12, rng())(t, logits, torch.arange(rows))
+    few = channel.open(batch, 12, rng())(t, logits[some], some)
     assert torch.equal(few.index, every.index[some])
+    if few.next_input is not None:
+        assert torch.equal(few.next_input, every.next_input[some])
+        assert not torch.equal(every.next_input, every.index)
     if few.noise is not None:
         torch.testing.assert_close(few.noise, every.noise[some])
     if few.full is not None:
@@ -171,7 +184,7 @@ def test_scheduled_sampling_feeds_a_growing_share_of_sampled_tokens(toy):
 
 def test_equal_channels_are_equal_and_others_are_not():
     assert Multinomial() == Multinomial(1)
-    assert PartialSampling(rho=0.25) == PartialSampling(StraightThrough(), 0.25)
+    assert PartialSampling() == PartialSampling(StraightThrough(), 0.25)
     assert len({Multinomial(), Greedy(), Greedy(dropout=True), StraightThrough(), PartialSampling(rho=0.0)}) == 5
 
 

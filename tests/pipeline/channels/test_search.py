@@ -18,7 +18,7 @@ def generated(toy, channel, decoder="att2in"):
     speaker = toy.agents(decoder=decoder).speaker.eval()
     with torch.no_grad():
         speaker.logit.bias[0] -= 3  # long captions
-        speaker.logit.bias[2:4] += 2  # that say the same again and again
+        speaker.logit.bias[2:4] += 2  # makes the speaker repeat words
     return generate(speaker, toy.batch(), channel, RNG.manual_seed(0)).tokens.tolist()
 
 

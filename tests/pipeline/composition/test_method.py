@@ -7,6 +7,7 @@ import torch
 
 from pipeline.channels.hard import Multinomial
 from pipeline.channels.teacher_forcing import Forced
+from pipeline.composition.compose import compose
 from pipeline.composition.joint import Objective
 from pipeline.composition.method import ALTERNATE, JOINT, LISTENER_ONLY, SPEAKER_ONLY, Method, Term, UpdateSchedule
 from pipeline.composition.relax_controls import with_relax
@@ -101,6 +102,12 @@ def test_controls_are_updated_only_with_the_speaker(toy):
     kinds = {term.name: isinstance(term.estimator, RelaxEstimator) for term in through.terms}
     assert kinds == {"discriminability": False, "naturalness": True, "cross_entropy": False}
     assert list(through.agents["critic"]) == ["naturalness"]
+
+
+def test_a_composed_method_has_a_control_only_where_asked(toy):
+    for variate, roles in (("none", set()), ("relax", {"critic"})):
+        method = compose(luo, toy.agents(), Objective(control_variate=variate), {"lam": 0.3})
+        assert set(method.agents) - {"speaker", "listener"} == roles
 
 
 @pytest.mark.parametrize("options", [{"advantage_scaling": "group", "samples": 2}, {"advantage_scaling": "batch"}])

@@ -329,6 +329,15 @@ def test_a_file_rewritten_by_dvc_is_recognised_as_its_profile(tmp_path, name):
     assert rewritten.count("null") < text.count("null")
     assert len(rewritten.splitlines()) > len(text.splitlines())
     assert yaml.safe_load(rewritten) == yaml.safe_load(text) | {"seed": 7}
+    nearest, lines = overlays.nearest_profile(rewritten, [name], profiles)
+    assert nearest == name
+    assert [line.partition(":")[0] for line in lines] == ["detector"] * (2 if name == "scenes" else 0)
+    with modify_yaml(path) as values:  # the seeds that START=7 gives to detectors
+        for section in values["features"].values():
+            if section.get("detector"):
+                section["detector"]["seed"] += 6
+    rewritten = path.read_text()
+    assert yaml.safe_load(rewritten) == yaml.safe_load(overlays.with_start(text, 7))
     assert overlays.nearest_profile(rewritten, [name], profiles) == (name, [])
     with modify_yaml(path) as values:
         values["train"]["optimisation"]["epochs"] = 12345

@@ -122,7 +122,7 @@ def test_missing_files_are_named_with_their_source_and_their_path(world):
     assert f"missing: {world.out / 'more'}\n  put more.zip at {world.downloads / 'more.zip'}" in printed
     assert "sign a form" in printed
     assert f"missing: {world.out / 'dataset_balls.json'}\n  ask the author" in printed
-    assert (world.out / "images" / "balls" / "2.jpg").exists()  # what could be fetched was
+    assert (world.out / "images" / "balls" / "2.jpg").exists()  # other files were fetched
     world.bring()
     assert "complete" in world.fetch()
 

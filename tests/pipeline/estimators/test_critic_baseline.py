@@ -32,16 +32,16 @@ def test_a_critics_loss_covers_the_credit_of_the_selected_tokens(toy, critic, ch
     value = score(message, rollouts.batch)
     chosen = {} if credit is None else {"credit": credit}
     loss, report = CriticLoss(channel, critic, words=words, **chosen).surrogate(score, rollouts)
-    worth = (
+    returns = (
         value.unsqueeze(1).expand(message.tokens.shape) if credit is None else credit(value, score, channel, rollouts)
     )
     states, squares, expected = message.states(), [], []
     for n, t in message.mask.nonzero().tolist():
         if words == "drawn" and t < 2:
             continue
-        (promise,) = critic.outer(torch.relu(critic.inner(states[n, t])))
-        squares.append((promise - worth[n, t]) ** 2)
-        expected.append(float(promise.detach()))
+        (predicted,) = critic.outer(torch.relu(critic.inner(states[n, t])))
+        squares.append((predicted - returns[n, t]) ** 2)
+        expected.append(float(predicted.detach()))
     assert_same_gradients(loss, torch.stack(squares).mean(), critic)
     assert float(report["expected"]) == pytest.approx(sum(expected) / len(expected), abs=1e-6)
 

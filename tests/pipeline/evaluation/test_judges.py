@@ -39,7 +39,7 @@ def test_recalls_both_ways_by_hand():
     tokens = torch.tensor([[7, 0], [3, 0], [1, 0], [1, 0], [3, 0], [4, 0], [5, 0], [6, 0], [7, 0]])
     owners = torch.tensor([0, 0, 1, 2, 3, 4, 5, 6, 7])
     found = found_by(Reader(), tokens, owners)
-    # where a caption names another image, that one is better and the other six tie: the rank is the last
+    # a caption that names another image: that image is better and the other six tie, so the rank is the last
     assert found.by_caption.tolist() == [8, 8, 1, 8, 1, 1, 1, 1, 1]
     assert found.text_to_image["R@1"] == pytest.approx(100 * 6 / 9)
     # images 1, 3 and 7 find their caption, but another's ties with it: rank 2. Images 4, 5, 6: rank 1.

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-
 import numpy as np
 import pytest
 import small_dialogs
 import torch
-from torch.nn.modules.module import register_module_forward_pre_hook
+from module_modes import watched
 
 from pipeline.channels.hard import Greedy, Multinomial
 from pipeline.dialog.evaluation.answer_ranking import candidate_likelihoods, discriminator_scores
@@ -40,21 +38,16 @@ class TextEncoder(torch.nn.Module):
         return self.layer(pooled)
 
 
-@contextmanager
-def watched():
-    """Record whether modules run in training mode, and whether with a graph."""
-    modes: list[tuple[bool, bool]] = []
-    hook = register_module_forward_pre_hook(lambda module, _: modes.append((module.training, torch.is_grad_enabled())))
-    yield modes
-    hook.remove()
-
-
 def _speaker(toy, decoder):
     return toy.agents(dropout=0.5, decoder=decoder).speaker.train()
 
 
 def _listener(toy):
     return ListenerJudge(toy.agents().listener.train(), lambda rows: toy.pooled[rows], CPU)
+
+
+def _attention(speaker):
+    return speaker.encoder.attention_shares(small_dialogs.batch(), speaker.word)
 
 
 EVALUATIONS = {
@@ -70,6 +63,7 @@ EVALUATIONS = {
     "candidates": lambda toy: candidate_likelihoods(
         small_dialogs.generator(dropout=0.5).train(), small_dialogs.batch()
     ),
+    "attention": lambda toy: _attention(small_dialogs.generator(dropout=0.5).eval()),
     "discriminator": lambda toy: discriminator_scores(
         small_dialogs.discriminator(dropout=0.5).train(), small_dialogs.batch()
     ),

@@ -133,7 +133,7 @@ def test_a_still_image_is_a_film_of_equal_frames_that_is_prepared_once(tmp_path)
 
 def test_features_of_films_are_those_of_their_frames_and_the_manifest_states_the_sampling(drawn, tmp_path):
     photos, folder = drawn
-    settings = {"batch": 12, "detector": DETECTOR, "seed": 1}
+    settings = {"batch": 12, "detector": DETECTOR}
     one = replace(FILMS, vector=None)
     extract(photos, folder, tmp_path / "films", tmp_path / "work", one, **settings)
     store = FeatureStore(tmp_path / "films")
@@ -169,7 +169,7 @@ def test_features_of_films_are_those_of_their_frames_and_the_manifest_states_the
 
 
 def test_vectors_of_times_are_standardised_and_time_features_are_not_projected(drawn, tmp_path):
-    settings = {"batch": 8, "detector": DETECTOR, "seed": 1}
+    settings = {"batch": 8, "detector": DETECTOR}
     extract(*drawn, tmp_path / "whole", tmp_path / "work", FILMS, **settings)
     extract(*drawn, tmp_path / "projected", tmp_path / "work", FILMS, **settings, pca_dim=3)
     whole, projected = FeatureStore(tmp_path / "whole"), FeatureStore(tmp_path / "projected")

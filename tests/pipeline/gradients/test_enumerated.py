@@ -123,7 +123,7 @@ def test_psst_is_a_mixture_whose_variance_is_not_lower_by_a_factor(alone):
         assert between > 0.01 * variance
     truth = alone.world.exact(alone.score)
     assert (m1 - truth).norm() > 0.1 * truth.norm()  # the “exact” gradient is one of another score
-    assert v1 > 0  # where a caption ends is drawn
+    assert v1 > 0  # the end of a caption is drawn
 
 
 def test_full_distributions_have_no_variance_where_no_caption_ends_early():

@@ -17,7 +17,16 @@ from pipeline.channels.teacher_forcing import Forced
 from pipeline.composition.joint import Objective
 from pipeline.errors import UserError
 from pipeline.estimators.rollouts import StepRollouts
-from pipeline.methods.wtf_rl import psst_wtf, rl, rl_unidirectional, scst_discriminator, scst_grammar, wtf, wtf_rl
+from pipeline.methods.wtf_rl import (
+    psst_wtf,
+    rl,
+    rl_sampled,
+    rl_unidirectional,
+    scst_discriminator,
+    scst_grammar,
+    wtf,
+    wtf_rl,
+)
 from pipeline.models.retriever import Retriever
 
 ALPHA, TAU = 0.7, 0.1
@@ -207,6 +216,19 @@ def test_psst_with_the_contrastive_reward_passes_both_scores_through_the_words(g
     advantage = toy.cider(samples.tokens, samples.images) - toy.cider(greedy.tokens, greedy.images)
     assert_same_gradients(losses["naturalness"], (1 - lam) * likelihood_loss(advantage, samples), agents.speaker)
     assert method.schedule.rounds(0) == (frozenset({"discriminator"}), frozenset({"speaker", "listener"}))
+
+
+def test_sampled_rl_weighs_the_contrastive_reward_against_cider_of_the_same_samples(generated, rewards, toy):
+    agents, batch, rollouts = generated
+    method = rl_sampled(agents, Objective(), rewards, lam=0.3)
+    losses = losses_of(method, batch)
+    assert {term.name: (term.weight, term.updates) for term in method.terms} == {
+        "discriminability": (0.3, frozenset({"speaker"})),
+        "naturalness": (0.7, frozenset({"speaker"})),
+    }
+    samples, greedy = rollouts.of(Multinomial()), rollouts.of(Greedy())
+    advantage = toy.cider(samples.tokens, samples.images) - toy.cider(greedy.tokens, greedy.images)
+    assert_same_gradients(losses["naturalness"], 0.7 * likelihood_loss(advantage, samples), agents.speaker)
 
 
 def test_psst_refuses_a_retriever_of_texts(toy, rewards):

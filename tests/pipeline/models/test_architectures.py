@@ -1,4 +1,4 @@
-"""The parameters of speakers and listeners: their shapes, how they begin, and the published sizes as defaults."""
+"""The parameters of speakers and listeners: their shapes, initial values and default sizes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from pipeline.models.att2in import Att2in
 from pipeline.models.listener import Listener
 from pipeline.models.transformer import Transformer
+from pipeline.models.unroll import teacher_force
 
 V, R, E, H, A, T = 400, 7, 6, 8, 5, 6
 
@@ -18,6 +19,16 @@ def shapes(model) -> dict[str, tuple[int, ...]]:
 
 def layer(name: str, out: int, into: int) -> dict[str, tuple[int, ...]]:
     return {f"{name}.weight": (out, into), f"{name}.bias": (out,)}
+
+
+def test_an_image_without_regions_gives_finite_gradients(toy, decoder):
+    """Also where a mean over no region is replaced by the null image: 0 · NaN is NaN."""
+    speaker, batch = toy.agents(decoder=decoder).speaker, toy.batch()
+    speaker.add_null_image()
+    batch.region_mask[2] = False
+    teacher_force(speaker, batch).log_probs.sum().backward()
+    assert speaker.null.grad.abs().max() > 0
+    assert all(torch.isfinite(p.grad).all() for p in speaker.parameters() if p.grad is not None)
 
 
 def test_att2in_has_five_gates_of_which_two_use_regions_and_an_attention_without_a_bias():

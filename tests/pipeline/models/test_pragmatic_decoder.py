@@ -134,8 +134,9 @@ def test_a_splits_speaker_takes_the_features_of_each_images_neighbours(toy, spea
 
     rows = torch.arange(8).numpy()
     bound = PragmaticCaptions(ALPHA, 2, "speaker", ByNumber()).bind(
-        speaker, rows, images, Vocabulary(tuple("abcdefghijkl"))
+        speaker.train(), rows, images, Vocabulary(tuple("abcdefghijkl"))
     )
+    assert not speaker.training
     found = generate(bound, batch, Greedy(), rng()).tokens
     nearest = nearest_images(ByNumber().encode_image(torch.arange(8)), 2)
     assert read == nearest.T.tolist()

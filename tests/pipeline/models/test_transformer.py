@@ -86,3 +86,10 @@ def test_a_null_image_is_one_region(toy):
     image_vectors = speaker.encode_image(nothing)[:, 0]
     torch.testing.assert_close(image_vectors, image_vectors[:1].expand_as(image_vectors))
     assert torch.equal(speaker.encode_image(other)[:, 0], image_vectors)
+
+
+def test_words_and_positions_begin_with_vectors_of_length_1():
+    torch.manual_seed(0)
+    speaker = Transformer(500, 7, hidden=64, heads=2, encoder_layers=1, layers=1, dropout=0.0, max_words=300)
+    for table in (speaker.word, speaker.position):
+        assert abs(float(table.weight.detach().square().sum(1).mean()) - 1) < 0.1

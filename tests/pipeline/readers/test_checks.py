@@ -23,7 +23,7 @@ def test_expected_counts_are_checked(karpathy):
 
 
 def test_a_training_split_without_restval_is_reported(karpathy, tmp_path):
-    """COCO's trap: 82,783 training images where 113,287 are meant."""
+    """COCO's file without restval has 82,783 training images instead of 113,287."""
 
     def drop(data):
         data["images"] = [image for image in data["images"] if image["split"] != "restval"]
@@ -58,7 +58,7 @@ def test_an_image_known_to_be_corrupt_is_named_and_skipped(karpathy, capsys):
     (images / "part" / "5.jpg").write_bytes((images / "part" / "5.jpg").read_bytes()[:-200])
     corpus = check_corpus(read_karpathy(annotations), images, AS_ANNOTATED, ["part/5.jpg", "part/1.jpg"])
     assert [image.file for image in corpus.skipped] == ["part/5.jpg"]  # the other one is whole here
-    assert corpus.counts() == {"train": 3, "val": 2, "test": 2}  # what is expected is what the file names
+    assert corpus.counts() == {"train": 3, "val": 2, "test": 2}  # expected counts include skipped images
     printed = capsys.readouterr().err
     assert "warning: skipped" in printed
     assert "part/5.jpg: the image cannot be decoded" in printed

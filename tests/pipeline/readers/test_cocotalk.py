@@ -106,7 +106,7 @@ def test_prepared_data_in_this_form_are_read_unchanged(karpathy, tmp_path):
 def test_whole_captions_may_be_read_from_the_original_annotations(tmp_path):
     write(tmp_path)
     captions = [["A red BALL."], ["a ball", "ball zebra grass, a red ball"], ["red ball ball ball ball"], ["grass"]]
-    splits = ["test", "train", "val", "train"]  # those of cocotalk.json count
+    splits = ["test", "train", "val", "train"]  # the splits of cocotalk.json count
 
     def annotate(change=lambda images: None):
         images = [

@@ -76,7 +76,7 @@ def test_terminal_and_truth_tables_have_baseline_rows(shown):
     assert max(map(len, markdown([first, second, last]).splitlines())) <= 120
     tables = {table.name: table for table in caption_tables(*shown)}
     assert cells_of(tables["faithfulness"], "template")["All facts true"] == "0.625"
-    assert [row[0] for row in tables["diversity"].rows] == ["mle"]  # where nothing was measured there is no row
+    assert [row[0] for row in tables["diversity"].rows] == ["mle"]  # a method without measurements has no row
 
 
 def test_tables_at_equal_cider_have_human_and_template_captions_at_their_own_cider(shown):

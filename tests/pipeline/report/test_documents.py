@@ -290,5 +290,5 @@ PAGES = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs" / "
 @pytest.mark.parametrize("name", ["RESULTS.md", "BENCHMARKS.md", *PAGES])
 def test_documents_have_no_table_or_figure_without_a_marker(name):
     text, blocks = documents.BLOCK.subn("", dict(documents.documents(ROOT))[ROOT / name])
-    assert blocks or name == "RESULTS.md"  # which has no table
+    assert blocks or name == "RESULTS.md"  # RESULTS.md has no table
     assert not re.search(r"^\||^!\[", text, re.MULTILINE)

@@ -6,17 +6,8 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
-from pipeline.report.drawing import (
-    COLOURS,
-    MARKERS,
-    LineStyle,
-    PlotPanel,
-    PlotPoint,
-    PlotSeries,
-    panels_png,
-    panels_svg,
-    swatch,
-)
+from pipeline.report.drawing import panels_png, panels_svg, swatch
+from pipeline.report.plot_elements import COLOURS, MARKERS, LineStyle, PlotPanel, PlotPoint, PlotSeries
 
 RISING = PlotSeries("a & b", LineStyle(1, 0), tuple(PlotPoint(x, 10 * x, f"a, x {x:g}") for x in (0.0, 1.0, 4.0)))
 NOISY = PlotSeries(

@@ -246,7 +246,7 @@ def test_words_that_another_caption_does_not_have_are_marked():
 def test_a_film_is_animated_on_the_page_unless_reduced_motion_is_preferred(world):
     number = int(drawn(world, images=1)[0].id) - 100
     frames = [Image.new("RGB", (400, 300), (20 * n,) * 3) for n in range(5)]
-    file = world.images / f"{number}.jpg"  # what it is the content says
+    file = world.images / f"{number}.jpg"  # the content, not the name, gives the format
     file.unlink()
     frames[0].save(file, "GIF", save_all=True, append_images=frames[1:], duration=80)
     picture = drawn(world, images=1)[0]

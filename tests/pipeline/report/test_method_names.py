@@ -8,8 +8,8 @@ from pathlib import Path
 from every_method import ALL, MODULES
 
 from pipeline import methods
-from pipeline.report.drawing import COLOURS
 from pipeline.report.method_names import cite_papers, method_cards, published_name
+from pipeline.report.plot_elements import COLOURS
 
 ROOT = Path(__file__).parents[3]
 
@@ -28,6 +28,14 @@ def test_papers_md_has_every_cited_paper():
     for paper in cited:
         authors, words = re.findall(r"[A-Z]\w+", paper.rpartition(", ")[0]), paper.rpartition(", ")[2].split()
         assert any(all(word in row for word in (*authors, *words)) for row in rows), paper
+
+
+def test_names_that_are_ordinary_words_are_replaced_at_the_beginning_of_a_text_alone():
+    for name in ("cider", "guidance", "pretrained", "psst", "rl", "wtf"):
+        title = method_cards()[name].title
+        assert published_name(f"{name} has it") == f"{title} has it"
+        assert published_name(f"more {name} has it") == f"more {name} has it"
+    assert published_name("more wtf_rl has it") == "more WTF-RL has it"
 
 
 def test_the_report_cites_the_papers_of_its_methods_in_their_order():

@@ -123,6 +123,21 @@ def test_a_profile_that_was_not_run_is_not_recorded(root, capsys, name, message)
     assert not (root / "results" / f"{name}.json").exists()
 
 
+def test_a_figure_with_photos_is_not_published(root, capsys):
+    (root / "data/report/hacked.png").write_bytes(b"photos")
+    (root / "README.md").write_text("<!-- results: small | figure: hacked -->\n![Photos](…)\n<!-- end -->\n")
+    assert command.main(["small"]) == 2
+    assert capsys.readouterr().err == (
+        "a document shows figure hacked of small: expected one without photos; remove it\n"
+    )
+    assert not (root / "docs/small_hacked.png").exists()
+    for path in ("params.yaml", "profiles/small.yaml"):
+        (root / path).write_text("seed: 1\ndraw: {scenes: {images: 5}}\n")
+    (root / "profiles/base.yaml").write_text("seed: 2\ndraw: {}\n")
+    assert command.main(["small"]) == 0
+    assert (root / "docs/small_hacked.png").read_bytes() == b"photos"
+
+
 def test_a_missing_figure_is_reported(root):
     (root / "data" / "report" / "curve.png").unlink()
     with pytest.raises(UserError, match=r"curve\.png is missing, which a document shows as docs/small_curve\.png"):

@@ -186,7 +186,7 @@ def test_the_page_forbids_scripts_and_styles_other_than_its_own(full):
         (inline,) = re.findall(rf"<{tag}>(.*?)</{tag}>", full, re.S)
         digest = base64.b64encode(hashlib.sha256(inline.encode()).digest()).decode()
         assert rules[f"{tag}-src"] == f"'sha256-{digest}'"
-    # which would also stop these
+    # the policy would also stop these
     assert not any(name.startswith("on") or name == "style" for _, found in page.elements for name in found)
 
 
@@ -380,7 +380,7 @@ def test_on_a_phone_a_caption_is_a_block_and_nothing_is_wider_than_the_screen(fu
     assert max(map(float, least)) * 16 <= 390 - 2 * 16  # pixels beside the page's margins
     ranks = [cell for cell in Reader(full).all("td") if "rank" in (cell.get("class") or "").split()]
     assert ranks
-    assert all(cell["data-by"] for cell in ranks)  # whose rank it is, where the table's head is hidden
+    assert all(cell["data-by"] for cell in ranks)  # names the listener where the table's head is hidden
 
 
 def light(colour):

@@ -13,8 +13,8 @@ from pipeline.report.starts import (
     OVER_STARTS,
     RESULTS,
     Spread,
-    beside_recorded,
     claims_over_starts,
+    compare_with_recorded,
     read_starts,
     results_over_starts,
     summarise_starts,
@@ -60,7 +60,7 @@ def test_verdicts_have_their_nominal_error_rate(effect, lowest, highest):
 
 
 def test_results_over_starts_are_means_with_the_deviation_between_starts():
-    marked = table("42.0±1.0", "50.0", methods=("MLE", "Luo et al.*"))  # of this start no setting kept enough CIDEr
+    marked = table("42.0±1.0", "50.0", methods=("MLE", "Luo et al.*"))  # in this start no setting kept enough CIDEr
     found = results_over_starts([table("40.0±1.0", "50.0"), marked, table("44.0±1.0", "50.0")])
     assert found.rows == [["MLE", "0.9", "42.0±2.0", "1.70±0.02"], ["Luo et al.", "0.9", "50.0", "1.70±0.02"]]
 
@@ -85,7 +85,7 @@ def test_a_claim_has_the_interval_over_starts_and_a_bound_is_no_difference():
 
 def test_a_run_is_shown_beside_recorded_starts_and_outliers_are_named():
     recorded = [table("40.0", "50.0"), table("42.0", "50.5"), table("44.0", "51.0")]
-    found, outside = beside_recorded(table("43.0", "70.0"), recorded)
+    found, outside = compare_with_recorded(table("43.0", "70.0"), recorded)
     assert found.columns == ["Method", "λ", "R@1 (hard) judge", "CIDEr"]
     assert [row[2] for row in found.rows] == ["43.0 (42.0±2.0)", "70.0 (50.5±0.5)"]
     assert outside == ["Luo et al., R@1 (hard) judge: 70.0 is outside 48.0 to 53.0, where 95 % of starts lie"]

@@ -118,7 +118,7 @@ def test_the_gradient_of_the_expected_distance_and_the_bias_of_the_group_mean(wo
     truth = 2 * gradient((p * by_caption).sum(), world)
     plain = 2 * estimated(world, SetDistance(), ScoreFunction(Multinomial(s), NoBaseline()), 60)
     assert off(plain, truth * (s - 1) / s) < 2
-    # what a caption adds to the mean: once as the caption, once as the others' reference
+    # a caption's contribution to the mean: once as the caption, once as the others' reference
     back = gradient((p * (p.detach() @ table)).sum(), world)
     share = (s - 1) / s * (truth - (truth + 2 * back) / s)
     centred = 2 * estimated(world, SetDistance(), ScoreFunction(Multinomial(s), GroupMean()), 60)

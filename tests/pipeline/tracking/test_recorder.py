@@ -48,7 +48,7 @@ EXPECTED = [(step, 1 / (step + 1)) for step in range(200)]
 
 @pytest.mark.slow
 def test_first_writers_at_once_lose_nothing(tmp_path):
-    """On a new database; those who do not come to it in time have their senders go on, or wait for `sync`."""
+    """The database is new. The records of a writer that does not reach it in time stay for its sender or for `sync`."""
     writers = [
         subprocess.Popen([sys.executable, "-c", WRITER, f"run {i}"], stderr=subprocess.PIPE, text=True)
         for i in range(WRITERS)
@@ -181,7 +181,7 @@ def test_the_commit_and_whether_files_differ_from_it(spooled, database, tmp_path
     git("commit", "-m", "first")
     with recorder.record_run("clean"):
         pass
-    Path("dvc.lock").write_text("2")  # DVC's own doing in the course of a repro
+    Path("dvc.lock").write_text("2")  # DVC changes it during a repro
     with recorder.record_run("locked"):
         pass
     Path("code.py").write_text("2")
@@ -221,7 +221,7 @@ def test_children_find_their_parent(spooled, database, monkeypatch):
     assert recorded["train@luo lambda=0.1_seed=1"].data.tags["mlflow.parentRunId"] == parent_id
     assert "mlflow.parentRunId" not in recorded["sweep"].data.tags
     monkeypatch.delenv("SAYWHICH_CELL")
-    monkeypatch.setenv("SAYWHICH_PARENT_RUN", parent_id)  # an id of MLflow's own is as good
+    monkeypatch.setenv("SAYWHICH_PARENT_RUN", parent_id)  # MLflow's run id is accepted, too
     with recorder.record_run("later"):
         pass
     assert sync() == 0
@@ -273,7 +273,7 @@ def senders() -> list[psutil.Process]:
 
 
 def test_one_sender_sends_all_runs_children_too(tmp_path, database):
-    path = os.pathsep.join([broken_mlflow(tmp_path), *sys.path])  # so no sender that they start could do it
+    path = os.pathsep.join([broken_mlflow(tmp_path), *sys.path])  # a sender that the children start cannot send
     with recorder.record_run("grid") as parent:
         for number in range(2):
             environment = {**parent.environment, "PYTHONPATH": path}
@@ -324,7 +324,7 @@ def test_an_idle_sender_ends(spooled, database, monkeypatch):
 
 
 def test_runs_that_begin_after_the_machine_slept_do_not_wait_for_those_before(spooled, database, monkeypatch):
-    """A grid lasts, its cells end: between two looks of the sender more time may pass than it stays without work."""
+    """More time than IDLE may pass between two checks of the sender, while a grid's run is still open."""
     monkeypatch.setattr(sender, "IDLE", 0.0)
     serving = Thread(target=sender.serve_spool, args=(Path("mlflow-spool"),))
     with recorder.record_run("grid"):
@@ -370,7 +370,7 @@ def test_sending_twice_gives_one_run_with_each_metric_once(spooled, database, ca
 
 
 def test_mlflows_page_opens_on_runs_not_traces():
-    """The tag is the one that MLflow's own pages read: they know the word."""
+    """MLflow's own scripts contain the value of the tag."""
     tracker = sender.connect()
     kind = tracker.client.get_experiment(tracker.experiment).tags["mlflow.experimentKind"]
     import mlflow
@@ -399,7 +399,7 @@ def test_a_copy_of_the_repository_writes_into_itself_alone(spooled, tmp_path, mo
     monkeypatch.chdir(tmp_path / "copy")
     recorded("after")
     assert content() == there
-    for name in ("before", "after"):  # what was copied is read from the copy, too
+    for name in ("before", "after"):  # records from before the copy are read from the copy, too
         note = artifact(runs()[name], "note.txt")
         assert note.is_relative_to(tmp_path / "copy")
         assert note.read_text() == name

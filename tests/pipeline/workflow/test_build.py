@@ -18,6 +18,8 @@ import yaml
 from PIL import Image
 from whole_profiles import profile, profile_text
 
+from pipeline.channels.scheduled_sampling import ScheduledSampling
+from pipeline.channels.teacher_forcing import Forced
 from pipeline.composition import reward_files
 from pipeline.composition.joint import Agents, Objective, text_scorer
 from pipeline.composition.pretraining import listener_matching
@@ -25,7 +27,7 @@ from pipeline.composition.pretraining_settings import MatchingSettings, Recovery
 from pipeline.composition.reference_cider import reference_cider
 from pipeline.composition.reward_settings import RetrieverSettings
 from pipeline.config.load import load
-from pipeline.config.schema import ListenerBlock
+from pipeline.config.schema import ListenerBlock, SpeakerBlock
 from pipeline.data.batches import Batches
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.data.prepared import Prepared
@@ -266,6 +268,22 @@ def test_images_are_masked_with_the_methods_probability(agents, models, data):
         assert float((~there).float().mean()) == pytest.approx(share, abs=0.08)
 
 
+def test_a_speaker_is_trained_by_the_likelihood_of_its_section(data, models):
+    sampling, sizes = ScheduledSampling(1, 2, 0.1, 0.3), {"word_dim": 4, "hidden_dim": 6}
+    settings = SpeakerBlock(
+        architecture="lstm", features="main", dropout=0.4, optimisation=Optimisation(1, 2), image_dropout=0.2,
+        scheduled_sampling=sampling, **sizes,
+    )  # fmt: skip
+    method = build_pretraining(settings, data, FeatureStore(models / "features" / "main"), CPU)[0]
+    (term,) = method.terms
+    assert (term.estimator.channel, method.image_dropout) == (Forced(sampling), 0.2)
+    speaker = method.agents["speaker"]
+    assert isinstance(speaker, PooledLstm)
+    found = (speaker.vocabulary, speaker.max_words, speaker.dropout, speaker.word.embedding_dim, speaker.hidden)
+    assert found == (len(data.vocabulary), 4, 0.4, 4, 6)
+    assert speaker.null is not None
+
+
 def pretrained_listener(data, models, captions="one", batch=2, **options):
     """Return the method that pretrains a listener with these options."""
     given = {"features": "main", "encoder": "gru", "word_dim": 4, "hidden_dim": 6, "warmup_epochs": 0, "seed": 0}
@@ -389,6 +407,15 @@ def test_a_retriever_that_would_truncate_captions_is_refused(models, data, monke
     monkeypatch.setattr(reward_files, "_encoder", lambda root, name: Reads())
     with pytest.raises(UserError, match="a caption has 6 tokens, and the text encoder takes 4: “"):
         reward_files.make_rewards(settings, 0.1, models, data, None, CPU)
+
+
+def test_the_longest_of_many_captions_is_checked():
+    tokens = np.zeros((1200, 8), np.int64)
+    tokens[:, 0] = np.arange(1, 1201)
+    tokens[7, 1:5] = 1
+    decoded = SimpleNamespace(decode=lambda row: " ".join(str(word) for word in row if word))
+    with pytest.raises(UserError, match="a caption has 7 tokens, and the text encoder takes 4: “8 1 1 1 1”"):
+        reward_files._check_lengths(Reads(), SimpleNamespace(tokens=tokens, folder=Path("a"), vocabulary=decoded))
 
 
 def test_text_rewards_compare_with_whole_references(data):

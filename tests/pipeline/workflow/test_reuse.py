@@ -53,11 +53,11 @@ def work(out: str, *options: str, method: str = "luo", meanwhile: Callable[[], o
 
 def test_the_second_run_reuses_the_first_ones_files(capsys):
     assert work("a")
-    assert not work("b", "--set", f"methods.luo.lambda={OWN}"), "that is its own"
+    assert not work("b", "--set", f"methods.luo.lambda={OWN}"), "the value is that of params.yaml"
     assert "done before, in a" in capsys.readouterr().out
     assert [Path("b", name).read_bytes() for name in NAMES] == [Path("a", name).read_bytes() for name in NAMES]
     Path("a/weights").unlink()
-    assert not work("c"), "b has it, too"
+    assert not work("c"), "b has the same file"
 
 
 @pytest.mark.parametrize("options", [("--seed", "2"), ("--set", "methods.luo.lambda=0.5")])

@@ -71,7 +71,7 @@ def test_changed_truncated_or_missing_files_are_named(folder, capsys, pattern, c
         path.unlink() if content is None else path.write_bytes(content)
         if content is not None:
             os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-        expected = 0 if content is None and "cache" in pattern else 1  # what DVC has no copy of is no mistake
+        expected = 0 if content is None and "cache" in pattern else 1  # a file that only DVC's cache lacks is no error
         assert verify.main() == expected
         assert (str(path.relative_to(folder)) in capsys.readouterr().out) == bool(expected)
     finally:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.worlds.scene_baselines import oracle_captions, ridge_probe, template_captions
+from pipeline.worlds.scene_baselines import ORACLE, TEMPLATE, oracle_captions, ridge_probe, template_captions
 from pipeline.worlds.scenes.faithfulness import faithfulness
 from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_captions import describe_scene
@@ -44,6 +44,11 @@ def store():
     light = np.array([[(scene.weather, scene.light) == condition for condition in CONDITIONS] for scene in scenes()])
     pooled = np.hstack([place + 0.0, light + 0.0, noise]).astype(np.float32)
     return SimpleNamespace(pooled=lambda rows: pooled[rows])
+
+
+def test_photos_have_neither_baseline():
+    assert TEMPLATE.needs_facts
+    assert ORACLE.needs_facts
 
 
 def test_the_linear_probe_by_hand():

@@ -17,7 +17,7 @@ from pipeline.evaluation.judges import JudgedCaptions, judge_retrieval
 from pipeline.worlds.scenes.known_scenes import require_facts
 from pipeline.worlds.scenes.scene_claims import SceneClaims
 from pipeline.worlds.scenes.scene_facts import Scene, Thing
-from pipeline.worlds.symbolic_judge import SymbolicJudge
+from pipeline.worlds.symbolic_judge import SYMBOLIC, SymbolicJudge
 
 BOX = (0.1, 0.5, 0.3, 0.8)
 
@@ -76,12 +76,12 @@ def test_ties_count_against_the_caption_among_all_images_and_in_the_neighbourhoo
     captions = JudgedCaptions(
         torch.zeros(4, 1), ["a brown dog", "a dog in the park", "a cat on the beach", "at the park"]
     )
-    near = {"near": galleries_by_key([(s.setting, s.weather, s.light) for s in SCENES[4:]])}
-    found = judge_retrieval(judge, captions, torch.arange(4), GALLERY, near)
+    galleries = {"hard": galleries_by_key([(s.setting, s.weather, s.light) for s in SCENES[4:]])}
+    found = judge_retrieval(judge, captions, torch.arange(4), GALLERY, galleries)
     # the second dog ties with the first, the two cats with each other; the last caption is false of its image
     assert found.by_caption.tolist() == [1, 2, 2, 4]
-    assert found.among["near"].tolist() == [1, 2, 2, 2]
-    assert found.galleries["near"] == {"R@1": 25.0, "MRR": 62.5, "random": 50.0, "alone": 0.0}
+    assert found.among["hard"].tolist() == [1, 2, 2, 2]
+    assert found.galleries["hard"] == {"R@1": 25.0, "MRR": 62.5, "random": 50.0, "alone": 0.0}
 
 
 def test_the_order_of_claims_makes_no_difference_to_the_bit(judge):
@@ -90,5 +90,6 @@ def test_the_order_of_claims_makes_no_difference_to_the_bit(judge):
 
 
 def test_an_image_without_facts_is_reported():
+    assert SYMBOLIC.needs_facts, "photos must not have this judge"
     with pytest.raises(UserError, match="prepared: no facts of image 7; run the prepare stage again"):
         require_facts(Data(**vars(PREPARED)), {name: FACTS[name] for name in list(FACTS)[:7]}, np.arange(8))

@@ -183,8 +183,8 @@ def test_a_damaged_key_and_a_changed_picture_are_refused(benchmark, tmp_path):
         read_benchmark(copied, key)
 
 
-def test_a_stranger_s_key_is_read_by_type(benchmark, tmp_path):
-    """The key's own digest tells damage, and any key can have one."""
+def test_values_of_an_untrusted_key_are_checked_by_type(benchmark, tmp_path):
+    """The digest in a key detects damage only: a forged key can have a matching one."""
     folder, key = benchmark
     record = json.loads(key.read_bytes().partition(b"\n")[2])
 

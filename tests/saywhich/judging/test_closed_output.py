@@ -30,7 +30,7 @@ def folder(colours):
     return colours
 
 
-@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"calibrate"}))  # whose intervals take seconds
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"calibrate"}))  # its intervals take seconds
 def test_files_are_written_though_nobody_reads_the_output(folder, command):
     arguments, outputs = COMMANDS[command]
     files = [f"--{output}={output}.out" for output in outputs]

@@ -14,8 +14,8 @@ from tiny_pretrained import FAMILIES, write_pretrained
 
 from pipeline.runtime.hub_loading import import_transformers
 from saywhich.cli import main
+from saywhich.encoded_photos import EncodedPhotos
 from saywhich.judging.judge_sources import open_judge
-from saywhich.model import Distractors
 from saywhich.pragmatic_decoding import PragmaticDecoding, PragmaticGallery
 from saywhich.pretrained.captioner_families import CHAT_PROMPT
 from saywhich.pretrained.pragmatic_generation import pragmatic_candidates
@@ -121,7 +121,7 @@ def test_each_token_follows_bayes_rule_over_whole_prefixes(family, photos):
     name, folder = family
     speaker, recording, alpha = PretrainedSpeaker(str(folder)), Recording(), 30.0
     shown = [speaker.prepare(path) for path in photos]
-    distractors = Distractors(torch.zeros(3, 1), ("a", "b", "c"))
+    distractors = EncodedPhotos(torch.zeros(3, 1), ("a", "b", "c"))
     among = PragmaticGallery(PragmaticDecoding(alpha), distractors, lambda rows: [shown[row] for row in rows])
     nearest, settings = torch.tensor([[2, 1], [0, -1], [-1, -1]]), GenerationSettings(beam=1, max_tokens=7)
     told = pragmatic_candidates(speaker, shown, nearest, among, settings, [recording])

@@ -24,8 +24,8 @@ from pipeline.models.retrieval_pragmatics import TEMPERATURE, RetrievalPragmatic
 from pipeline.models.unroll import generate
 from pipeline.types import Batch
 from saywhich.cli import main
+from saywhich.encoded_photos import EncodedPhotos
 from saywhich.judging.judge_sources import open_judge
-from saywhich.model import Distractors
 from saywhich.pragmatic_decoding import PragmaticDecoding, PragmaticGallery
 from saywhich.pretrained.pragmatic_generation import PragmaticProcessor, pragmatic_candidates
 from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
@@ -107,7 +107,9 @@ def test_without_weight_captions_are_the_speakers(models, photos):
     speaker = PretrainedSpeaker(str(models / "blip"))
     shown = [speaker.prepare(path) for path in photos]
     gallery = PragmaticGallery(
-        PragmaticDecoding(0.0), Distractors(torch.zeros(4, 1), tuple("abcd")), lambda rows: [shown[row] for row in rows]
+        PragmaticDecoding(0.0),
+        EncodedPhotos(torch.zeros(4, 1), tuple("abcd")),
+        lambda rows: [shown[row] for row in rows],
     )
     nearest = torch.tensor([[1, 2], [3, -1], [-1, -1], [0, 1]])
     for settings in (GenerationSettings(beam=3, max_tokens=LONGEST), GenerationSettings(samples=3, max_tokens=LONGEST)):
@@ -148,7 +150,7 @@ def test_captions_equal_those_of_the_projects_decoder(models, photos):
     nearest = torch.tensor([[1, 2], [3, -1], [-1, -1], [0, 1]])
     gallery = PragmaticGallery(
         PragmaticDecoding(ALPHA),
-        Distractors(torch.zeros(4, 1), tuple("abcd")),
+        EncodedPhotos(torch.zeros(4, 1), tuple("abcd")),
         lambda rows: [shown[row] for row in rows],
     )
     settings = GenerationSettings(beam=1, max_tokens=LONGEST)
@@ -240,7 +242,7 @@ def test_the_command_takes_distractors_from_the_folder(models, photos, how, caps
         scores[[at, *([0, 4] if at in (0, 4) else [])]] = -torch.inf
         nearest = scores.argsort(descending=True, stable=True)[:2].unsqueeze(0)
         gallery = PragmaticGallery(
-            PragmaticDecoding(3.0), Distractors(vectors, ()), lambda rows: [shown[other] for other in rows]
+            PragmaticDecoding(3.0), EncodedPhotos(vectors, ()), lambda rows: [shown[other] for other in rows]
         )
         (wanted,) = pragmatic_candidates(speaker, [shown[at]], nearest, gallery, settings)
         assert sorted(row.get("candidates", [row["caption"]])) == sorted(wanted)

@@ -38,7 +38,7 @@ def person(pen: Pen, category: str, pose: str, rng: np.random.Generator) -> None
     lean = {"running": 0.07, "walking": 0.02}.get(pose, 0.0)
     size, hip, shoulder, half = (0.150, 0.36, 0.66, 0.150) if child else (0.122, 0.43, 0.735, 0.155)
     hip, shoulder, chin = hip + lift, shoulder + lift, (0.69 if child else 0.755) + lift
-    half *= 0.84 if dressed else 1.0  # of the shoulders' width
+    half *= 0.84 if dressed else 1.0  # half of the shoulders' width
     reach = 0.30 if child else 0.33
     head = pen.at(lean, chin + size * 0.92, size)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,8 +21,8 @@ from pipeline.dialog.drawn.answerer import (
     true_answers,
 )
 from pipeline.dialog.drawn.candidate_answers import OPTIONS, CandidatePool
-from pipeline.dialog.drawn.dialog_words import HEDGES
-from pipeline.dialog.drawn.questioner import ROUNDS, DialogRound, generate_dialog
+from pipeline.dialog.drawn.dialog_words import AGAIN, HEDGES, OTHER, WHICH, depth
+from pipeline.dialog.drawn.questioner import ROUNDS, DialogRound, DialogState, generate_dialog
 from pipeline.dialog.drawn.rival_answers import RIVALS, RivalAnswers
 from pipeline.dialog.drawn.write_dialogs import FILES, write_scene_dialogs
 from pipeline.runtime.checksums import CHECKSUMS
@@ -131,6 +132,10 @@ def test_a_dialog_depends_on_seed_and_image_alone():
         == generate_dialog(SCENE, CAPTION, 1, 5)
         != generate_dialog(SCENE, CAPTION, 1, 6)
     )
+    assert generate_dialog(SCENE, CAPTION, 1, 5) != generate_dialog(SCENE, CAPTION, 2, 5)
+    first = [write_dialogs._about(seed, 5, SCENE)[0] for seed in range(8)]
+    assert len(set(first)) > 1, "without captions, another seed writes another one"
+    assert first == [write_dialogs._about(seed, 5, SCENE, describe_scene(SCENE, seed, 5))[0] for seed in range(8)]
 
 
 def test_every_answer_is_relevant_and_nothing_is_asked_twice(talks):
@@ -159,6 +164,61 @@ def test_questions_after_a_caption_are_about_the_things_that_it_names():
     first = [generate_dialog(SCENE, CAPTION, 1, i)[0].question for i in range(40)]
     assert {question.of for question in first} == {-1, 0}  # nobody has named the girls
     assert all(question.kind not in ("setting", "is_setting") for question in first)  # the caption tells
+
+
+def state(*known: int) -> DialogState:
+    """Return a dialog about SCENE in which the things `known` have been named, the first by CAPTION."""
+    made = DialogState(SCENE, CAPTION, np.random.default_rng(1))
+    made.known = list(known)
+    return made
+
+
+def test_what_a_caption_states_is_asked_in_no_form():
+    begun = state(0)
+    for kind, value in (("setting", ""), ("is_setting", "a beach"), ("is_setting", "a park")):
+        assert begun._key(SceneQuestion(kind, "", -1, value)) in begun.asked
+    assert begun._key(SceneQuestion("weather", "")) not in begun.asked
+    lit = DialogState(SCENE, SceneCaption("", (SceneClaim("weather", "sunny"),)), np.random.default_rng(1))
+    assert {lit._key(SceneQuestion(kind, "")) for kind in ("weather", "light")} == lit.asked
+
+
+def test_a_kind_of_things_of_which_one_has_been_named_is_not_asked_for():
+    begun = state(0)
+    asked = [question.asked for _ in range(60) if (question := begun._of_scene("exist_kind"))]
+    assert set(asked) == {"people", "vehicles", "children"}  # a dog has been named
+
+
+def test_things_that_exist_and_others_are_asked_for():
+    begun = state(0)
+    questions = [begun._of_scene("exist") for _ in range(200)]
+    there = [question.asked == "girl" for question in questions if question is not None]
+    assert 0.4 < np.mean(there) < 0.75  # a half, and those that are picked at random
+
+
+def test_a_question_repeated_for_another_thing_refers_to_the_last_one():
+    last = SceneQuestion("colour", "what color is it", 0)
+    for _ in range(20):
+        again = state(0, 1)._again(last)
+        assert (again.kind, again.of, again.refers) == ("colour", 1, "ellipsis")
+        texts = [text.format(noun=noun) for text in (*AGAIN, *OTHER) for noun in ("girls", "kids", "children")]
+        assert again.text in texts
+    unnamed = state(0)
+    unnamed.vague = 1
+    which = unnamed._propose()
+    assert (which.kind, which.of, which.refers) == ("which", 1, "ellipsis")
+    assert which.text in WHICH
+
+
+def test_a_thing_is_at_the_top_in_the_back_or_in_front():
+    assert [depth(thing) for thing in (DOG, GIRLS)] == ["back", "front"]
+    assert depth(replace(DOG, place="air", box=(0.1, 0.5, 0.3, 0.9))) == "top"
+    assert depth(replace(DOG, box=(0.1, 0.5, 0.3, 0.79))) == "front"
+
+
+@pytest.mark.parametrize(("of", "kinds"), [(0, {"happy", "collar"}), (1, {"age", "happy"})])
+def test_facts_that_no_image_shows_fit_the_kind_of_thing(of, kinds):
+    begun = state(0, 1)
+    assert {begun._of_thing(of, "blind").kind for _ in range(40)} == kinds
 
 
 def test_candidates_are_a_hundred_different_answers_with_the_truth_at_a_random_place(pool):

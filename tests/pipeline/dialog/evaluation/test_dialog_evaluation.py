@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from module_modes import watched
 from small_dialogs import REGION, encoder, prepared_dialogs, raw_dialogs
 
 from pipeline.channels.hard import Beam
@@ -56,7 +57,10 @@ def judges() -> dict[str, Discriminator]:
 def found(made, speaker, judges):
     beside = {"d": judges["other"], "prior": "prior"}
     evaluation = DialogEvaluation(*made, {"own": judges["own"]}, 3, CPU, beside)
-    return evaluation, *evaluation.split(speaker, "val")
+    with watched() as modes:
+        split = evaluation.split(speaker, "val")
+    assert set(modes) == {(False, False)}, "networks must run without dropout and without a graph"
+    return evaluation, *split
 
 
 @pytest.fixture(scope="module")

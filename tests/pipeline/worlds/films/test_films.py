@@ -239,7 +239,7 @@ def test_drawn_frames_show_the_actors_inside_their_boxes(neighbourhoods: list[tu
     size, checked = 96, 0
     for films in neighbourhoods[:30]:
         film = films[0]
-        plain = atmosphere(film.scene) != "rainy" and film.scene.things[0].place != "water"  # which mirrors
+        plain = atmosphere(film.scene) != "rainy" and film.scene.things[0].place != "water"  # water mirrors
         if not plain or film.tracks[0].inside or len(film.tracks) > 1:
             continue
         frames = [np.asarray(frame).astype(int) for frame in draw_film(film, SEED, FRAMES, size)]

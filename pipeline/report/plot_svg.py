@@ -1,0 +1,67 @@
+"""SVG content of a matplotlib figure, with colours and points that the page can address."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement
+
+from markupsafe import Markup
+
+from pipeline.report.plot_elements import VARIABLES, PlotSeries
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SHOWN = {"fill", "fill-opacity", "opacity", "stroke", "stroke-width", "stroke-dasharray", "font-size", "text-anchor"}
+
+
+def svg_content(figure: Figure, name: str, series: Sequence[PlotSeries] = ()) -> Markup:
+    """Return the content of the figure's <svg>, in a form that the page allows.
+
+    The page's policy forbids style attributes, its ids must be unique, and its colours are variables.
+    """
+    from matplotlib import rc_context
+
+    out = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "saywhich"}):
+        figure.savefig(out, format="svg")
+    drawn = next(e for e in ElementTree.fromstring(out.getvalue()) if e.get("id") == "figure_1")
+    return Markup(ElementTree.tostring(_clean(drawn, name, series), encoding="unicode"))
+
+
+def _clean(element: Element, name: str, series: Sequence[PlotSeries]) -> Element:
+    cleaned = Element(element.tag.rpartition("}")[2])
+    cleaned.text = (element.text or "").strip()
+    for key, value in element.attrib.items():
+        if key == "style":
+            for what, _, how in (declaration.partition(": ") for declaration in value.split("; ")):
+                # its <path> has the stroke
+                if what in SHOWN and not (cleaned.tag == "use" and what.startswith("stroke")):
+                    cleaned.set(what, f"var(--{VARIABLES[how]})" if how in VARIABLES else how)
+        elif key.endswith("href"):
+            cleaned.set("href", f"#{name}-{value[1:]}")
+        elif key == "id" and cleaned.tag == "path":
+            cleaned.set("id", f"{name}-{value}")
+        elif key in ("d", "x", "y") or (key == "transform" and "(-0 " not in value):
+            cleaned.set(key, " ".join(re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.4g}", value).split()))
+    cleaned.extend(child for each in element if len(child := _clean(each, name, series)) or child.tag != "g")
+    kind, _, n = element.get("id", "").partition("-")
+    if kind == "axis":
+        cleaned.set("aria-hidden", "true")
+    elif kind in ("line", "points"):
+        cleaned.set("data-line", n)
+    if kind == "points" and len(cleaned):
+        markers = cleaned[-1]
+        cleaned.remove(markers)
+        for marker, spot in zip(markers, series[int(n)].spots, strict=True):
+            point = SubElement(cleaned, "g", {"class": "point", "role": "img", "tabindex": "-1"})
+            point.set("aria-label", spot.label)
+            SubElement(point, "title").text = spot.label
+            place = {"cx": marker.attrib["x"], "cy": marker.attrib["y"]}
+            SubElement(point, "circle", {"class": "reach", "r": "9", **place})
+            point.append(marker)
+    return cleaned

@@ -1,0 +1,215 @@
+"""A speaker and a listener, applied to photos: captions, captions that identify a photo, and search by text."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Generic, TypeVar
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+
+from pipeline.errors import UserError
+from pipeline.evaluation.rerank import rank_candidates
+from saywhich.encoded_photos import EncodedPhotos, join_photos
+from saywhich.photos import Photo, UndecodedPhoto, load_each
+from saywhich.pragmatic_decoding import DISTRACTORS, NEEDS_AMONG, SPEAKER, PragmaticDecoding, PragmaticGallery
+
+BEAM = 5
+Prepared = TypeVar("Prepared")  # a photo as the networks take it
+Features = TypeVar("Features", bound=EncodedPhotos)
+
+
+@dataclass(frozen=True)
+class Caption:
+    """A caption of one photo; `str` returns its text.
+
+    `candidates` begin with the selected caption where they were ranked. `rank` is the photo's retrieval rank by the
+    listener among `of` photos, 1 the best. `margin` is its score minus the best distractor's score. `unlike`: the photo
+    is unlike the training images, so that caption and rank mean little.
+    """
+
+    text: str
+    candidates: tuple[str, ...] = ()
+    rank: int | None = None
+    of: int | None = None
+    margin: float | None = None
+    unlike: bool = False
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class SearchHit:
+    """A retrieved photo: its index among the given photos, and the listener's score in −1 … 1."""
+
+    index: int
+    score: float
+
+
+@dataclass(frozen=True)
+class CaptionCandidates:
+    """K candidate captions of each of M photos, the best first; `encode` gives the listener's embeddings (M, K, H)."""
+
+    texts: Sequence[Sequence[str]]
+    encode: Callable[[], Tensor]
+
+
+class CaptioningModel(ABC, Generic[Prepared, Features]):
+    """A speaker and a listener. Images are paths, Pillow images or uint8 arrays (H, W, 3); one counts as a list of one.
+
+    Subclasses read photos, generate candidates and encode texts; ranking, pragmatic decoding and search stand here.
+    """
+
+    photos_at_once: ClassVar[int]  # photos prepared and encoded in one batch
+
+    @abstractmethod
+    def prepare(self, photo: Photo) -> Prepared:
+        """Return a photo as the networks take it; called in threads. Raises UserError where it cannot be read."""
+
+    @abstractmethod
+    def features_of(self, prepared: Sequence[Prepared]) -> Features:
+        """Extract the features of M images that `prepare` returned."""
+
+    @abstractmethod
+    def no_features(self) -> Features:
+        """Return the features of zero photos."""
+
+    @abstractmethod
+    def require_listener(self) -> object:
+        """Raise UserError where the model has no listener that encodes photos."""
+
+    @abstractmethod
+    def encode_text(self, captions: Sequence[str]) -> Tensor:
+        """Return the listener's embeddings (N, H) of N captions, each of length 1; one text counts as a list of one."""
+
+    @abstractmethod
+    def candidates(
+        self,
+        features: Features,
+        *,
+        beam: int,
+        samples: int | None,
+        whole_beam: bool,
+        seed: int,
+        pragmatic: PragmaticGallery[Features] | None,
+    ) -> CaptionCandidates:
+        """Generate candidate captions of one or more photos: `samples`, or those of a beam, or the best of it."""
+
+    def caption(
+        self,
+        images: Sequence[Photo] | Photo,
+        *,
+        beam: int = BEAM,
+        samples: int | None = None,
+        among: Sequence[Photo] | Photo | None = None,
+        pragmatic: float | None = None,
+        distractors: int = DISTRACTORS,
+        posterior: str = SPEAKER,
+        seed: int = 0,
+    ) -> list[Caption]:
+        """Generate a caption for each of M images: the best of a beam, or the first of `samples` sampled captions.
+
+        `among` are N distractors; the beam's captions or the samples are then candidates. The listener ranks the image
+        among the distractors by each candidate, and the best candidate is returned. A distractor identical to the image
+        does not count. The samples of an image depend only on the image and on `seed`.
+
+        With the weight α `pragmatic`, each word is chosen to tell the image from the nearest `distractors` of `among`.
+        The best of the beam is then the only candidate. `posterior`: whose posterior over these images weighs the
+        words, "speaker" (by Bayes' rule) or "listener".
+
+        >>> caption = model.caption(["a.jpg"], samples=20, among=["a.jpg", "b.jpg", "c.jpg"])[0]
+        >>> 1 <= caption.rank <= caption.of == 3
+        True
+        """
+        decoding = None if pragmatic is None else PragmaticDecoding(pragmatic, distractors, posterior)
+        if decoding is not None and among is None:
+            raise UserError(NEEDS_AMONG)
+        others = None
+        if among is not None:
+            self.require_listener()
+            others = self.extract_features(among)
+        gallery = PragmaticGallery(decoding, others, others.select) if decoding and others is not None else None
+        features = self.extract_features(images)
+        return self.caption_features(features, beam=beam, samples=samples, among=others, seed=seed, pragmatic=gallery)
+
+    def caption_features(
+        self,
+        features: Features,
+        *,
+        beam: int = BEAM,
+        samples: int | None = None,
+        among: EncodedPhotos | None = None,
+        seed: int = 0,
+        pragmatic: PragmaticGallery[Features] | None = None,
+    ) -> list[Caption]:
+        """Generate captions as `caption` does, from extracted features; with `pragmatic`, by pragmatic decoding.
+
+        Raises UserError where `beam` or `samples` is below 1.
+        """
+        if min(beam, 1 if samples is None else samples) < 1:
+            raise UserError(f"beam {beam}, samples {samples}: give 1 or more")
+        if not len(features):
+            return []
+        whole = among is not None and pragmatic is None
+        found = self.candidates(features, beam=beam, samples=samples, whole_beam=whole, seed=seed, pragmatic=pragmatic)
+        if among is None:
+            rows = zip(found.texts, features.unlike, strict=True)
+            return [Caption(texts[0], tuple(texts), unlike=unlike) for texts, unlike in rows]
+        return ranked_captions(found, features, among)
+
+    def score(self, captions: Sequence[str], images: Sequence[Photo] | Photo) -> np.ndarray:
+        """Return the listener's scores (N, M) float32 of N captions and M images, cosines in −1 … 1.
+
+        >>> model.score(["a dog", "two boats"], ["a.jpg", "b.jpg", "c.jpg"]).shape
+        (2, 3)
+        """
+        return (self.encode_text(captions) @ self.extract_features(images).vectors.T).numpy()
+
+    def find(self, text: str, images: Sequence[Photo] | Photo, top: int | None = 10) -> list[SearchHit]:
+        """Return the `top` of M images that score highest with `text`, best first; None returns all.
+
+        >>> found = model.find("two boats", ["a.jpg", "b.jpg", "c.jpg"], top=2)
+        >>> len(found), found[0].score >= found[1].score
+        (2, True)
+        """
+        return best_matches(self.encode_text([text])[0], self.extract_features(images).vectors, top)
+
+    def extract_features(self, images: Sequence[Photo] | Photo) -> Features:
+        """Extract the features of M images; raises UserError for the first that cannot be read."""
+        batches = load_each(listed(images), self.prepare, self.photos_at_once)
+        parts = [self.features_of(prepared) for prepared in batches]
+        return join_photos(parts) if parts else self.no_features()
+
+
+def ranked_captions(candidates: CaptionCandidates, photos: EncodedPhotos, among: EncodedPhotos) -> list[Caption]:
+    """Return for each of M photos its best caption of K candidates, by the listener's margin over the distractors.
+
+    Distractors in `among` with the digest of the photo do not count.
+    """
+    same = among.copies(photos.contents)
+    chosen = rank_candidates(candidates.encode(), photos.vectors, among.vectors, same)
+    captions = []
+    for row, (texts, best) in enumerate(zip(candidates.texts, chosen.best.tolist(), strict=True)):
+        ordered = (texts[best], *texts[:best], *texts[best + 1 :])
+        rank, margin = int(chosen.ranks[row, best]), float(chosen.margins[row, best])
+        captions.append(Caption(texts[best], ordered, rank, 1 + int((~same[row]).sum()), margin, photos.unlike[row]))
+    return captions
+
+
+def listed(images: Sequence[Photo] | Photo) -> Sequence[Photo]:
+    """Return images as a sequence, one image as a sequence of one; an array (M, H, W, 3) holds M images."""
+    if isinstance(images, np.ndarray):
+        return list(images) if images.ndim == 4 else [images]
+    return [images] if isinstance(images, str | Path | Image.Image | UndecodedPhoto) else images
+
+
+def best_matches(text: Tensor, vectors: Tensor, top: int | None) -> list[SearchHit]:
+    """Return the `top` of M images with embeddings (M, H) for one text embedding (H,); ties keep their order."""
+    scores = vectors @ text
+    order = scores.argsort(descending=True, stable=True)[:top]
+    return [SearchHit(int(index), float(scores[index])) for index in order]

@@ -1,0 +1,94 @@
+"""Captions of uploaded photos, with the listener's ranking and the speaker's attention, and search among them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from pipeline.data.corpus import tokenise
+from saywhich.attention import caption_attention
+from saywhich.captioning_model import CaptioningModel, best_matches
+from saywhich.encoded_photos import EncodedPhotos
+from saywhich.model import Model, PhotoFeatures, batch_of
+from saywhich.pragmatic_decoding import PragmaticDecoding, PragmaticGallery
+from saywhich.request_bodies import CaptionRequest, FindResponse, ModelCaption, PhotoHit
+from saywhich.request_queue import Check
+
+ServedModel = CaptioningModel[Any, Any]
+TOGETHER = 8  # photos captioned between two checks that the client still waits
+
+
+def caption_photos(
+    name: str, model: ServedModel, features: EncodedPhotos, query: CaptionRequest, check: Check = object
+) -> list[ModelCaption]:
+    """Return one model's caption of each photo."""
+    result: list[ModelCaption] = []
+    for part in features.split(1 if query.among else TOGETHER):
+        check()
+        result += _caption_part(name, model, part, features, query, first=len(result))
+    return result
+
+
+def find_photos(model: ServedModel, features: EncodedPhotos, text: str) -> FindResponse:
+    """Return the photos ranked by their scores with `text`, best first."""
+    found = best_matches(model.encode_text([text])[0], features.vectors, None)
+    known = model.vocabulary if isinstance(model, Model) and not model.vocabulary.reads_text else None
+    unknown = [] if known is None else [word for word in tokenise(text) if word not in known.ids]
+    hits = [PhotoHit(photo=each.index, score=each.score) for each in found]
+    return FindResponse(found=hits, unknown=unknown, unlike=[n for n, unlike in enumerate(features.unlike) if unlike])
+
+
+def _caption_part(
+    name: str,
+    model: ServedModel,
+    part: EncodedPhotos,
+    features: EncodedPhotos,
+    query: CaptionRequest,
+    first: int,
+) -> list[ModelCaption]:
+    """Return one model's captions of `part` of the photos in `features`, which begins at index `first`."""
+    options: dict[str, Any] = {"samples": query.samples} if query.among else {"beam": query.beam}
+    if query.pragmatic is not None:
+        gallery = PragmaticGallery(PragmaticDecoding(query.pragmatic), features, features.select)
+        options = {"beam": query.beam, "pragmatic": gallery}
+    captions = model.caption_features(part, among=features if query.among else None, **options)
+    texts = [caption.text for caption in captions]
+    words = [text.split() for text in texts]
+    shares = _attention(model, part, words) if isinstance(model, Model) and isinstance(part, PhotoFeatures) else None
+    scores = model.encode_text(texts) @ features.vectors.T
+    result = []
+    for i, (text, caption_words) in enumerate(zip(texts, words, strict=True)):
+        order = scores[i].argsort(descending=True, stable=True).tolist()
+        rank = int((scores[i] >= scores[i, first + i]).sum())
+        rows = (
+            None if shares is None else [[round(x, 4) for x in row] for row in shares[i, : len(caption_words)].tolist()]
+        )
+        boxes = None if part.boxes is None else part.boxes[i].tolist()
+        result.append(
+            ModelCaption(
+                model=name,
+                caption=text,
+                words=caption_words,
+                rank=rank,
+                retrieved=order,
+                attention=rows,
+                boxes=boxes,
+                unlike=part.unlike[i],
+            )
+        )
+    return result
+
+
+def _attention(model: Model, part: PhotoFeatures, words: Sequence[Sequence[str]]) -> torch.Tensor | None:
+    """Return the speaker's attention (M, T, R) for each word of its captions, or None where it has none."""
+    if model.vocabulary.reads_text:
+        return None
+    tokens = torch.zeros(len(words), model.speaker.max_words, dtype=torch.int64)
+    for row, caption_words in zip(tokens, words, strict=True):
+        row[: len(caption_words)] = torch.tensor(model.vocabulary.encode(caption_words))
+    shares = caption_attention(model.speaker.cpu(), batch_of(part, tokens))
+    if shares is not None and model.feature_extractor.frames is not None and part.boxes is None:
+        return shares.unflatten(2, (model.feature_extractor.frames, -1)).sum(2)  # a photo is a film of one frame
+    return shares

@@ -1,0 +1,106 @@
+"""Requests and responses of the HTTP API of `saywhich serve`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+from fastapi import HTTPException, Request
+from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, ValidationError
+
+from saywhich.uploads import BODY, LONGEST
+
+VALUES = 4000  # limit of commas, colons and brackets in a request: small values can take a hundred times their bytes
+Photos = Annotated[
+    list[Base64Bytes], Field(min_length=1, max_length=1000, fail_fast=True, description="photos, each a file in base64")
+]
+
+
+class RequestBody(BaseModel):
+    """The base class of request bodies."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+B = TypeVar("B", bound=RequestBody)
+
+
+class CaptionRequest(RequestBody):
+    """A request for captions by some models or all; with `among`, each photo is distinguished from the others."""
+
+    photos: Photos
+    models: list[str] | None = Field(None, min_length=1, max_length=1000, description="names, each once")
+    among: bool = False
+    samples: int = Field(20, ge=1, le=100, description="candidates, with among")
+    beam: int = Field(5, ge=1, le=20, description="without among, or with pragmatic")
+    pragmatic: float | None = Field(
+        None, ge=0, le=100, description="with among: weight of telling photos apart word by word; begin with 1"
+    )
+
+
+class ModelCaption(BaseModel):
+    """A model's caption of a photo, and the photos in the order of its listener's scores, best first.
+
+    `attention` has a row per word and a number per region. Regions are `boxes` (left, top, right, bottom as shares of
+    the photo) or, without boxes, a square grid, row by row. `unlike`: the photo is unlike the model's training images,
+    so that caption and rank mean little.
+    """
+
+    model: str
+    caption: str
+    words: list[str]
+    rank: int
+    retrieved: list[int]
+    attention: list[list[float]] | None
+    boxes: list[list[float]] | None
+    unlike: bool
+
+
+class CaptionedPhotos(BaseModel):
+    """Captions by photo, and for each photo by model."""
+
+    photos: list[list[ModelCaption]]
+
+
+class FindRequest(RequestBody):
+    """A query text, and photos to be searched."""
+
+    text: str = Field(min_length=1, max_length=1000)
+    photos: Photos
+    model: str | None = None
+
+
+class PhotoHit(BaseModel):
+    """A photo's index among the uploaded ones, and the listener's score in −1 … 1."""
+
+    photo: int
+    score: float
+
+
+class FindResponse(BaseModel):
+    """Photos, best first, words of the query that are not in the vocabulary, and photos unlike the training images."""
+
+    found: list[PhotoHit]
+    unknown: list[str]
+    unlike: list[int]
+
+
+def parse_body(request: Request, kind: type[B]) -> B:
+    """Parse a request's body; raises HTTPException 422 with one line where it is invalid."""
+    content = request.scope.pop(BODY)
+    if sum(content.count(sign) for sign in b",:[{") > VALUES:
+        raise unprocessable(f"a request has at most {VALUES:,} values")
+    try:
+        return kind.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        raise unprocessable(f"{'.'.join(map(str, first['loc']))[:50] or 'request'}: {first['msg']}") from None
+
+
+def unprocessable(why: str) -> HTTPException:
+    """Return HTTPException 422 with at most LONGEST characters."""
+    return HTTPException(422, why if len(why) <= LONGEST else f"{why[: LONGEST - 1]}…")
+
+
+def describe_body(kind: type[RequestBody]) -> dict[str, Any]:
+    """Return the OpenAPI description of a request body that `parse_body` parses."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": kind.model_json_schema()}}}}

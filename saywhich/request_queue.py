@@ -1,0 +1,73 @@
+"""Requests that are worked on one at a time, within a limit of time, and while their client waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import Any
+
+from fastapi import HTTPException, Request, Response
+from pydantic import BaseModel
+
+from pipeline.errors import UserError
+from pipeline.runtime.memory import return_freed
+from saywhich.request_bodies import unprocessable
+
+Check = Callable[[], object]  # raises where the client no longer waits
+
+
+class AbandonedError(Exception):
+    """An error that ends work whose client no longer waits."""
+
+
+class RequestQueue:
+    """A queue of requests: each waits for its turn, and works, for at most `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._worker = seconds, ThreadPoolExecutor(1)
+
+    async def respond(self, request: Request, work: Callable[[Check], BaseModel]) -> Response:
+        """Run `work` and return its result as a response; cancel it at the time limit or when the client disconnects.
+
+        Raises HTTPException 503 or 504 at the time limit, and 422 for a UserError.
+        """
+        loop, began, ended = asyncio.get_running_loop(), asyncio.Event(), Event()
+
+        def check() -> None:
+            if ended.is_set():
+                raise AbandonedError
+
+        def run_work() -> bytes:
+            loop.call_soon_threadsafe(began.set)
+            try:
+                check()
+                return work(check).model_dump_json().encode()
+            finally:
+                return_freed()
+
+        result = asyncio.wrap_future(self._worker.submit(run_work))
+        turn = asyncio.create_task(began.wait())
+        disconnected = asyncio.create_task(_wait_for_disconnect(request))
+        waited: set[asyncio.Future[Any]] = {result, disconnected}
+        try:
+            await asyncio.wait({turn, disconnected}, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not began.is_set():
+                raise HTTPException(503, "the server is busy with other photos; try again in a moment")
+            await asyncio.wait(waited, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not result.done():
+                raise HTTPException(504, f"longer than {self._seconds:g} seconds; send fewer photos")
+            return Response(result.result(), media_type="application/json")
+        except UserError as error:
+            raise unprocessable(str(error)) from None
+        finally:
+            ended.set()
+            for each in (result, turn, disconnected):
+                each.cancel()
+
+
+async def _wait_for_disconnect(request: Request) -> None:
+    """Return when the client has disconnected."""
+    if (await request.receive())["type"] != "http.disconnect":
+        await asyncio.Event().wait()

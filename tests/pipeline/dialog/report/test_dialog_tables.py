@@ -1,0 +1,51 @@
+"""Tables of visual dialog: the reported numbers, and the cells of every column of answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.analysis.results import Point, Results, Run
+from pipeline.analysis.selection import Choice, SelectionBasis
+from pipeline.dialog.report.dialog_tables import REPORTED, dialog_tables
+
+ANSWERS = {
+    ("answers", "true"): 0.51234,
+    ("answers", "relevance"): 0.62345,
+    ("answers", "words_per_caption"): 3.14159,
+    ("answers", "distinct_captions"): 0.27182,
+    ("human_answers", "true"): 0.81234,
+    ("human_answers", "relevance"): 0.92345,
+    ("human_answers", "words_per_caption"): 2.71828,
+    ("human_answers", "distinct_captions"): 0.31415,
+    ("judges", "adapted", "human_preferred"): 76.543,
+}
+
+
+@pytest.mark.parametrize("name", REPORTED)
+def test_reported_recalls_grow_with_k_and_agree_with_the_mean_rank(name):
+    mrr, first, fifth, tenth, mean_rank = REPORTED[name]
+    assert 0 < first < fifth < tenth < 100
+    # the reciprocal rank is 1 at rank 1, at most 1/2 up to rank 5, 1/6 up to 10 and 1/11 beyond
+    most = first + (fifth - first) / 2 + (tenth - fifth) / 6 + (100 - tenth) / 11
+    least = first + (fifth - first) / 5 + (tenth - fifth) / 10 + (100 - tenth) / 100
+    assert least < 100 * mrr < most
+    assert mean_rank > (first + 2 * (fifth - first) + 6 * (tenth - fifth) + 11 * (100 - tenth)) / 100
+
+
+def test_answers_have_three_digits_and_words_and_accuracies_fewer(tmp_path: Path):
+    file = tmp_path / "captions.parquet"
+    rows = {"split": ["test"] * 2, "image": [1, 2], "round": [1, 1], "rank": [1, 2], "relevance_answer": [1.0, 0.5]}
+    pq.write_table(pa.table(rows), file)
+    numbers = {("test", *keys): value for keys, value in ANSWERS.items()} | {("test", "ranking", "MRR"): 0.75}
+    point = Point((Run("g_mle", {"seed": 1}, "signature", numbers, {}, file),))
+    choices = [Choice("g_mle", point, SelectionBasis.MET)]
+    tables = {table.name: table for table in dialog_tables(Results((point,)), choices, "g_mle")}
+    ((*cells,),) = tables["answers"].rows
+    less = "0.0000 [0.0000, 0.0000]"
+    assert cells == ["g_mle", "0.512", less, "0.623", "3.14", "0.272", "0.812", "0.923", "2.72", "0.314", "76.5"]
+    ((*ranked,),) = tables["generators"].rows
+    assert ranked[-5:] == ["0.5386", "44.1", "63.5", "69.2", "16.01"]  # as the paper reports them
