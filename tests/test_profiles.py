@@ -158,6 +158,7 @@ def test_scenes_is_the_default_profile():
         "flickr8k",
         "flickr8k_beyond",
         "flickr8k_fine",
+        "flickr8k_lambda",
         "flickr8k_official",
         "flickr8k_rerank",
         "flickr8k_results",
