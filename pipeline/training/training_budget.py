@@ -1,4 +1,4 @@
-"""What a training has spent: captions that the speaker drew, and processor time."""
+"""The budget of a training: captions that the speaker drew, and processor time."""
 
 from __future__ import annotations
 

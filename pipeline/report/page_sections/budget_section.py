@@ -1,4 +1,4 @@
-"""What each method's training has spent, and how fast it learns."""
+"""The budget of each method's training, and learning curves against it."""
 
 from __future__ import annotations
 
