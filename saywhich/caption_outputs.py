@@ -70,8 +70,9 @@ class CaptionOutputs:
 def open_outputs(options: Namespace, photos: Sequence[Path]) -> Iterator[CaptionOutputs]:
     """Open the outputs that the options name, before a long run over `photos`.
 
-    Raises UserError for names without an id, and for copies that would replace photos.
+    Raises UserError for names without an id, for copies that would replace photos, and as `check_outputs` does.
     """
+    check_outputs(options.csv or options.jsonl or options.coco, options.html, inputs=options.photos)
     for photo in photos if options.coco else ():
         coco_id(photo)
     copies = _copies(photos, options.xmp, options.photos) if options.xmp else {}
@@ -123,7 +124,6 @@ def _describe(photo: Path, caption: Caption) -> None:
 def _page(path: Path) -> Iterator[Write]:
     from saywhich.contact_sheet import sheet_entry, write_sheet
 
-    check_outputs(path)
     entries: list[Any] = []
     yield lambda photo, caption: entries.append(sheet_entry(photo, caption))
     write_sheet(path, entries)

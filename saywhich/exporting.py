@@ -14,12 +14,13 @@ from pipeline.data.tokenizer_vocabulary import TOKENIZER
 from pipeline.errors import UserError
 from pipeline.runtime.checksums import checksummed_json
 from pipeline.runtime.files import sha256, write_atomically
-from pipeline.runtime.folders import atomic_folder
+from pipeline.runtime.folders import atomic_folder, check_replaceable
+from pipeline.runtime.records import read_checksummed
 from saywhich.evaluation_summary import read_evaluation
 from saywhich.loading import load_model
 from saywhich.model import Model
 from saywhich.model_card import model_card
-from saywhich.model_files import EXPORTED, EYES, FORM, ModelFiles
+from saywhich.model_files import AGAIN, EXPORTED, EYES, FORM, ModelFiles
 
 CARD = "README.md"
 
@@ -27,12 +28,11 @@ CARD = "README.md"
 def export_model(folder: Path, out: Path) -> Model:
     """Write the trained model in `folder` into the folder `out`, and load it from there.
 
-    The new folder is written beside `out` and renamed when it is complete. Raises UserError where `out` holds something
-    else, and for a model whose feature extractor cannot be exported.
+    The new folder is written beside `out` and renamed when it is complete. Raises UserError where `out` holds anything
+    but an earlier export, and for a model whose feature extractor cannot be exported.
     """
     model = load_model(folder)
-    if out.exists() and not (out.is_dir() and (not any(out.iterdir()) or (out / EXPORTED).is_file())):
-        raise UserError(f"{out}: holds something else; give another folder, or remove it")
+    check_replaceable(out, _exported_names(out))
     description = describe_model(model.place)
     words = [name for name in ("vocabulary.json", TOKENIZER) if (model.place.words / name).is_file()]
     sources = {"weights.safetensors": model.place.weights, **{name: model.place.words / name for name in words}}
@@ -45,6 +45,15 @@ def export_model(folder: Path, out: Path) -> Model:
         manifest = {"form": FORM, "model": description, "files": files}
         write_atomically(new / EXPORTED, checksummed_json(manifest))
     return load_model(out)
+
+
+def _exported_names(folder: Path) -> set[str]:
+    """Return the files that an earlier export wrote into `folder`, by its manifest; none where it has no manifest."""
+    try:
+        files = read_checksummed(folder / EXPORTED, AGAIN, required=False).get("files")
+    except UserError:
+        return set()
+    return {EXPORTED, CARD, *(files if isinstance(files, dict) else ())}
 
 
 def describe_model(place: ModelFiles) -> dict[str, Any]:

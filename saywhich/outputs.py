@@ -7,19 +7,26 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from pipeline.errors import UserError
 from pipeline.runtime.files import atomic_path
 
 
-def check_outputs(*paths: str | Path | None) -> None:
-    """Raise UserError, before a long run, for a file that cannot be written; None is no file."""
+def check_outputs(*paths: str | Path | None, inputs: Iterable[str | Path | None] = ()) -> None:
+    """Raise UserError, before a long run, for a file that cannot be written; None is no file.
+
+    Also for one that is named twice, or is one of the `inputs`, which would be lost.
+    """
+    taken = {Path(path).resolve() for path in inputs if path is not None}
     for path in (Path(path) for path in paths if path is not None):
         if path.is_dir():
             raise UserError(f"{path}: is a folder; name a file to write")
         if path.exists() and not path.is_file():
             continue  # a pipe or a device
+        if (place := path.resolve()) in taken:
+            raise UserError(f"{path}: is another file of this command, too; name another file to write")
+        taken.add(place)
         folder = next(parent for parent in path.parents if parent.exists())
         if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
             what = "cannot be written into" if folder.is_dir() else "is no folder"
@@ -46,14 +53,16 @@ def drop_output() -> None:
 def open_output(path: Path) -> Iterator[TextIO]:
     """Open `path` for writing; a plain file is written beside it and renamed when the block ends without an error.
 
-    Pipes and devices are written directly. Raises OSError before the block where `path` cannot be written.
+    Pipes and devices are written directly. A byte of a file name that is not UTF-8 is written as JSON's escape. Raises
+    OSError before the block where `path` cannot be written.
     """
+    how: dict[str, Any] = {"newline": "", "encoding": "utf-8", "errors": "backslashreplace"}
     if path.exists() and not path.is_file():
-        with open(path, "w", newline="", encoding="utf-8") as file:
+        with open(path, "w", **how) as file:
             yield file
         return
     try:
-        with atomic_path(path.resolve()) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
+        with atomic_path(path.resolve()) as temporary, open(temporary, "w", **how) as file:
             yield file
     except OSError as error:
         if str(error.filename).endswith(".part"):  # report the user's path, not the temporary one

@@ -21,11 +21,16 @@ TOGETHER = 8  # photos captioned between two checks that the client still waits
 
 
 def caption_photos(
-    name: str, model: ServedModel, features: EncodedPhotos, query: CaptionRequest, check: Check = object
+    name: str,
+    model: ServedModel,
+    features: EncodedPhotos,
+    query: CaptionRequest,
+    check: Check = object,
+    together: int = TOGETHER,
 ) -> list[ModelCaption]:
-    """Return one model's caption of each photo."""
+    """Return one model's caption of each photo, generated for at most `together` photos at once."""
     result: list[ModelCaption] = []
-    for part in features.split(1 if query.among else TOGETHER):
+    for part in features.split(1 if query.among else together):
         check()
         result += _caption_part(name, model, part, features, query, first=len(result))
     return result

@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import HTTPException, Request
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, ValidationError
 
+from saywhich.pragmatic_decoding import PragmaticDecoding
 from saywhich.uploads import BODY, LONGEST
 
 VALUES = 4000  # limit of commas, colons and brackets in a request: small values can take a hundred times their bytes
@@ -35,6 +36,13 @@ class CaptionRequest(RequestBody):
     pragmatic: float | None = Field(
         None, ge=0, le=100, description="with among: weight of telling photos apart word by word; begin with 1"
     )
+
+    @property
+    def candidates(self) -> int:
+        """Return how many captions are generated for that of one photo."""
+        if self.pragmatic is not None:
+            return self.beam * PragmaticDecoding(self.pragmatic).width
+        return self.samples if self.among else self.beam
 
 
 class ModelCaption(BaseModel):

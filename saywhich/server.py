@@ -14,7 +14,7 @@ from pipeline.features.animated_thumbnail import first_frame
 from saywhich.encoded_photos import EncodedPhotos
 from saywhich.page_captions import TOGETHER, ServedModel, caption_photos, find_photos
 from saywhich.photos import load_readable
-from saywhich.pragmatic_decoding import PragmaticDecoding
+from saywhich.pretrained.pretrained_model import PretrainedModel
 from saywhich.request_bodies import (
     CaptionedPhotos,
     CaptionRequest,
@@ -64,12 +64,17 @@ def make_app(
         by_name = {name: find_model(name) for name in query.models or models}
         if len(by_name) < len(query.models or models):
             raise unprocessable("a model is named more than once")
-        check_captions(query, len(by_name), limit)
+        check_captions(query, by_name, limit)
+
+        def together(model: ServedModel) -> int:
+            """Return for how many photos the model generates captions at once."""
+            pretrained = isinstance(model, PretrainedModel)
+            return min(TOGETHER, limit.generated // query.candidates) if pretrained else TOGETHER
 
         def work(check: Check) -> CaptionedPhotos:
             check_photos(query.photos, limit)
             by_model = [
-                caption_photos(name, model, extract_features(model, query.photos, check), query, check)
+                caption_photos(name, model, extract_features(model, query.photos, check), query, check, together(model))
                 for name, model in by_name.items()
             ]
             return CaptionedPhotos(photos=[list(each) for each in zip(*by_model, strict=True)])
@@ -119,15 +124,19 @@ def add_page(app: FastAPI, models: Sequence[str], copies: Sequence[bytes], limit
         return Response((PAGES / name).read_bytes(), media_type=FILES[name])
 
 
-def check_captions(query: CaptionRequest, models: int, limit: UploadLimits) -> None:
+def check_captions(query: CaptionRequest, models: Mapping[str, ServedModel], limit: UploadLimits) -> None:
     """Raise HTTPException 422 for options that do not go together, and for more captions than one request may have."""
     if query.pragmatic is not None and not query.among:
         raise unprocessable("pragmatic: goes with among")
-    each = query.samples if query.among and query.pragmatic is None else query.beam
-    each *= 1 if query.pragmatic is None else PragmaticDecoding(query.pragmatic).width
-    if (captions := len(query.photos) * models * each) > limit.captions:
+    each = query.candidates
+    pretrained = [name for name, model in models.items() if isinstance(model, PretrainedModel)]
+    if pretrained and each > limit.generated:
         raise unprocessable(
-            f"{len(query.photos)} photos, {models} models and {each} candidates are {captions:,} captions; "
+            f"{each} candidates of a photo; {pretrained[0]}, pretrained, generates at most {limit.generated}"
+        )
+    if (captions := len(query.photos) * len(models) * each) > limit.captions:
+        raise unprocessable(
+            f"{len(query.photos)} photos, {len(models)} models and {each} candidates are {captions:,} captions; "
             f"at most {limit.captions:,} at once"
         )
 

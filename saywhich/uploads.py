@@ -33,6 +33,7 @@ class UploadLimits:
     seconds: float = 60  # for each of: receiving, waiting, working, sending the response
     megapixels_together: int = 300  # size of all photos of a request together
     captions: int = 20_000  # photos × models × samples, or × beam
+    generated: int = 40  # captions that a pretrained model generates in one batch, each with memory of its own
     held_megabytes: int = 200  # size of all requests in memory together
     idle: float = 10  # seconds without data after which a request is dropped
 

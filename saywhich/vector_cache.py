@@ -32,6 +32,8 @@ CREATE TABLE IF NOT EXISTS photos
     (path BLOB PRIMARY KEY, size INTEGER, time INTEGER, inode INTEGER, content TEXT, vector BLOB, digest BLOB);
 CREATE TABLE IF NOT EXISTS captions (caption BLOB PRIMARY KEY, vector BLOB, digest BLOB);
 """
+# by name: a database of another version, whose tables have other columns, is an error of SQLite's, and is rebuilt
+PHOTOS_BELOW = "SELECT path, size, time, inode, content, vector, digest FROM photos WHERE path > ? AND path < ?"
 UNUSABLE = {  # errors of the environment, not of a damaged file: the file is kept
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_CANTOPEN,
@@ -163,7 +165,7 @@ class VectorCache:
         found: dict[str, tuple[Stamp, CachedPhoto]] = {}
         for below in _topmost(os.fsencode(os.path.join(folder, "")) for folder in set(map(os.path.dirname, paths))):
             within = (below, below[:-1] + b"0")  # '0' comes after '/'
-            for *row, digest in connection.execute("SELECT * FROM photos WHERE path > ? AND path < ?", within):
+            for *row, digest in connection.execute(PHOTOS_BELOW, within):
                 if digest == self._digest(row):
                     path, size, time, inode, content, vector = row
                     found[os.fsdecode(path)] = (size, time, inode), (content, np.frombuffer(vector, "<f4"))
@@ -174,7 +176,7 @@ class VectorCache:
         keys = list(names)
         for first in range(0, len(keys), ASKED_AT_ONCE):
             part = keys[first : first + ASKED_AT_ONCE]
-            asked = f"SELECT * FROM captions WHERE caption IN ({', '.join('?' * len(part))})"
+            asked = f"SELECT caption, vector, digest FROM captions WHERE caption IN ({', '.join('?' * len(part))})"
             for *row, digest in connection.execute(asked, part):
                 if digest == self._digest(row):
                     found[names[row[0]]] = np.frombuffer(row[1], "<f4")

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from pipeline.runtime.checksums import check_checksums, write_checksums
+from pipeline.runtime.processor_seconds import FOLDER
 from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage, main
 
@@ -39,7 +40,12 @@ def run(stage: Stage) -> None:
             images,
             stage.out,
             settings.report,
-            inputs={"crossed": crossed, "gradients": gradients, "study": study if answered else None},
+            inputs={
+                "crossed": crossed,
+                "gradients": gradients,
+                "study": study if answered else None,
+                "processor_seconds": stage.root / "checkpoints" / FOLDER,
+            },
             retriever=settings.retriever.model if settings.retriever else None,
             models=[stage.root / "models" / method for method in settings.methods],
             drawn_with=stage.seed,

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,12 +57,12 @@ class Served:
 
 
 @contextmanager
-def serving(*models: Path) -> Iterator[Served]:
-    """Start the command on a free port of this machine's loopback, and end it."""
-    words = [word for model in models for word in ("--model", str(model))]
+def serving(*models: Path, pretrained: Sequence[str] = ()) -> Iterator[Served]:
+    """Start the command on a free port of this machine's loopback, and end it; `pretrained` are further options."""
+    words = [*pretrained, *(word for model in models for word in ("--model", str(model)))]
     command = [sys.executable, "-m", "saywhich", "serve", "--port", "0", *words]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=models[0])
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=(*models, ROOT)[0])
     try:
         assert process.stdout is not None
         line = process.stdout.readline()

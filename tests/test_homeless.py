@@ -27,7 +27,7 @@ print(home, getpass.getuser())
 @pytest.fixture
 def homeless(tmp_path):
     """Run Python as such a user; skipped where this process is not root."""
-    tmp_path.chmod(0o777)
+    tmp_path.chmod(0o1777)  # as /tmp
     return partial(run_homeless, tmp_path)
 
 

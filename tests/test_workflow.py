@@ -5,6 +5,7 @@ One whole `make repro` of 34 scenes and one-epoch trainings is run once; the tes
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import os
@@ -242,6 +243,21 @@ def test_dvcs_page_of_plots_has_curves_and_trainings_and_needs_no_network(folder
     assert all(float(row["val/cider"]) >= 0 for row in trained)
 
 
+def test_the_report_has_each_methods_budget_and_learning_curves(world):
+    """18 training images are two batches: a sample and a greedy caption of each for Luo, and one more for PSST."""
+    report = world[0] / "data/report"
+    rows = {row["method"]: row for row in csv.DictReader((report / "budget.csv").read_text().splitlines())}
+    assert {method: (float(row["steps"]), float(row["captions drawn"])) for method, row in rows.items()} == {
+        "mle": (2, 0), "psst_multinomial": (2, 54), "st_multinomial": (2, 54), "luo": (2, 36),
+    }  # fmt: skip
+    assert all(float(row["processor seconds"]) > 0 for row in rows.values())
+    assert "**Budget**" in (report / "tables.md").read_text()
+    assert (report / "learning.png").stat().st_size > 100
+    trained = json.loads((world[0] / "data/models/luo/metrics.json").read_text())
+    assert (trained["step"], trained["captions_drawn"]) == (2, 36)
+    assert 0 <= trained["val/hard_recall@1"] <= 100
+
+
 def test_mlflow_has_a_run_for_every_stage_and_cell(world):
     from mlflow.tracking import MlflowClient
 
@@ -269,6 +285,8 @@ def test_mlflow_has_a_run_for_every_stage_and_cell(world):
     assert {"CIDEr", "R_at_1 hard own", "R_at_1 hard judge"} <= front
     assert len(front) <= 12
     assert [m.step for m in client.get_metric_history(train.info.run_id, "discriminability/loss")] == [2]
+    assert train.data.metrics["captions_drawn"] == 54
+    assert train.data.metrics["processor_seconds"] > 0
     assert len(train.data.tags["mlflow.source.git.commit"]) == 40
     assert any(name.startswith("input.") for name in train.data.tags)
     assert any(name.startswith("output.") for name in train.data.tags)

@@ -123,18 +123,17 @@ class Method:
         """
         losses: Losses = {}
         report: Report = {}
-        for _, parts, values in self.rounds(batch, seed):
+        for _, parts, values in self.rounds(StepRollouts(self.speaker, batch, seed)):
             losses |= parts
             report |= values
         return losses, report
 
-    def rounds(self, batch: Batch, seed: int) -> Iterator[tuple[frozenset[str], Losses, Report]]:
+    def rounds(self, rollouts: StepRollouts) -> Iterator[tuple[frozenset[str], Losses, Report]]:
         """Yield the parts of `step`: the roles to update, their losses and a report.
 
-        The next part is computed after these roles' update. All parts use the same captions.
+        The next part is computed after these roles' update. All parts use the captions of `rollouts`.
         """
-        rollouts = StepRollouts(self.speaker, batch, seed)
-        parts = self.schedule.rounds(batch.step)
+        parts = self.schedule.rounds(rollouts.batch.step)
         for learners in parts:
             losses: Losses = {}
             report: Report = {}

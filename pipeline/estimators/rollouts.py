@@ -36,6 +36,10 @@ class StepRollouts:
 
     Each channel has its own random stream, keyed by (seed, step, `rng_key`). A term's captions therefore do not depend
     on the method's other terms.
+
+    `captions_drawn`, int64 on the device, counts the captions that the speaker has generated so far: samples, greedy
+    captions, and all beams of a search. A continuation of a prefix is one caption. Human captions count nothing, with
+    scheduled sampling too, nor do captions that are forced to their end, such as a prefix that contains EOS.
     """
 
     def __init__(self, speaker: Decoder | None, batch: Batch, seed: int) -> None:
@@ -44,6 +48,7 @@ class StepRollouts:
         self._continued: dict[tuple[Channel, int], Message] = {}
         self._made: dict[Hashable, Tensor] = {}
         self._seen: Tensor | None = None
+        self.captions_drawn = torch.zeros((), dtype=torch.int64, device=batch.device)
 
     @property
     def speaker(self) -> Decoder:
@@ -83,7 +88,11 @@ class StepRollouts:
             speaker = self.speaker
             if not (channel.requires_grad or speaker.training):
                 speaker = optimize_for_batch(speaker, len(self.batch) * channel.width)
-            return generate(speaker, self.batch, channel, self._rng(channel.rng_key), self._encode_images())
+            message = generate(speaker, self.batch, channel, self._rng(channel.rng_key), self._encode_images())
+        if not isinstance(channel, Forced):
+            discarded = len(self.batch) * (channel.width - channel.samples)  # beams
+            self.captions_drawn += message.token_mask("drawn").any(1).sum() + discarded
+        return message
 
     def _continue(self, channel: Channel, each: int) -> Message:
         drawn, batch, longest = self.of(channel), self.batch, self.speaker.max_words
@@ -110,6 +119,7 @@ class StepRollouts:
         whole = pad(tokens, (0, longest - steps)).repeat_interleave(ends.width, 0)
         ended = (tokens[:, :-1] == 0).repeat_interleave(each, 1).view(-1, 1)
         continued = torch.where(ended, whole, torch.cat(parts))
+        self.captions_drawn += (~ended).sum()
         images = drawn.images.repeat_interleave(ends.width)
         return Message(continued, caption_mask(continued), images, drawn.samples * ends.width)
 

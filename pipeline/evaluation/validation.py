@@ -16,6 +16,7 @@ from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.evaluation.generate import generate_captions
+from pipeline.evaluation.hard_gallery import HARD_GALLERY
 from pipeline.evaluation.judges import AT_ONCE, JudgedCaptions, ListenerJudge, judge_retrieval
 from pipeline.metrics.cider import CiderD
 from pipeline.metrics.retrieval import rank_gallery, recall
@@ -33,7 +34,8 @@ ALIKE = 1e-4  # largest coordinate difference of unit vectors that count as equa
 class Validation:
     """Validation of greedy captions of `batches()`, a whole split in order, or of human captions without a speaker.
 
-    For a speaker it returns CIDEr. For a listener it returns recall@1, @5 and @10 from text to image. Each retriever of
+    For a speaker it returns CIDEr. For a listener it returns recall@1, @5 and @10 from text to image, and with a
+    `hard_gallery`, other images (M, K) for each image of the split, hard_recall@1 among them. Each retriever of
     `validation_judge` adds NAME_recall@1, @5 and @10. A listener alone adds the recalls from image to text and `rsum`,
     the sum of all six (VSE++'s criterion).
     """
@@ -46,6 +48,7 @@ class Validation:
     unk: int  # token that is never generated; −1: none
     dtype: torch.dtype | None = None  # type of large matrix products in generation; None: that of the weights
     validation_judge: Mapping[str, Retriever] = field(default_factory=dict)
+    hard_gallery: torch.Tensor | None = None
 
     def __call__(self) -> dict[str, float]:
         if self.speaker is None:
@@ -77,22 +80,30 @@ class Validation:
         assert self.listener is not None
         images = torch.arange(len(tokens))
         judge = ListenerJudge(self.listener, lambda rows: pooled[rows], self.device)
-        retrieval = judge_retrieval(judge, JudgedCaptions(tokens, ()), images, images)
+        galleries = {} if self.hard_gallery is None else {HARD_GALLERY: self.hard_gallery}
+        retrieval = judge_retrieval(judge, JudgedCaptions(tokens, ()), images, images, galleries)
         _warn_of_constant_listener(judge, tokens)
         forward = {f"recall@{k}": retrieval.text_to_image[f"R@{k}"] for k in (1, 5, 10)}
+        among = retrieval.galleries.get(HARD_GALLERY, {})
+        hard = {"hard_recall@1": among["R@1"]} if "R@1" in among else {}
         if not both_ways:
-            return forward
+            return forward | hard
         back = {f"recall@{k}_of_captions": retrieval.image_to_text[f"R@{k}"] for k in (1, 5, 10)}
-        return forward | back | {"rsum": sum(forward.values()) + sum(back.values())}
+        return forward | hard | back | {"rsum": sum(forward.values()) + sum(back.values())}
 
 
 def build_validation(
-    method: Method, scorer: CiderD | None, prepared: Prepared, store: FeatureStore, device: torch.device
+    method: Method,
+    scorer: CiderD | None,
+    prepared: Prepared,
+    store: FeatureStore,
+    device: torch.device,
+    hard_gallery: torch.Tensor | None = None,
 ) -> Validation:
     """Build the validation of the method's agents on the validation split; `scorer` scores the speaker's captions.
 
-    With SAYWHICH_VALIDATION=bfloat16, captions are generated with matrix products in bfloat16. Raises UserError for
-    any value but float32 and bfloat16.
+    `hard_gallery` is that of the split. With SAYWHICH_VALIDATION=bfloat16, captions are generated with matrix products
+    in bfloat16. Raises UserError for any value but float32 and bfloat16.
     """
     wanted, rows = os.environ.get("SAYWHICH_VALIDATION", "float32"), prepared.rows("val")
     if wanted not in ("float32", "bfloat16"):
@@ -108,6 +119,7 @@ def build_validation(
         prepared.vocabulary.unk,
         torch.bfloat16 if wanted == "bfloat16" else None,
         method.validation_judge,
+        hard_gallery,
     )
 
 

@@ -7,6 +7,7 @@ A block of a document, at the repository's root or below docs/, is the text betw
 
     <!-- results: scenes | Results at the chosen λ -->                             a table, by the beginning of its name
     <!-- results: scenes | Results | columns: Method; CIDEr | rows: mle; luo -->   some columns, some rows
+    <!-- results: scenes | Budget | else: not recorded -->                         this text if it has no such table
     <!-- results: scenes | figure: curve -->                                       a figure; its description is kept
     <!-- results: scenes | tables -->                                              all tables as CSV, linked
     <!-- results: scenes | provenance -->                                          its command, commit, date and machine
@@ -142,7 +143,11 @@ def _shown(root: Path, name: str, parts: list[tuple[str, str]], now: str, folder
             description = re.match(r"!\[(.*?)\]\(", now)
             picture = root / _picture(root, result.figure(value))
             return f"![{description[1] if description else value}]({_link(picture, folder)})\n"
-        table = _part(result.table(f"{key}: {value}" if value else key), dict(options))
+        asked, chosen = f"{key}: {value}" if value else key, dict(options)
+        otherwise = chosen.pop("else", None)
+        if otherwise and not any(published_name(name).startswith(published_name(asked)) for name in result.tables):
+            return f"{otherwise}\n"
+        table = _part(result.table(asked), chosen)
     except UserError as error:
         raise UserError(f"{path_of(Path(), name)} {error}") from None
     return _text(table)

@@ -14,8 +14,8 @@ from pipeline.analysis.results import LANGUAGE, Results, read_results_json
 from pipeline.analysis.selection import Choice, ReportSettings, choose_all, describe_rule
 from pipeline.report import gallery
 from pipeline.report.headline import headline_pair
-from pipeline.report.reward_tables import History, training_histories
 from pipeline.report.shared_captions import SharedCaptions, find_shared_captions
+from pipeline.report.training_histories import History, mean_history, training_runs
 
 HISTORY = "history.jsonl"  # file with the history of all cells
 
@@ -93,9 +93,15 @@ class ReportContent:
         return manifest
 
     @cached_property
+    def trainings(self) -> dict[str, list[History]]:
+        """Return the training histories by method, one for each seed."""
+        return training_runs(self.choices, self.sweep / HISTORY, self.models, self.input("processor_seconds"))
+
+    @cached_property
     def histories(self) -> dict[str, History]:
-        """Return the training histories by method."""
-        return training_histories(self.choices, self.sweep / HISTORY, self.models)
+        """Return the training histories by method, averaged over the seeds."""
+        means = {method: mean_history(runs) for method, runs in self.trainings.items()}
+        return {method: history for method, history in means.items() if history}
 
     @cached_property
     def pair(self) -> tuple[Choice | None, Choice | None]:

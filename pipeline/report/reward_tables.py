@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from statistics import fmean
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from pipeline.analysis.judge_titles import TEXT, recall_keys
 from pipeline.analysis.results import Point, Results
@@ -14,7 +10,6 @@ from pipeline.analysis.selection import Choice
 from pipeline.report.caption_tables import count
 from pipeline.report.figures import styles
 from pipeline.report.method_names import published_name
-from pipeline.report.number_files import as_csv
 from pipeline.report.plot_elements import LineStyle, PlotPanel, PlotPoint, PlotSeries
 from pipeline.report.result_tables import measured_language
 from pipeline.report.tables import (
@@ -28,11 +23,9 @@ from pipeline.report.tables import (
     metric_column,
     typographic_sign,
 )
-from pipeline.runtime.checksums import check_history
+from pipeline.report.training_histories import JUDGED, LISTENER, REWARDED, History
 
-History = Sequence[Mapping[str, float]]  # one entry per epoch, as training writes them
-REWARDED, JUDGED, LISTENER = "val/rewarded_recall@", "val/judged_recall@", "val/recall@"
-CIDER, RIGHT = "val/cider", "discriminator/accuracy"
+RIGHT = "discriminator/accuracy"
 
 
 def rewarded_table(results: Results, choices: Sequence[Choice], retriever: str, control: str) -> Table | None:
@@ -75,25 +68,6 @@ def rewarded_table(results: Results, choices: Sequence[Choice], retriever: str, 
     return fill_table("rewarded", caption, chosen_rows(choices), columns, notes)
 
 
-def training_histories(choices: Iterable[Choice], swept: Path, models: Iterable[Path]) -> dict[str, History]:
-    """Return the training history of each method's chosen setting, averaged over its seeds, by method.
-
-    `swept` is the file of the histories of all cells, `models` the folders of single runs. Methods without a history
-    are omitted.
-    """
-    cells: dict[tuple[str, str], list[dict[str, float]]] = {}
-    for entry in _lines(swept):
-        cells.setdefault((entry.pop("method"), entry.pop("cell")), []).append(entry)
-    of_single = {folder.name: _lines(folder / "history.jsonl") for folder in models}
-    histories: dict[str, History] = {}
-    for choice in choices:
-        runs = [run for run in (choice.point.runs if choice.point else ()) if run.frozen is None]
-        trained = [cells.get((run.method, run.cell), []) if run.cell else of_single.get(run.method, []) for run in runs]
-        if entries := [_mean(epochs) for epochs in zip(*trained, strict=False)]:
-            histories[choice.method] = entries
-    return histories
-
-
 def rewarded_histories(histories: Mapping[str, History]) -> dict[str, History]:
     """Return the histories of methods whose rewards a fixed retriever computes."""
     return {name: history for name, history in histories.items() if any(f"{REWARDED}1" in entry for entry in history)}
@@ -114,14 +88,6 @@ def training_panels(results: Results, histories: Mapping[str, History]) -> list[
 def discriminator_panels(results: Results, histories: Mapping[str, History]) -> list[PlotPanel]:
     """Return the discriminator's accuracy in %, against the epochs of training."""
     return _panels(results, histories, [(RIGHT, "The discriminator is right", "share of captions in % →", 100.0)])
-
-
-def training_csv(histories: Mapping[str, History]) -> str:
-    """Return the CSV of validation metrics and both rewards: one line per method and epoch."""
-    recalls = [f"{who}{k}" for who in (REWARDED, JUDGED, LISTENER) for k in (1, 10)]
-    keys = ["epoch", "step", CIDER, *recalls, RIGHT, "discriminability/score", "naturalness/score"]
-    rows = [{"method": method, **entry} for method, history in histories.items() for entry in history]
-    return as_csv(["method", *keys], [{key: row.get(key) for key in ("method", *keys)} for row in rows])
 
 
 def _panels(
@@ -146,13 +112,3 @@ def _panels(
                 )
         panels.append(PlotPanel(key, title, "epochs of training →", up, tuple(lines)))
     return [panel for panel in panels if not panel.empty]
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    check_history(path.with_name("weights.safetensors"))
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.is_file() else []
-
-
-def _mean(entries: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean of each value that all entries have."""
-    return {key: fmean(entry[key] for entry in entries) for key in entries[0] if all(key in e for e in entries)}

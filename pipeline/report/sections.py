@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pipeline.report.page_sections.along_section import ALONG
+from pipeline.report.page_sections.budget_section import BUDGET
 from pipeline.report.page_sections.captions_section import CAPTIONS
 from pipeline.report.page_sections.crossed_section import CROSSED
 from pipeline.report.page_sections.curve_section import CURVE
@@ -23,6 +24,7 @@ SECTIONS: tuple[ReportSection, ...] = (
     GALLERY,
     CURVE,
     RESULTS,
+    BUDGET,
     EQUAL,
     RHO,
     JUDGES,

@@ -15,12 +15,14 @@ from statistics import fmean, stdev
 
 from pipeline.analysis.results import MISSING
 from pipeline.errors import UserError
+from pipeline.report.budget_tables import CAPTION as BUDGET
 from pipeline.report.claim_tables import CAPTION as CLAIMS
 from pipeline.report.result_file import FOLDER, PrintedTable, ResultFile, read_result
 from pipeline.report.tables import typographic_sign
 
 RESULTS = "Results at the chosen λ"
 OVER_STARTS = "Results over starts"
+BUDGET_OVER_STARTS = "Budget over starts"
 CLAIMS_OVER_STARTS = "Claims over starts"
 ENOUGH = 3  # starts that a verdict needs
 _NUMBER = re.compile(r"[≥≤]?([+−-]?\d[\d,]*(?:\.\d+)?)")
@@ -92,6 +94,8 @@ def summarise_starts(starts: Mapping[int, ResultFile]) -> ResultFile:
         tables = {OVER_STARTS: results_over_starts([file.table(RESULTS) for file in files])}
         if CLAIMS in known:
             tables[CLAIMS_OVER_STARTS] = claims_over_starts([file.tables[CLAIMS] for file in files])
+        if BUDGET in known:
+            tables[BUDGET_OVER_STARTS] = results_over_starts([file.tables[BUDGET] for file in files])
     else:
         alike = (name for name in known if name != CLAIMS and len({_frame(file.tables[name]) for file in files}) == 1)
         tables = {name: _over_starts([file.tables[name] for file in files]) for name in alike}
@@ -233,5 +237,5 @@ def _signed(value: float, digits: int) -> str:
 
 
 def _with_deviation(spread: Spread, digits: int) -> str:
-    shown = f"{spread.mean:.{digits}f}"
-    return shown if spread.deviation is None else f"{shown}±{spread.deviation:.{digits}f}"
+    shown = f"{spread.mean:,.{digits}f}"
+    return shown if spread.deviation is None else f"{shown}±{spread.deviation:,.{digits}f}"

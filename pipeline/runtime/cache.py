@@ -19,14 +19,15 @@ def cache_folder() -> Path:
 def private_folder(name: str) -> Path:
     """Make the folder `name` in the user's cache folder, accessible to this user only, and return its path.
 
-    Raises OSError, with a one-line reason, where it cannot be made, belongs to another user, or is writable by others.
+    Raises OSError, with a one-line reason, where it cannot be made, belongs to another user, or others can write to it
+    or replace it.
     """
     try:
         top = cache_folder()
     except RuntimeError:  # a user without a home
         raise FileNotFoundError("there is no cache folder: set XDG_CACHE_HOME or HOME") from None
     path = top / name
-    top.parent.mkdir(parents=True, exist_ok=True)
+    top.parent.mkdir(0o700, parents=True, exist_ok=True)
     for each in (*(top / parent for parent in reversed(Path(name).parents)), path):
         each.mkdir(0o700, exist_ok=True)
         check_private(each)
@@ -36,9 +37,15 @@ def private_folder(name: str) -> Path:
 
 
 def check_private(folder: Path) -> None:
-    """Raise PermissionError where `folder` belongs to another user, or others can write to it."""
+    """Raise PermissionError where `folder` belongs to another user, or others can write to it or replace it.
+
+    Everybody can replace what lies in a folder that all can write to, unless it is sticky, as /tmp is.
+    """
     status = folder.stat()
     if status.st_uid != os.geteuid():
         raise PermissionError(f"{folder} belongs to another user")
     if status.st_mode & OTHERS:
         raise PermissionError(f"others can write to {folder}; remove it, or chmod 700 it if you trust what is in it")
+    for above in folder.resolve().parents:
+        if above.stat().st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
+            raise PermissionError(f"others can write to {above} and replace {folder}; chmod o-w {above}")

@@ -9,9 +9,9 @@ import glob
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from pipeline.errors import UserError
 
@@ -41,6 +41,18 @@ def atomic_folder(path: Path) -> Iterator[Path]:
             _put(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)  # on success this is the older folder, if there was one
+
+
+def check_replaceable(folder: Path, written: Collection[str]) -> None:
+    """Raise UserError where `folder` is a file, or holds anything besides `written`, the files of an earlier one."""
+    if folder.is_dir():
+        known = {*written, *(above.as_posix() for name in written for above in PurePosixPath(name).parents)}
+        names = (path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+        other = next((name for name in names if name not in known), None)
+    else:
+        other = folder.name if folder.exists() else None
+    if other is not None:
+        raise UserError(f"{folder}: holds something else ({other}); give another folder, or remove it")
 
 
 @contextmanager

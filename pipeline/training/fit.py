@@ -11,6 +11,7 @@ from pipeline.models.agent_files import Agent, save_agents
 from pipeline.runtime import matmul_precision, ranks
 from pipeline.runtime.files import write_atomically
 from pipeline.runtime.locks import exclusive
+from pipeline.runtime.processor_seconds import FOLDER, history_lines, write_processor_seconds
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import Training
 
@@ -29,8 +30,9 @@ def run_training(
 ) -> None:
     """Train, and write to `out`: weights.safetensors, history.jsonl (a line per epoch) and metrics.json.
 
-    metrics.json holds the history entry of the kept weights. `checkpoints` is the folder of this work's checkpoints;
-    one is written every `seconds` seconds, and all are removed when the outputs are on disk.
+    metrics.json holds the history entry of the kept weights. Processor seconds are written beside the checkpoints
+    (`write_processor_seconds`): `out` holds equal bytes after equal trainings. `checkpoints` is the folder of this
+    work's checkpoints; one is written every `seconds` seconds, and all are removed when the outputs are on disk.
 
     `roles` are the roles whose weights are written; None: all. `data` are digests of the data, which the weights keep.
     With several ranks, only rank 0 writes.
@@ -60,7 +62,8 @@ def _train_and_write(
         if roles is None or role in roles:
             agents[role] = agent
     paths = [out / name for name in ("history.jsonl", "weights.safetensors", "metrics.json")]
-    write_atomically(paths[0], "".join(json.dumps(entry) + "\n" for entry in history))
+    write_processor_seconds(kept.folder.with_name(FOLDER), history, training.processor_seconds)
+    write_atomically(paths[0], history_lines(history))
     save_agents(paths[1], agents, paths[0], data)
     write_atomically(paths[2], json.dumps(training.result(), indent=2) + "\n")
     record.outputs(paths)

@@ -17,11 +17,13 @@ from tqdm import tqdm
 
 from pipeline.composition.method import Method
 from pipeline.errors import UserError
+from pipeline.estimators.rollouts import StepRollouts
 from pipeline.runtime import ranks
 from pipeline.runtime.signals import postponing_requests
 from pipeline.training.adam import Adam
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.optimisation import Optimisation
+from pipeline.training.training_budget import TrainingBudget
 from pipeline.types import Batch, Losses, Report
 
 LOG_EVERY = 25  # steps between two reads of the losses, each of which synchronises with the device
@@ -82,6 +84,8 @@ class Training:
         self.adams = {role: Adam(agent) for role, agent in method.agents.items() if role in learning}
         self.step = 0
         self.history: list[dict[str, float]] = []
+        self.budget = TrainingBudget(device)
+        self.processor_seconds: list[float] = []  # at each entry of the history, whose bytes equal runs share
         self.means = RunningMeans()
         self.best: dict[str, Tensor] = {}
         self.best_value = -float("inf")
@@ -97,11 +101,12 @@ class Training:
         """
         if checkpoints is not None:
             self._resume(checkpoints)
+        self.budget.start()
         total = len(self.batches)
         saved = time.monotonic()
         silent = True if ranks.rank() else None  # None: no bar where stderr is not a terminal
         if self.settings.validations_per_epoch > 1 and not self.step:
-            self.history.append({"epoch": 0, "step": 0, **self._validated()})
+            self._add_entry(0, validates=True)
         with (
             postponing_requests() as asked_to_end,
             tqdm(total=total * self.settings.epochs, initial=self.step, unit="step", disable=silent) as bar,
@@ -116,10 +121,9 @@ class Training:
                         if self.step % LOG_EVERY == 0 or self.step % total == 0:
                             self._look(bar)
                         if self.step % total == 0:
-                            self._end_epoch(epoch)
+                            self._add_entry(epoch + 1, self.settings.validates(epoch))
                         elif self.settings.ends_part(self.step, total):
-                            part = {"epoch": round(self.step / total, 3), "step": self.step}
-                            self.history.append(part | self.latest | self._validated())
+                            self._add_entry(round(self.step / total, 3), validates=True)
                         asked = asked_to_end()
                         due = asked or time.monotonic() - saved >= every_seconds
                         if checkpoints is not None and not ranks.rank() and due:
@@ -149,7 +153,8 @@ class Training:
         for role, agent in agents.items():
             agent.train(role in learners)
         rate = self.settings.rate(self.step, len(self.batches))
-        for roles, losses, values in self.method.rounds(batch, self.seed):
+        rollouts = StepRollouts(self.method.speaker, batch, self.seed)
+        for roles, losses, values in self.method.rounds(rollouts):
             if self.method.normalise_gradients:
                 _normalised_backward(losses, self.method.weights, [agents[role] for role in sorted(roles)])
             elif losses:
@@ -164,6 +169,7 @@ class Training:
                 self.adams[role].step(self.method.rates.get(role, rate))
                 report[f"{role}/gradient_norm"] = norm
             self.means.add(report)
+        self.budget.add(rollouts.captions_drawn)
         self.step += 1
 
     def _look(self, bar: tqdm) -> None:
@@ -200,13 +206,14 @@ class Training:
                     tqdm.write(f"warning: {line}; lower the learning rate or clip gradients", file=sys.stderr)
                 usual.append(norm)
 
-    def _end_epoch(self, epoch: int) -> None:
-        entry = {"epoch": epoch + 1, "step": self.step, **self.latest}
-        every = self.settings.validate_every
-        last = epoch + 1 == self.settings.epochs
-        if every and ((epoch + 1) % every == 0 or last):
-            entry |= self._validated()
-        self.history.append(entry)
+    def _add_entry(self, epoch: float, validates: bool) -> None:
+        """Append an entry to the history, and record what was spent until then."""
+        drawn, seconds = self.budget.captions_drawn, self.budget.processor_seconds
+        self.record({"captions_drawn": drawn, "processor_seconds": seconds}, self.step)
+        entry = {"epoch": epoch, "step": self.step, "captions_drawn": drawn, **self.latest}
+        with self.budget.paused():
+            self.history.append(entry | (self._validated() if validates else {}))
+        self.processor_seconds.append(seconds)
 
     def _validated(self) -> dict[str, float]:
         """Compute and record validation metrics; return an empty dictionary without a validation function."""
@@ -247,7 +254,8 @@ class Training:
             tensors |= {f"adam.{role}.{n}": t for n, t in adam.tensors().items()}
         tensors |= {f"best.{n}": t for n, t in self.best.items()}
         tensors |= {f"mean.{n}": t for n, t in self.means.sums.items()}
-        return tensors, {"history": self.history, "counts": self.means.counts, "best_value": self.best_value}
+        state = {"history": self.history, "counts": self.means.counts, "best_value": self.best_value}
+        return tensors, state | {"budget": self.budget.state(), "processor_seconds": self.processor_seconds}
 
     def _resume(self, checkpoints: Checkpoints) -> None:
         checkpoint = checkpoints.latest()
@@ -275,6 +283,8 @@ class Training:
         self.best = parts["best"]
         self.best_value = checkpoint.state["best_value"]
         self.history = checkpoint.state["history"]
+        self.processor_seconds = checkpoint.state["processor_seconds"]
+        self.budget.restore(checkpoint.state["budget"])
         counts = checkpoint.state["counts"]
         self.means = RunningMeans({name: parts["mean"][name] for name in counts}, counts)
 

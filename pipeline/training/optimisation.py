@@ -70,6 +70,11 @@ class Optimisation:
         ended = step * self.validations_per_epoch // steps_an_epoch
         return step % steps_an_epoch > 0 and ended > (step - 1) * self.validations_per_epoch // steps_an_epoch
 
+    def validates(self, epoch: int) -> bool:
+        """Return whether there is a validation at the end of `epoch` (from 0)."""
+        last = epoch + 1 == self.epochs
+        return bool(self.validate_every) and ((epoch + 1) % self.validate_every == 0 or last)
+
     def rate(self, step: int, steps_an_epoch: int) -> float:
         """Return the learning rate of `step` (from 0)."""
         if self.schedule == "cosine":

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.analysis.comparison import compare_methods
-from pipeline.analysis.method_claims import check_claim
+from pipeline.analysis.measured_baselines import EXPLAINED
+from pipeline.analysis.method_claims import MethodClaim, check_claim
 from pipeline.analysis.results import evaluated, read_results, read_results_json, with_frozen_speakers
 from pipeline.analysis.selection import choose_all
 from pipeline.config.load import load
 from pipeline.config.overlays import Profiles, nearest_profile, profile_of
+from pipeline.config.schema import Params
 from pipeline.errors import UserError
 from pipeline.report.claim_tables import CAPTION, claims_table, compare_claims, read_claims
 from pipeline.report.number_files import markdown
@@ -28,20 +30,27 @@ MOST_NAMED = 3
 def claims_of(root: Path) -> Table | None:
     """Return the claims about the profile, else the data set, checked on the run in data/; None if there are none."""
     data = root / "data"
-    if not (claims := read_claims(root)):
+    if not (every := read_claims(root)):
         return None
     params = load(root / "params.yaml")
-    methods = set(params.methods)  # another profile on the same data has none of the claims' methods
-    claims = [claim for claim in claims if {claim.more, claim.than} & methods]
     about = [_profile(root), read_results_json(data / "prepared" / "manifest.json")["dataset"]]
-    claims = next(filter(None, ([claim for claim in claims if claim.applies_to(name)] for name in about)), [])
-    if not claims:
+    if not (claims := select_claims(every, params, about)):
         return None
     evaluations = evaluated(data, params.methods)
     results = read_results(data / "sweep", evaluations, first=(params.report.control,), score=params.report.score)
     results = with_frozen_speakers(results, params.report.frozen_speakers)
     comparison, choices = compare_methods(results, params.report), choose_all(results, params.report)
     return claims_table([check_claim(claim, comparison, choices) for claim in claims], results.score)
+
+
+def select_claims(claims: Iterable[MethodClaim], params: Params, about: Iterable[str | None]) -> list[MethodClaim]:
+    """Return the claims about the first of the profile and the data set `about` that has any.
+
+    A claim about a method that `params` do not have is left out; one about a method without a result stays.
+    """
+    known = {*params.methods, *(f"frozen_{name}" for name in params.report.frozen_speakers), *EXPLAINED}
+    fitting = [claim for claim in claims if {claim.more, claim.than} <= known]
+    return next(filter(None, ([claim for claim in fitting if claim.applies_to(name)] for name in about)), [])
 
 
 def claims_text() -> str:

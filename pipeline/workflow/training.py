@@ -14,6 +14,7 @@ from pipeline.data.image_features import load_data
 from pipeline.data.image_groups import LookAlikeGroups
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
+from pipeline.evaluation.hard_gallery import galleries_by_key
 from pipeline.evaluation.validation import build_validation
 from pipeline.metrics.cider import CiderD
 from pipeline.metrics.retrieval import similar_distractors
@@ -56,6 +57,12 @@ def build_training(
     if found := find_owner(TRAINING, method.agents.values()):
         own = found.build_batches(prepared, store, rows, settings.batch, seed, pinned=pinned, part=part)
         return Training(method, own, settings, seed, device, found.build_validation(method, prepared, store, device))
+    neighbourhoods = neighbourhood_numbers(prepared)
+    if neighbourhoods is None and settings.order == "neighbourhoods":
+        raise UserError(
+            f"{prepared.folder}: images without a neighbourhood; with these images optimisation.order must be random"
+        )
+    gallery = None if neighbourhoods is None else galleries_by_key(neighbourhoods[prepared.rows("val")].tolist())
     batches = Batches(
         prepared,
         store,
@@ -66,12 +73,13 @@ def build_training(
         part=part,
         image_dropout=method.image_dropout,
         captions=settings.captions,
-        groups=neighbourhood_numbers(prepared) if settings.order == "neighbourhoods" else None,
+        groups=neighbourhoods if settings.order == "neighbourhoods" else None,
         look_alikes=(
             find_look_alikes(store, rows, settings.group_size, device) if settings.order == "look_alikes" else None
         ),
     )
-    return Training(method, batches, settings, seed, device, build_validation(method, scorer, prepared, store, device))
+    validation = build_validation(method, scorer, prepared, store, device, gallery)
+    return Training(method, batches, settings, seed, device, validation)
 
 
 def find_look_alikes(store: FeatureStore, rows: np.ndarray, size: int, device: torch.device) -> LookAlikeGroups:

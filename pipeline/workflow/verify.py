@@ -112,8 +112,8 @@ def _files(out: dict[str, Any]) -> Iterator[tuple[Path, str]]:
 
 
 def _differs(path: Path, wanted: str, what: str) -> str:
-    if not path.exists():
-        return f"{path}: is missing, {what}"
+    if not path.is_file():  # or a folder, where the lock's digest of its list has lost its ending
+        return f"{path}: is missing, or no file, {what}"
     return "" if _md5(path) == wanted else f"{path}: is not what was written, {what}"
 
 

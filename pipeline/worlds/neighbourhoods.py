@@ -5,23 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.data.prepared import Prepared
-from pipeline.errors import UserError
 from pipeline.worlds.films.film_facts import FACTS as FILM_FACTS
 from pipeline.worlds.films.film_facts import read_films
 from pipeline.worlds.scenes.scene_facts import FACTS, read_facts
 
 
-def neighbourhood_numbers(prepared: Prepared) -> np.ndarray:
-    """Return (M,) the number of each image's neighbourhood.
-
-    Raises UserError for images that were not drawn in neighbourhoods.
-    """
+def neighbourhood_numbers(prepared: Prepared) -> np.ndarray | None:
+    """Return (M,) the number of each image's neighbourhood; None where an image was not drawn in one."""
     path, drawn = prepared.folder / FACTS, prepared.folder / FILM_FACTS
     if drawn.exists():
         scenes = {name: known.film.scene for name, known in read_films(drawn).items()}
     else:
         scenes = read_facts(path) if path.exists() else {}
     numbers = np.array([scenes[name].neighbourhood if name in scenes else -1 for name in prepared.ids.to_pylist()])
-    if (numbers < 0).any():
-        raise UserError(f"{path}: images without a neighbourhood; with these images optimisation.order must be random")
-    return numbers
+    return None if (numbers < 0).any() else numbers

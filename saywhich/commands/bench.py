@@ -53,7 +53,7 @@ def run(options: Namespace) -> int:
     from saywhich.drawn_benchmark.benchmark_scores import score_answers
     from saywhich.judging.score_files import write_json
 
-    check_outputs(options.json)
+    check_outputs(options.json, inputs=[options.answers, key])
     found = score_answers(read_benchmark(options.folder, key), options.folder, options.answers)
     for note in found.notes:
         print(f"note: {note}", file=sys.stderr)

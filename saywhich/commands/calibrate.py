@@ -31,7 +31,7 @@ def run(options: Namespace) -> int:
     from saywhich.calibrating.calibration_table import calibration_lines
     from saywhich.judging.score_files import write_json
 
-    check_outputs(options.json)
+    check_outputs(options.json, inputs=[options.ratings, options.references])
     found = saywhich.calibrate(
         options.ratings,
         options.images,

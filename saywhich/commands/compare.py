@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from saywhich.commands.judge import add_judging, options_of, print_notes
+from saywhich.commands.judge import add_judging, inputs_of, options_of, print_notes
 from saywhich.outputs import check_outputs, print_lines
 
 
@@ -29,7 +29,7 @@ def run(options: Namespace) -> int:
     from saywhich.judging.comparison_tables import comparison_lines, comparison_record, write_differences
     from saywhich.judging.score_files import write_json
 
-    check_outputs(options.json, options.csv, options.html)
+    check_outputs(options.json, options.csv, options.html, inputs=[*options.captions, *inputs_of(options)])
     found = saywhich.compare(
         options.captions, options.images, rewarded_by=options.rewarded_by or (), **options_of(options)
     )

@@ -40,7 +40,7 @@ def run(options: Namespace) -> int:
 
     if options.top < 1:
         raise UserError(f"--top {options.top}: give 1 or more")
-    check_outputs(options.html)
+    check_outputs(options.html, inputs=options.photos)
     files = photo_files(options.photos)
     if name := chosen_listener(options):
         gallery, scores = _search_pretrained(name, options.text, files)

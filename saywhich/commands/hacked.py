@@ -28,7 +28,7 @@ def run(options: Namespace) -> int:
     from saywhich.judging.score_files import write_json
     from saywhich.reward_hacking.hacked_page import hacking_lines, write_hacked_page
 
-    check_outputs(options.json, options.html)
+    check_outputs(options.json, options.html, inputs=[options.before, options.after, options.ids])
     found = saywhich.hacked(
         options.before,
         options.after,

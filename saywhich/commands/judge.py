@@ -101,13 +101,18 @@ def options_of(options: Namespace) -> dict[str, Any]:
     }
 
 
+def inputs_of(options: Namespace) -> list[str | None]:
+    """Return the files that `judge` and `compare` read besides captions."""
+    return [options.references, options.galleries, options.ids, *(options.instances or ())]
+
+
 def run(options: Namespace) -> int:
     """Print the table, write the files, and return 0; notes about the inputs are lines on stderr."""
     import saywhich
     from saywhich.judging.score_files import judgement_record, write_csv, write_json
     from saywhich.judging.score_tables import judgement_lines
 
-    check_outputs(options.json, options.csv, options.html)
+    check_outputs(options.json, options.csv, options.html, inputs=[options.captions, *inputs_of(options)])
     found = saywhich.judge(options.captions, options.images, **options_of(options))
     print_notes(found.notes)
     print_lines(judgement_lines(found))

@@ -6,7 +6,7 @@ import random
 import socket
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,7 +60,7 @@ def run(options: Namespace) -> int:
         models.update(load_models(folders, strict=bool(options.model)))
     if pretrained:
         opened = open_pretrained(options)
-        models[opened.speaker.source.rstrip("/").rpartition("/")[2]] = opened
+        models[pretrained_name(opened.speaker.source, models)] = opened
     for model in models.values():  # numba compiles at first use, which the first request must not wait for
         model.caption([Image.new("RGB", (64, 64))], samples=2)
         model.caption([Image.new("RGB", (64, 64))])
@@ -114,6 +114,13 @@ def bind(host: str, port: int) -> socket.socket:
         why = (error.strerror if isinstance(error, OSError) else None) or reason(error)
         raise UserError(f"--host {host} --port {port}: cannot be listened at ({why}); give another one") from None
     return bound
+
+
+def pretrained_name(source: str, taken: Container[str]) -> str:
+    """Name a pretrained speaker by the last part of its source, or by all of it where that name is taken."""
+    whole = source.rstrip("/")
+    last = whole.rpartition("/")[2]
+    return whole if last in taken else last
 
 
 def distinct_names(folders: Sequence[Path]) -> dict[str, Path]:

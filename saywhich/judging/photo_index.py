@@ -36,12 +36,16 @@ class PhotoIndex:
 
     def find(self, image: ImageKey) -> Path | None:
         """Return the photo that a caption file means, or None where there is none or several."""
+        return self._find(image, self._ids)
+
+    def _find(self, image: ImageKey, ids: Mapping[int, str]) -> Path | None:
+        """Find a photo; a name that the table gives an id is not looked up in the table again."""
         if isinstance(image, int):
-            name = self._ids.get(image)
-            return self._digits.get(image) if name is None else self.find(name)
+            name = ids.get(image)
+            return self._digits.get(image) if name is None else self._find(name, {})
         path = PurePosixPath(image.replace("\\", "/"))
         for name in (path.as_posix(), path.name, path.stem):
             if name in self._names:
                 return self._names[name]
         number = as_number(image)
-        return None if number is None else self.find(number)
+        return None if number is None else self._find(number, ids)

@@ -9,8 +9,9 @@ from pipeline.errors import UserError, one_line, reason
 from pipeline.features.hub_tower import PREFIX
 from pipeline.runtime.checksums import CHECKSUMS, write_checksums
 from pipeline.runtime.files import write_atomically
-from pipeline.runtime.folders import atomic_folder
+from pipeline.runtime.folders import atomic_folder, check_replaceable
 from pipeline.runtime.hub_loading import load_pretrained
+from pipeline.runtime.records import read_json
 from saywhich.pretrained.pretrained_speaker import DTYPES, PretrainedSpeaker
 
 CARD = """---
@@ -34,14 +35,24 @@ def is_pretrained(name: str) -> bool:
     return name.startswith(PREFIX) or (Path(name) / "config.json").is_file()
 
 
+def _exported_names(folder: Path) -> set[str]:
+    """Return the files that an earlier export wrote into `folder`, by its digests; none where they are of others."""
+    try:
+        digests = read_json(folder / CHECKSUMS, "export the model again")
+    except UserError:
+        return set()
+    return (
+        {CHECKSUMS, *digests} if isinstance(digests, dict) and {"config.json", "README.md"} <= digests.keys() else set()
+    )
+
+
 def export_pretrained(name: str, out: Path) -> PretrainedSpeaker:
     """Write the captioner `name` into the folder `out` in its own precision, and load it from there.
 
-    The new folder is written beside `out` and renamed when it is complete. Raises UserError where `out` holds something
-    else, and as `PretrainedSpeaker` does.
+    The new folder is written beside `out` and renamed when it is complete. Raises UserError where `out` holds anything
+    but an earlier export, and as `PretrainedSpeaker` does.
     """
-    if out.exists() and not (out.is_dir() and (not any(out.iterdir()) or (out / CHECKSUMS).is_file())):
-        raise UserError(f"{out}: holds something else; give another folder, or remove it")
+    check_replaceable(out, _exported_names(out))
     source = name.removeprefix(PREFIX)
     stored = str(load_pretrained("AutoConfig", source).dtype).removeprefix("torch.")
     dtype = stored if stored in DTYPES else DTYPES[0]

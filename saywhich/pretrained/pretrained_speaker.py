@@ -7,6 +7,7 @@ No code of a model's folder or repository is executed, and nothing is fetched fo
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,12 +29,13 @@ from saywhich.pretrained.counter_based_sampling import CounterBasedSampling, pho
 from saywhich.pretrained.memory_limits import check_fit
 
 DTYPES = ("float32", "bfloat16", "float16")
+LARGEST = 1_500_000  # pixels of a photo in memory; processors make floating-point copies of several photos at once
 LogitsProcessor = Callable[[Tensor, Tensor], Tensor]  # tokens so far (n, t), scores (n, V) → scores (n, V)
 
 
 @dataclass(frozen=True)
 class DecodedPhoto:
-    """A photo as upright RGB, and a digest of its pixels."""
+    """A photo as upright RGB of at most LARGEST pixels, and a digest of them."""
 
     image: Image.Image
     content: str
@@ -145,9 +147,14 @@ class PretrainedSpeaker:
             part.save_pretrained(folder)
 
     def prepare(self, photo: Photo) -> DecodedPhoto:
-        """Decode a photo; called in threads. Raises UserError where it cannot be read."""
+        """Decode a photo, reduced to at most LARGEST pixels; called in threads.
+
+        Raises UserError where it cannot be read.
+        """
         with open_photo(photo, 8) as image:
-            image = image.copy()
+            scale = min(1, math.sqrt(LARGEST / (image.width * image.height)))
+            size = max(1, int(scale * image.width)), max(1, int(scale * image.height))
+            image = image.resize(size, reducing_gap=2.0) if scale < 1 else image.copy()
         content = hashlib.sha256(f"{image.size}".encode() + image.tobytes()).hexdigest()
         return DecodedPhoto(image, content)
 

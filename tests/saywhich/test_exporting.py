@@ -131,14 +131,21 @@ def test_a_changed_file_of_an_export_is_reported_in_one_line(trained, tmp_path, 
         saywhich.load(tmp_path / "out")
 
 
-def test_a_folder_with_other_files_is_not_overwritten(trained, tmp_path, capsys):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/diary.txt").write_text("mine")
-    assert main(["export", str(trained), str(tmp_path / "out")]) == 2
-    assert capsys.readouterr().err == f"{tmp_path / 'out'}: holds something else; give another folder, or remove it\n"
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["diary.txt"]
+@pytest.mark.parametrize("name", ["diary.txt", ".git/HEAD", "features/mine.txt", "saywhich.json"])
+def test_a_folder_with_other_files_is_not_overwritten(trained, tmp_path, capsys, name):
+    """Also a file that a user has added to an export, and a foreign file of the manifest's name."""
+    out = tmp_path / "out"
     for _ in range(2):  # a second time over the first
-        assert main(["export", str(trained), str(tmp_path / "model")]) == 0
+        assert main(["export", str(trained), str(out)]) == 0
+    mine = out / name
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("mine")
+    capsys.readouterr()
+    assert main(["export", str(trained), str(out)]) == 2
+    assert re.fullmatch(
+        rf"{out}: holds something else \(.+\); give another folder, or remove it\n", capsys.readouterr().err
+    )
+    assert mine.read_text() == "mine"
 
 
 def test_a_killed_export_can_be_repeated_and_an_older_one_survives(repository, exported, tmp_path):

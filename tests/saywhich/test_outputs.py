@@ -77,6 +77,33 @@ def test_an_unwritable_output_is_reported_in_one_line(photos, named, capsys, wha
     assert Path("full").is_symlink(), "a device is no file that can be replaced"
 
 
+OWN = ["c.json", "d.json", "--images", "."]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["caption", "a.jpg", "--csv", "said", "--html", "../photos/said"],
+        ["caption", "a.jpg", "--csv", "../photos/a.jpg"],
+        ["find", "a dog", "a.jpg", "--html", "a.jpg"],
+        ["judge", "c.json", "--images", ".", "--references", "d.json", "--csv", "d.json"],
+        ["compare", *OWN, "--json", "d.json"],
+        ["hacked", *OWN, "--reward", "x", "--judge", "y", "--html", "c.json"],
+        ["calibrate", "c.json", "--images", ".", "--json", "c.json"],
+        ["bags", ".", "--json", "found", "--galleries", "found"],
+        ["bench", "score", "folder", "c.json", "--json", "c.json"],
+    ],
+)
+def test_no_output_replaces_an_input_or_another_output(photos, capsys, words):
+    for name in ("c.json", "d.json"):
+        Path(name).write_text("{}")
+    before = {path: path.read_bytes() for path in photos.iterdir()}
+    assert main(words) == 2
+    line = f"{words[-1]}: is another file of this command, too; name another file to write\n"
+    assert capsys.readouterr().err == line
+    assert {path: path.read_bytes() for path in photos.iterdir()} == before
+
+
 @pytest.mark.parametrize("words", [["--help"], ["study", "raters", "75", "72"]])
 def test_a_full_standard_output_is_reported_in_one_line(words):
     with open("/dev/full", "w") as full:

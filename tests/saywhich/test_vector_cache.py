@@ -84,6 +84,20 @@ def test_a_damaged_cache_gives_equal_results_and_heals(photos, kept, how):
             assert check(photos) == 0, f"{path.name}: {how} does not heal"
 
 
+@pytest.mark.parametrize("columns", ["path BLOB", "path BLOB, digest BLOB", "path, size, time, inode, content, vector"])
+def test_a_database_of_other_columns_is_rebuilt(photos, kept, columns, capsys):
+    assert check(photos) == 60
+    with sqlite3.connect(kept / "vectors.sqlite") as connection:
+        path, others = os.fsencode(photos[0]), columns.count(",")
+        connection.execute("DROP TABLE photos")
+        connection.execute(f"CREATE TABLE photos ({columns})")
+        connection.execute(f"INSERT INTO photos VALUES (?{', 0' * others})", [path])
+    connection.close()
+    assert check(photos) == 60
+    assert "is damaged (no such column" in capsys.readouterr().err
+    assert check(photos) == 0
+
+
 def test_a_locked_full_or_read_only_cache_is_skipped_with_one_line(photos, kept, monkeypatch, capsys):
     def lines() -> list[str]:
         return [line for line in capsys.readouterr().err.splitlines() if "photos encoded:" not in line]

@@ -11,16 +11,12 @@ from pipeline.report.reward_tables import (
     discriminator_panels,
     rewarded_histories,
     rewarded_table,
-    training_csv,
     training_panels,
 )
 
 
 def build_rewarded(content: ReportContent) -> SectionContent:
-    """Return the table of rewarded captions, the curves of training, and the captions most in dispute.
-
-    training.csv has the curves of all methods, for `dvc plots`.
-    """
+    """Return the table of rewarded captions, the curves of training, and the captions most in dispute."""
     results, choices, retriever = content.results, content.choices, content.retriever
     control, histories = content.settings.control, rewarded_histories(content.histories) if retriever else {}
     table = rewarded_table(results, choices, retriever, control) if retriever else None
@@ -34,7 +30,6 @@ def build_rewarded(content: ReportContent) -> SectionContent:
         [table] if table else [],
         {"training": training, "discriminator": discriminator},
         {
-            "training.csv": training_csv(content.histories) if content.histories else None,
             "training.png": panels_png(training) if training else None,
             "hacked.png": gallery_png(pictures, *judges) if pictures else None,
         },

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from pipeline.evaluation.judges import ListenerJudge
 from pipeline.evaluation.validation import FEW, Validation, _warn_of_collapse
 
 CPU = torch.device("cpu")
@@ -20,6 +21,20 @@ def test_working_agents_give_no_warning(toy, capsys):
     torch.nn.init.normal_(agents.speaker.logit.weight, std=3.0)
     validate(toy, agents, alone=True)
     assert capsys.readouterr().err == ""
+
+
+def test_recall_in_the_hard_gallery_is_among_its_images(toy, monkeypatch):
+    """Image 0 is first among all but image 2, and image 1 among all; the others are last."""
+    agents, nearest = toy.agents(), torch.eye(8)
+    nearest[0, 2] = 2.0
+    nearest[range(2, 8), [3, 4, 5, 6, 7, 2]] = 2.0
+    monkeypatch.setattr(ListenerJudge, "embed", lambda judge, captions, rows: (nearest, torch.eye(8)))
+    gallery = torch.tensor([[1, -1], [0, -1], [3, 4], [2, -1], *[[-1, -1]] * 4])
+    validation = Validation(None, agents.listener, None, lambda: [toy.batch()], CPU, -1, hard_gallery=gallery)
+    found = validation()
+    assert found["hard_recall@1"] == 75.0  # of four images that have others: 0, 1 and 3, which 4 alone precedes
+    assert found["recall@1"] == 12.5
+    assert "hard_recall@1" not in Validation(None, agents.listener, None, lambda: [toy.batch()], CPU, unk=-1)()
 
 
 @pytest.mark.parametrize(

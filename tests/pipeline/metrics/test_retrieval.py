@@ -12,6 +12,7 @@ from pipeline.metrics import retrieval
 from pipeline.metrics.retrieval import (
     nearest_images,
     random_distractors,
+    rank_captions_among,
     rank_gallery,
     recall,
     recall_among,
@@ -228,3 +229,10 @@ def test_a_gallery_is_drawn_in_its_own_memory():
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
         tracemalloc.stop()
+
+
+def test_captions_are_ranked_among_those_of_an_images_distractors():
+    """The second image's caption ties with the best one of the first image, and counts against it."""
+    captions = torch.tensor([[0.2, 0.0, 0.0], [0.5, 0.0, 0.0], [0.5, 0.9, 0.0], [0.4, 0.0, 0.3]])
+    owners, among = torch.tensor([0, 0, 1, 2]), torch.tensor([[1, 2], [2, -1], [0, 1]])
+    assert rank_captions_among(captions, torch.eye(3), owners, among).tolist() == [2, 1, 1]

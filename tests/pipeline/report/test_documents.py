@@ -229,6 +229,11 @@ def test_a_missing_table_or_figure_is_reported_in_one_line_and_nothing_is_writte
     assert (root / "README.md").read_bytes().decode() == text
 
 
+def test_a_text_stands_where_a_table_was_not_recorded(root):
+    assert shown(root, "small | Budget | else: not recorded") == ["not recorded"]
+    assert shown(root, "small | Work | else: not recorded")[2] == "| Luo et al. |   5 |"
+
+
 def test_an_exact_table_name_goes_before_longer_names(root):
     assert shown(root, "small | Words")[2] == "| Luo et al. |   3 |"
 

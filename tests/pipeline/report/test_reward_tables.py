@@ -16,10 +16,9 @@ from pipeline.report.reward_tables import (
     discriminator_panels,
     rewarded_histories,
     rewarded_table,
-    training_csv,
-    training_histories,
     training_panels,
 )
+from pipeline.report.training_histories import mean_history, training_csv, training_runs
 
 RECALLS = {"mle": (60.0, 50.0), "wtf_rl": (75.0, 58.0), "rl": (80.0, 49.0)}  # R@10 by the retriever, by the judge
 
@@ -90,9 +89,10 @@ def test_the_excess_gain_is_the_difference_of_two_gains(rewarded):
 
 def test_the_figure_has_the_validation_metrics_in_percent(rewarded):
     results = read_results(rewarded.sweep, rewarded.evaluations, first=("mle",))
-    found = training_histories(
-        choose_all(results, ReportSettings()), rewarded.sweep / "history.jsonl", models(rewarded)
-    )
+    choices = choose_all(results, ReportSettings())
+    runs = training_runs(choices, rewarded.sweep / "history.jsonl", models(rewarded), None)
+    assert {method: len(histories) for method, histories in runs.items()} == {"mle": 1, "wtf_rl": 2, "rl": 1}
+    found = {method: mean_history(histories) for method, histories in runs.items()}
     assert list(found) == ["mle", "wtf_rl", "rl"]
     mle = [row for row in csv.DictReader(training_csv(found).splitlines()) if row["method"] == "mle"]
     assert [(row["step"], row["val/cider"], row["val/recall@10"]) for row in mle] == [

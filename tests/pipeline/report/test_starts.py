@@ -8,6 +8,8 @@ import pytest
 from pipeline.errors import UserError
 from pipeline.report.result_file import PrintedTable, ResultFile, path_of
 from pipeline.report.starts import (
+    BUDGET,
+    BUDGET_OVER_STARTS,
     CLAIMS,
     CLAIMS_OVER_STARTS,
     OVER_STARTS,
@@ -93,6 +95,7 @@ def test_a_run_is_shown_beside_recorded_starts_and_outliers_are_named():
 
 def test_recorded_starts_are_read_in_order_and_summarised(tmp_path):
     (tmp_path / "results").mkdir()
+    spent = PrintedTable(columns=["Method", "steps", "captions drawn"], rows=[["Luo et al.", "1,233", "157,824"]])
     for start in (10, 2, 3):
         file = ResultFile(
             command=f"make repro START={start}",
@@ -100,7 +103,7 @@ def test_recorded_starts_are_read_in_order_and_summarised(tmp_path):
             date=f"2026-11-{start:02}",
             machine="m",
             seeds=[start],
-            tables={RESULTS: table(f"{start}.0", "50.0"), CLAIMS: claims("+5.0")},
+            tables={RESULTS: table(f"{start}.0", "50.0"), CLAIMS: claims("+5.0"), BUDGET: spent},
         )
         path_of(tmp_path, f"scenes@start{start}").write_text(file.text())
     path_of(tmp_path, "scenes@xeon").write_text(file.text())  # another machine is no start
@@ -110,6 +113,14 @@ def test_recorded_starts_are_read_in_order_and_summarised(tmp_path):
     assert (whole.seeds, whole.commit, whole.date) == ([2, 3, 10], "abc", "2026-11-10")
     assert whole.table(OVER_STARTS).rows[0][2] == "5.0±4.4"
     assert whole.table(CLAIMS_OVER_STARTS).rows[0][-1] == "holds"
+    assert whole.table(BUDGET_OVER_STARTS).rows == spent.rows
+    found[2] = found[2].model_copy(update={"tables": {RESULTS: table("2.0", "50.0")}})
+    assert list(summarise_starts(found).tables) == [OVER_STARTS]  # an older start lacks the others
+
+
+def test_large_numbers_over_starts_keep_their_commas():
+    found = results_over_starts([table("1,200", "5"), table("1,400", "5"), table("1,600", "5")])
+    assert found.rows[0][2] == "1,400±200"
 
 
 def test_a_number_that_a_start_lacks_has_no_mean():

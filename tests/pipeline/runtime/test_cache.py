@@ -41,6 +41,18 @@ def test_a_readable_folder_is_made_private_and_a_writable_one_refused(top):
             cache.private_folder("photos")
 
 
+def test_a_folder_that_others_can_replace_is_refused(top, tmp_path):
+    """All users can rename what lies in a folder that they can write to, and put their own machine code there."""
+    cache.private_folder("loops")
+    tmp_path.chmod(0o777)
+    with pytest.raises(
+        PermissionError, match=f"others can write to {tmp_path} and replace {top}; chmod o-w {tmp_path}"
+    ):
+        cache.private_folder("loops")
+    tmp_path.chmod(0o1777)
+    assert cache.private_folder("loops") == top / "loops"
+
+
 def test_a_user_without_a_home_has_no_cache(monkeypatch):
     def homeless():
         raise RuntimeError("Could not determine home directory.")

@@ -4,8 +4,10 @@ import json
 import shutil
 from pathlib import Path
 
+from pipeline.config.load import load
 from pipeline.config.overlays import profile_text
-from pipeline.workflow.compare_claims import claims_of, nearest_record
+from pipeline.report.claim_tables import read_claims
+from pipeline.workflow.compare_claims import claims_of, nearest_record, select_claims
 
 ROOT = Path(__file__).parents[3]
 
@@ -17,6 +19,17 @@ def test_claims_about_scenes_do_not_apply_to_dialogs(tmp_path):
     (tmp_path / "params.yaml").write_text(profile_text("dialog", ROOT / "profiles"))
     (tmp_path / "data/prepared/manifest.json").write_text(json.dumps({"dataset": "scenes"}))
     assert claims_of(tmp_path) is None
+
+
+def test_claims_about_methods_that_a_profile_does_not_have_are_left_out(tmp_path):
+    (tmp_path / "params.yaml").write_text(profile_text("scenes", ROOT / "profiles"))
+    every, params = read_claims(ROOT), load(tmp_path / "params.yaml")
+    of_scenes = [claim for claim in every if claim.data == "scenes"]
+    assert select_claims(every, params, ["scenes_other", "scenes"]) == of_scenes  # whether measured or not
+    del params.methods["luo"]
+    found = select_claims(every, params, ["scenes_other", "scenes"])
+    assert found == [claim for claim in of_scenes if "luo" not in (claim.more, claim.than)]
+    assert {claim.than for claim in found} == {"mle", "st_multinomial", "template", "human"}
 
 
 RESULT = {"command": "c", "commit": "a", "date": "d", "machine": "m", "seeds": [1], "tables": {}}

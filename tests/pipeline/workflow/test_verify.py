@@ -94,6 +94,18 @@ def test_a_truncated_dvc_lock_is_named(folder, capsys):
         path.write_bytes(whole)
 
 
+def test_a_folder_whose_digest_has_become_that_of_a_file_is_named(folder, capsys):
+    path = folder / "dvc.lock"
+    whole = path.read_text()
+    try:
+        for damaged in (whole.replace(".dir", ".dis"), whole.replace("md5: ", "md5: #")):
+            path.write_text(damaged)
+            assert verify.main() == 1
+            assert "data/many: is missing, or no file, an output of many" in capsys.readouterr().out
+    finally:
+        path.write_text(whole)
+
+
 def test_a_stage_that_never_ran_is_not_reported(folder, capsys):
     path = folder / "dvc.yaml"
     path.write_text(f"{WORKFLOW}  never:\n    cmd: touch never\n    outs: [data/never]\n")

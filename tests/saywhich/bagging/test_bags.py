@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -64,6 +65,14 @@ def test_the_command_writes_bags_galleries_and_a_page(photos, capsys):
     page = (photos.parent / "out.html").read_text()
     assert page.count("<img") == page.count('src="data:image/jpeg;base64,') == 3
     assert "http" not in page.replace("http-equiv", "")
+
+
+def test_names_that_are_not_utf_8_are_written_as_escapes(photos):
+    name = os.fsdecode(b"\xff.png")
+    (photos / "c.png").rename(photos / name)
+    assert main(["bags", "photos", "--size", "2", "--json", "found.json", "--html", "found.html"]) == 0
+    found = json.loads((photos.parent / "found.json").read_text(encoding="utf-8"))
+    assert name in [*found["in_no_bag"], *(photo for bag in found["bags"] for photo in bag["photos"])]
 
 
 @pytest.mark.parametrize(

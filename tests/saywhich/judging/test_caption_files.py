@@ -132,6 +132,14 @@ def test_photos_are_found_by_path_name_stem_and_id(tmp_path):
     assert [index.find(name) for name in ("a.jpg", "a", "d.jpg", 43)] == [None] * 4  # ambiguous, or not there
 
 
+def test_a_table_of_ids_that_names_ids_has_an_end(tmp_path):
+    """The name of an id is a number, or the number of another id that names it back."""
+    (tmp_path / "photo_000000000007.jpg").touch()
+    index = PhotoIndex(tmp_path, {5: "5", 6: "8", 8: "6", 9: "7"})
+    assert [index.find(image) for image in (5, "5", 6, "08")] == [None] * 4
+    assert index.find(9) == index.find("9") == index.find(7) == tmp_path / "photo_000000000007.jpg"
+
+
 def test_an_id_of_thousands_of_digits_is_a_name(colours):
     digits = "9" * 5000
     (colours / "a.json").write_text(json.dumps([{"image_id": digits, "caption": "a dog"}]))

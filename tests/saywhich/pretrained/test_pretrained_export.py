@@ -13,6 +13,7 @@ import pytest
 from saywhich_world import paint
 from tiny_pretrained import FAMILIES, write_pretrained
 
+from pipeline.runtime.checksums import write_checksums
 from saywhich.cli import main
 from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
 
@@ -51,6 +52,22 @@ def test_an_export_is_complete_and_checked(folder, capsys, monkeypatch):
         "--speaker out: out/model.safetensors: is missing, or its bytes are not those that were written; copy the whole"
     )
     assert capsys.readouterr().err.startswith(line)
+
+
+@pytest.mark.parametrize("folder", ["blip"], indirect=True)
+def test_only_an_earlier_export_is_replaced(folder, capsys):
+    """Other folders with digests, such as prepared data, and exports with a file of the user's are left as they are."""
+    (folder / "data").mkdir()
+    (folder / "data/captions.json").write_text("{}")
+    write_checksums(folder / "data")
+    assert [main(["export", "model", "out"]) for _ in range(2)] == [0, 0]
+    (folder / "out/notes.txt").write_text("mine")
+    for name in ("data", "out"):
+        capsys.readouterr()
+        assert main(["export", "model", name]) == 2
+        assert capsys.readouterr().err.startswith(f"{name}: holds something else (")
+    assert (folder / "data/captions.json").exists()
+    assert (folder / "out/notes.txt").exists()
 
 
 @pytest.fixture

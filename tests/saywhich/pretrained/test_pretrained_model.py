@@ -6,9 +6,11 @@ import base64
 import dataclasses
 from pathlib import Path
 
+import hostile_requests as hostile
 import pytest
 import torch
 from fastapi.testclient import TestClient
+from PIL import Image
 from saywhich_world import paint
 from tiny_judges import write_judge
 from tiny_pretrained import write_pretrained
@@ -17,7 +19,7 @@ import saywhich
 from pipeline.errors import UserError
 from saywhich.judging.judge_sources import open_judge
 from saywhich.pretrained.pretrained_model import PretrainedModel
-from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
+from saywhich.pretrained.pretrained_speaker import LARGEST, GenerationSettings, PretrainedSpeaker
 from saywhich.server import make_app
 
 
@@ -86,3 +88,43 @@ def test_a_pretrained_model_is_loaded_by_its_names(model, photos):
 def test_settings_are_the_models_own(model, photos):
     short = dataclasses.replace(model, settings=GenerationSettings(max_tokens=1))
     assert all(len(str(caption).split()) <= 1 for caption in short.caption(photos, samples=3))
+
+
+def test_large_photos_are_reduced_in_memory_and_keep_their_shape(model):
+    large = model.speaker.prepare(Image.new("RGB", (6000, 3000))).image
+    assert LARGEST * 0.99 < large.width * large.height <= LARGEST
+    assert large.width / large.height == pytest.approx(2, abs=0.01)
+    assert model.speaker.prepare(Image.new("RGB", (20_000, 1))).image.size == (20_000, 1)
+
+
+def test_captions_of_one_batch_are_bounded(model, photos, monkeypatch):
+    """Each caption of a batch has its own memory: a beam of twenty is generated for two photos at once."""
+    numbers, own = [], PretrainedSpeaker.candidates
+
+    def counted(self, given, settings, *more):
+        numbers.append(len(given) * (settings.samples or settings.beam))
+        return own(self, given, settings, *more)
+
+    monkeypatch.setattr(PretrainedSpeaker, "candidates", counted)
+    content = [base64.b64encode(Path(photo).read_bytes()).decode() for photo in photos]
+    with TestClient(make_app({"blip": model}), base_url="http://127.0.0.1") as client:
+        assert client.post("/caption", json={"photos": content, "beam": 20}).status_code == 200
+        assert numbers == [40, 20]
+        assert client.post("/caption", json={"photos": content, "among": True, "samples": 40}).status_code == 200
+        assert numbers[2:] == [40, 40, 40]
+        for more in ({"samples": 41}, {"beam": 6, "pragmatic": 1.0}):
+            refused = client.post("/caption", json={"photos": content, "among": True, **more})
+            each = more.get("samples", 8 * 6)
+            line = f"{each} candidates of a photo; blip, pretrained, generates at most 40"
+            assert (refused.status_code, refused.json()["detail"]) == (422, line)
+
+
+@pytest.mark.slow
+def test_large_photos_for_pretrained_models_take_bounded_memory(model):
+    """A request of a megabyte: twelve photos of 25 megapixels."""
+    speaker = Path(model.speaker.name)
+    pretrained = ["--speaker", str(speaker), "--listener", str(speaker.with_name("clip")), "--max-tokens", "6"]
+    with hostile.serving(pretrained=pretrained) as served:
+        body = hostile.captioning([hostile.flat_png(5000, 5000, 8, 2)] * 12, beam=1)
+        assert served.post("/caption", body)[0] == 200
+        assert served.memory("VmHWM") < hostile.BOUND

@@ -1,0 +1,94 @@
+"""Training budgets: the table of steps, captions drawn and processor seconds, and learning curves against them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import product
+from statistics import fmean
+from typing import Any
+
+from pipeline.analysis.results import Results
+from pipeline.analysis.selection import Choice
+from pipeline.report.figures import styles
+from pipeline.report.method_names import published_name
+from pipeline.report.number_files import as_csv
+from pipeline.report.plot_elements import PlotPanel, PlotPoint, PlotSeries
+from pipeline.report.tables import Table, TableColumn, fill_table
+from pipeline.report.training_histories import CAPTIONS, CIDER, HARD_LISTENER, LISTENER, SECONDS, STEPS, History
+
+CAPTION = "Budget"
+UNKNOWN = "not recorded"
+COLUMNS = {STEPS: "steps", CAPTIONS: "captions drawn", SECONDS: "processor seconds"}
+NOTES = (
+    "Joint training of the chosen setting, mean over seeds. Captions drawn: samples, greedy captions, beams and "
+    "continuations that the speaker generates in training. Processor seconds: all threads, without validations.",
+)
+
+
+def budgets(choices: Sequence[Choice], trainings: Mapping[str, Sequence[History]]) -> dict[str, dict[str, float]]:
+    """Return what each trained method has spent in all, as the mean over seeds of each number that all seeds have.
+
+    Systems of frozen speakers are left out.
+    """
+    trained = (choice for choice in choices if choice.point and choice.point.runs[0].frozen is None)
+    return {choice.method: _spent(trainings.get(choice.method, ())) for choice in trained}
+
+
+def budget_table(spent: Mapping[str, Mapping[str, float]]) -> Table | None:
+    """Return the table of what each method has spent; None where nothing is recorded."""
+    columns = [TableColumn(name, show=partial(_cell, key)) for key, name in COLUMNS.items()]
+    rows: list[tuple[str, Sequence[Any], Mapping[str, float]]] = [(name, (), of) for name, of in spent.items()]
+    return fill_table("budget", CAPTION, rows, columns, NOTES) if any(spent.values()) else None
+
+
+def budget_csv(spent: Mapping[str, Mapping[str, float]]) -> str:
+    """Return the CSV of the table, numbers in full."""
+    rows = [{"method": name, **{label: of.get(key) for key, label in COLUMNS.items()}} for name, of in spent.items()]
+    return as_csv(["method", *COLUMNS.values()], rows)
+
+
+def learning_panels(results: Results, histories: Mapping[str, History]) -> list[PlotPanel]:
+    """Return validation recall and CIDEr against captions drawn and against processor seconds.
+
+    Recall is that of the listener in training: in the hard gallery where validation has one, else among all images.
+    """
+    k = results.score.partition(" ")[0].removeprefix("R@")
+    hard = any(HARD_LISTENER + k in entry for history in histories.values() for entry in history)
+    recall = (HARD_LISTENER + k, f"R@{k} (hard)", 1) if hard else (LISTENER + k, f"R@{k}", 1)
+    metrics = (recall, (CIDER, "CIDEr", 3))
+    spent = ((CAPTIONS, "captions drawn, in thousands", 1000.0), (SECONDS, "processor seconds", 1.0))
+    style, panels = styles(results), []
+    for (key, name, digits), (budget, across, unit) in product(metrics, spent):
+        lines = []
+        for method, history in histories.items():
+            label, known = published_name(method), [entry for entry in history if key in entry and budget in entry]
+            spots = [
+                PlotPoint(
+                    entry[budget] / unit,
+                    entry[key],
+                    f"{label}, step {entry[STEPS]:,.0f}, {_number(entry[budget])} {COLUMNS[budget]}: "
+                    f"{name} {entry[key]:.{digits}f}",
+                )
+                for entry in known
+            ]
+            lines.append(PlotSeries(label, style[method], tuple(spots)))
+        title = f"{name} against {COLUMNS[budget]}"
+        panels.append(PlotPanel(f"{key} {budget}", title, f"{across} →", f"{name}, validation split →", tuple(lines)))
+    return [panel for panel in panels if not panel.empty]
+
+
+def _spent(trainings: Sequence[History]) -> dict[str, float]:
+    """Return the mean over seeds of the last entry's budget; a training of no steps has spent nothing."""
+    last = [history[-1] if history else dict.fromkeys(COLUMNS, 0.0) for history in trainings]
+    return {key: fmean(entry[key] for entry in last) for key in COLUMNS if last and all(key in entry for entry in last)}
+
+
+def _cell(key: str, spent: Mapping[str, float]) -> str:
+    return _number(spent.get(key))
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"

@@ -1,0 +1,72 @@
+"""Training histories of the chosen settings, with the processor seconds that this machine recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from pipeline.analysis.selection import Choice
+from pipeline.report.number_files import as_csv
+from pipeline.runtime.checksums import check_history
+from pipeline.runtime.processor_seconds import read_processor_seconds
+
+History = Sequence[Mapping[str, float]]  # one entry per epoch, as training writes them
+REWARDED, JUDGED, LISTENER = "val/rewarded_recall@", "val/judged_recall@", "val/recall@"
+HARD_LISTENER, CIDER = "val/hard_recall@", "val/cider"
+STEPS, CAPTIONS, SECONDS = "step", "captions_drawn", "processor_seconds"
+
+
+def training_runs(
+    choices: Iterable[Choice], swept: Path, models: Iterable[Path], seconds: Path | None
+) -> dict[str, list[History]]:
+    """Return the training histories of each method's chosen setting, one for each seed, by method.
+
+    `swept` is the file of the histories of all cells, `models` the folders of single runs, and `seconds` the folder of
+    processor seconds, which become values of the entries. A method is omitted where a seed has no history.
+    """
+    cells: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for entry in _lines(swept) or []:
+        cells.setdefault((entry.pop("method"), entry.pop("cell")), []).append(entry)
+    of_single = {folder.name: _lines(folder / "history.jsonl") for folder in models}
+    found: dict[str, list[History]] = {}
+    for choice in choices:
+        runs = [run for run in (choice.point.runs if choice.point else ()) if run.frozen is None]
+        trained = [cells.get((run.method, run.cell)) if run.cell else of_single.get(run.method) for run in runs]
+        known = [history for history in trained if history is not None]
+        if known and len(known) == len(trained):
+            found[choice.method] = [_with_seconds(history, seconds) for history in known]
+    return found
+
+
+def mean_history(runs: Sequence[History]) -> History:
+    """Return the mean over seeds of each value that all seeds have, entry by entry."""
+    return [_mean(entries) for entries in zip(*runs, strict=False)]
+
+
+def training_csv(histories: Mapping[str, History]) -> str:
+    """Return the CSV of budgets, validation metrics and rewards: one line per method and entry."""
+    recalls = [f"{who}{k}" for who in (REWARDED, JUDGED, LISTENER) for k in (1, 10)]
+    keys = ["epoch", STEPS, CAPTIONS, SECONDS, CIDER, f"{HARD_LISTENER}1", *recalls]
+    keys += ["discriminator/accuracy", "discriminability/score", "naturalness/score"]
+    rows = [{"method": method, **entry} for method, history in histories.items() for entry in history]
+    return as_csv(["method", *keys], [{key: row.get(key) for key in ("method", *keys)} for row in rows])
+
+
+def _lines(path: Path) -> list[dict[str, Any]] | None:
+    """Return the entries of a file of histories; None where there is no file."""
+    check_history(path.with_name("weights.safetensors"))
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.is_file() else None
+
+
+def _with_seconds(history: History, folder: Path | None) -> History:
+    if folder is None or (seconds := read_processor_seconds(folder, history)) is None:
+        return history
+    return [{**entry, SECONDS: spent} for entry, spent in zip(history, seconds, strict=True)]
+
+
+def _mean(entries: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of each value that all entries have."""
+    return {key: fmean(entry[key] for entry in entries) for key in entries[0] if all(key in e for e in entries)}

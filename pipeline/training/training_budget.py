@@ -1,0 +1,60 @@
+"""The budget of a training: captions that the speaker drew, and processor time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipeline.runtime import ranks
+
+
+class TrainingBudget:
+    """Captions drawn by all ranks (`StepRollouts.captions_drawn`), and processor seconds, since the first step.
+
+    Processor seconds are the CPU time of this process over all its threads, without validations, plus what earlier
+    processes of a resumed training had spent at its checkpoint. Other processes, such as METEOR's, do not count. With
+    several ranks they are those of rank 0 times the number of ranks, since ranks have equal parts of each batch.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._drawn = torch.zeros((), dtype=torch.int64, device=device)
+        self._earlier, self._began = 0.0, time.process_time()
+
+    def start(self) -> None:
+        """Begin to count this process's time."""
+        self._began = time.process_time()
+
+    def add(self, captions_drawn: Tensor) -> None:
+        """Add the captions that this rank drew in one step. The device is not waited for."""
+        self._drawn += ranks.all_sum(captions_drawn)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the processor time of the block out."""
+        before = time.process_time()
+        try:
+            yield
+        finally:
+            self._began += time.process_time() - before
+
+    @property
+    def captions_drawn(self) -> int:
+        return int(self._drawn)
+
+    @property
+    def processor_seconds(self) -> float:
+        return self._earlier + (time.process_time() - self._began) * ranks.size()
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint holds."""
+        return {"captions_drawn": self.captions_drawn, "processor_seconds": self.processor_seconds}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from what `state` returned, in this process or an earlier one."""
+        self._drawn.fill_(state["captions_drawn"])
+        self._earlier = state["processor_seconds"]

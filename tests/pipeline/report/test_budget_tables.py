@@ -1,0 +1,111 @@
+"""The budget of each method's training, and learning curves against it."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from pipeline.analysis.results import read_results
+from pipeline.analysis.selection import ReportSettings, choose_all
+from pipeline.report.budget_tables import UNKNOWN, budget_table, budgets, learning_panels
+from pipeline.report.recording import tables_in
+from pipeline.report.report_page import write_report
+from pipeline.report.training_histories import mean_history, training_runs
+from pipeline.runtime.processor_seconds import write_processor_seconds
+
+
+def history(*captions: int, hard: bool = True) -> list[dict[str, float]]:
+    """Return entries of ten steps each, after which the speaker has drawn `captions`."""
+    entries = [
+        {"epoch": n, "step": 10 * n, "captions_drawn": drawn, "val/cider": 1 + n / 10, "val/recall@1": 30.0 + n}
+        for n, drawn in enumerate(captions, 1)
+    ]
+    return [entry | {"val/hard_recall@1": 50.0 + entry["epoch"]} for entry in entries] if hard else entries
+
+
+@pytest.fixture
+def trained(full_world, make_full_cell):
+    """The control, Luo with two seeds in the grid, and a method of which no history is there."""
+    cells = [make_full_cell("luo", 0.96, 0.5, seed=seed) for seed in (1, 2)]
+    single = [make_full_cell(name, 0.96, 0.5, seed=1) for name in ("mle", "psst_multinomial")]
+    full_world.write(cells, single)
+    root = full_world.sweep.parent
+    swept = {cell["cell"]: history(*captions) for cell, captions in zip(cells, ((320, 640), (340, 1660)), strict=True)}
+    lines = [{"method": "luo", "cell": name, **entry} for name, entries in swept.items() for entry in entries]
+    (full_world.sweep / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (root / "models/mle").mkdir(parents=True)
+    (root / "models/mle/history.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in history(0, 0)))
+    for entries, seconds in zip((history(0, 0), *swept.values()), ((1.5, 2.5), (100, 200), (300, 401)), strict=True):
+        write_processor_seconds(root / "times", entries, seconds)
+    return full_world
+
+
+def found(world, times: bool = True):
+    results = read_results(world.sweep, world.evaluations, first=("mle",), score="R@1 (hard)")
+    choices, root = choose_all(results, ReportSettings()), world.sweep.parent
+    models = [root / "models" / name for name in ("mle", "psst_multinomial")]
+    return (
+        results,
+        choices,
+        training_runs(choices, world.sweep / "history.jsonl", models, root / "times" if times else None),
+    )
+
+
+def test_a_budget_is_the_mean_over_seeds_of_the_last_entry(trained):
+    _, choices, runs = found(trained)
+    table = budget_table(budgets(choices, runs))
+    assert [column.label for column in table.columns] == ["Method", "steps", "captions drawn", "processor seconds"]
+    assert {row[0]: row[1:] for row in table.rows} == {
+        "mle": ["20", "0", "2.5"],
+        "luo": ["20", "1,150", "300"],
+        "psst_multinomial": [UNKNOWN] * 3,
+    }
+
+
+def test_numbers_of_older_trainings_are_not_recorded(trained):
+    _, choices, runs = found(trained, times=False)
+    old = {"mle": [[{"step": 10.0}]], "luo": runs["luo"], "psst_multinomial": [[]]}
+    rows = {row[0]: row[1:] for row in budget_table(budgets(choices, old)).rows}
+    assert rows["mle"] == ["10", UNKNOWN, UNKNOWN]
+    assert rows["luo"] == ["20", "1,150", UNKNOWN]
+    assert rows["psst_multinomial"] == ["0", "0", "0"]  # it was trained for no epoch
+    assert budget_table(budgets(choices, {})) is None
+
+
+def test_learning_curves_have_the_hard_gallery_and_cider_against_captions_and_seconds(trained):
+    results, _, runs = found(trained)
+    histories = {method: mean_history(seeds) for method, seeds in runs.items()}
+    panels = learning_panels(results, histories)
+    assert [(panel.title, panel.across) for panel in panels] == [
+        ("R@1 (hard) against captions drawn", "captions drawn, in thousands →"),
+        ("R@1 (hard) against processor seconds", "processor seconds →"),
+        ("CIDEr against captions drawn", "captions drawn, in thousands →"),
+        ("CIDEr against processor seconds", "processor seconds →"),
+    ]
+    spots = [{line.label: [(spot.x, spot.y) for spot in line.spots] for line in panel.series} for panel in panels]
+    assert spots[0] == {"MLE": [(0, 51), (0, 52)], "Luo et al.": [(0.33, 51), (1.15, 52)]}
+    assert spots[3] == {"MLE": [(1.5, 1.1), (2.5, 1.2)], "Luo et al.": [(200, 1.1), (300.5, 1.2)]}
+    assert panels[0].series[1].spots[1].label == "Luo et al., step 20, 1,150 captions drawn: R@1 (hard) 52.0"
+    soft = learning_panels(results, {"mle": history(0, 0, hard=False)})
+    assert [panel.title for panel in soft] == ["R@1 against captions drawn", "CIDEr against captions drawn"]
+
+
+def test_the_report_has_the_table_and_the_curves(trained, tmp_path):
+    world, root = trained, trained.sweep.parent
+    inputs, models = {"processor_seconds": root / "times"}, [root / "models/mle"]
+    settings = ReportSettings(score="R@1 (hard)")
+    write_report(world.sweep, world.evaluations, world.prepared, None, tmp_path, settings, inputs=inputs, models=models)
+    table = dict(tables_in((tmp_path / "tables.md").read_text(encoding="utf-8")))["Budget"]
+    assert table.rows[1] == ["Luo et al.", "20", "1,150", "300"]
+    rows = {row["method"]: row for row in csv.DictReader((tmp_path / "budget.csv").read_text().splitlines())}
+    assert (rows["luo"]["captions drawn"], rows["luo"]["processor seconds"]) == ("1150.0", "300.5")
+    assert rows["psst_multinomial"]["steps"] == ""
+    lines = list(csv.DictReader((tmp_path / "training.csv").read_text().splitlines()))
+    assert [row["captions_drawn"] for row in lines if row["method"] == "luo"] == ["330.0", "1150.0"]
+    section = (tmp_path / "report.html").read_text(encoding="utf-8").partition('<section id="budget"')[2]
+    section = section.partition("</section>")[0]
+    assert section.count("<svg viewBox") == 4
+    assert "not recorded" in section
+    assert (tmp_path / "learning.png").stat().st_size > 0
