@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from pipeline.config.load import load
-from pipeline.config.overlays import profile_text
+from pipeline.config.overlays import profile_text, with_start
 from pipeline.report.claim_tables import read_claims
 from pipeline.workflow.compare_claims import claims_of, nearest_record, select_claims
 
@@ -39,7 +39,7 @@ def test_the_nearest_recorded_profile_is_named_with_the_differences(tmp_path):
     shutil.copytree(ROOT / "profiles", tmp_path / "profiles")
     (tmp_path / "results").mkdir()
     text = profile_text("scenes", ROOT / "profiles")
-    (tmp_path / "params.yaml").write_text(text.replace("  beam: 2", "  beam: 5").replace("seed: 1\n", "seed: 4\n", 1))
+    (tmp_path / "params.yaml").write_text(with_start(text.replace("  beam: 2", "  beam: 5"), 4))
     assert nearest_record(tmp_path) is None
     for name in ("scenes", "films"):
         (tmp_path / "results" / f"{name}.json").write_text(json.dumps(RESULT))
