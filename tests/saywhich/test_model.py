@@ -8,7 +8,7 @@ from PIL import Image
 from saywhich_world import Images, make_model, make_repository
 
 import saywhich
-import saywhich.model
+import saywhich.captioning_model
 from pipeline.data.feature_store import FeatureStore
 from pipeline.errors import UserError
 from pipeline.evaluation.judges import judged_captions, make_judge
@@ -117,7 +117,7 @@ def test_no_image_gives_no_caption(model):
 
 def test_the_examples_in_docstrings_are_correct(repository, photos, model):
     (photos / "data").symlink_to(repository)
-    for module in (saywhich, saywhich.model):
+    for module in (saywhich, saywhich.captioning_model):
         tests = doctest.DocTestFinder().find(module, globs={"model": model, "saywhich": saywhich})
         results = [doctest.DocTestRunner().run(test) for test in tests]
         assert sum(result.attempted for result in results) > 1

@@ -91,7 +91,7 @@ def test_the_discriminator_is_updated_before_it_rewards_in_every_step(toy, make)
         method, ToyBatches(toy, steps=1), settings, 1, device, record=lambda metrics, step: logged.append(metrics)
     ).run()
     after = float(rewards.human(generated, toy.batch()).mean())
-    assert logged[-1]["naturalness_of_human/score" if make is wtf else "naturalness/score"] == pytest.approx(after)
+    assert logged[0]["naturalness_of_human/score" if make is wtf else "naturalness/score"] == pytest.approx(after)
     assert abs(after - before) > 1e-3
 
 

@@ -150,4 +150,4 @@ def test_an_export_is_uploaded_completely(folder, hub, capsys, monkeypatch):
     Path("other").mkdir()
     Path("other/file").touch()
     assert main(["export", "model", "other"]) == 2
-    assert capsys.readouterr().err == "other: holds something else; give another folder, or remove it\n"
+    assert capsys.readouterr().err == "other: holds something else (file); give another folder, or remove it\n"
