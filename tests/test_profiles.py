@@ -51,6 +51,15 @@ def test_every_profile_loads_with_the_real_methods_and_serves_every_stage(name, 
         assert method_settings(loaded, name).arguments is not None
 
 
+@pytest.mark.parametrize(("name", "repeated"), [("scenes", ["judge", "main"]), ("flickr8k", [])])
+def test_another_start_repeats_the_features_of_trained_detectors_alone(name, repeated):
+    workflow = parse_yaml((ROOT / "dvc.yaml").read_text(), "dvc.yaml")
+    assert workflow["stages"]["features"]["do"]["params"] == ["features.${key}", "prepare.root", "prepare.images"]
+    one, two = (parse_yaml(overlays.with_start(profile_text(name), start), name) for start in (1, 2))
+    assert (one["seed"], two["seed"], one["prepare"]) == (1, 2, two["prepare"])
+    assert sorted(key for key in one["features"] if one["features"][key] != two["features"][key]) == repeated
+
+
 @pytest.mark.parametrize("data", ["scenes", "flickr8k"])
 def test_the_whole_comparison_is_the_small_profile_but_for_its_grid(data):
     small, whole = composed(data), profile(f"{data}_results")
