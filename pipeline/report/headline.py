@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pipeline.analysis.bootstrap import Resamples, interval
 from pipeline.analysis.judge_titles import HARD_RECALL
 from pipeline.analysis.results import Results
-from pipeline.analysis.selection import Choice
+from pipeline.analysis.selection import Choice, SelectionBasis
 from pipeline.report.method_names import published_name
 from pipeline.report.tables import (
     Table,
@@ -29,11 +29,18 @@ SUCCESS = {
 
 
 def headline_pair(results: Results, choices: Sequence[Choice], control: str) -> tuple[Choice | None, Choice | None]:
-    """Return the control's choice, and the best other by the last judge on validation, without frozen speakers."""
+    """Return the control's choice, and the best other by the last judge on validation, without frozen speakers.
+
+    A method below the floor of CIDEr counts only where all others are: a high recall may be that of broken sentences.
+    """
     keys = results.by(results.ends[-1])
     own = next((choice for choice in choices if choice.method == control and choice.point), None)
     others = [c for c in choices if c.method != control and c.point and c.point.runs[0].frozen is None]
-    scored = [(value, c) for c in others if c.point and (value := c.point.mean("val", *keys)) is not None]
+    scored = [
+        ((c.basis is not SelectionBasis.BELOW, value), c)
+        for c in others
+        if c.point and (value := c.point.mean("val", *keys)) is not None
+    ]
     return own, max(scored, key=lambda each: each[0])[1] if scored else None
 
 
