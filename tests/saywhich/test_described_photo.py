@@ -27,13 +27,16 @@ LIGHTROOM = (
 ).encode()
 
 
+# One profile for all pictures: littleCMS writes the second in which it made a profile into it.
+PROFILE = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+
+
 def picture(kind: str) -> bytes:
     """Return a photo with a colour profile, Exif and further parts; `kind` is a format with a variant."""
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (21, 30, 3), np.uint8))
     exif, out = Image.Exif(), BytesIO()
     exif[0x010E], exif[0x0112] = "camera's own", 6
-    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
-    about = {"icc_profile": profile, "exif": exif}
+    about = {"icc_profile": PROFILE, "exif": exif}
     form, _, variant = kind.partition(" ")
     if form == "JPEG":
         image.save(out, form, progressive=True, comment=b"a comment", **about)
