@@ -1,6 +1,7 @@
 """The toy data of eight images and twelve words, the shared toy repository, and the order of test files.
 
-Test processes run one thread each, and find the programs of this Python's environment first on PATH.
+Test processes run one thread each, and find the programs of this Python's environment first on PATH. Other programs
+print English, git reads no settings of the user, and random inputs are the same in each run.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import preloaded_python
 import pytest
 import torch
 from filelock import FileLock
+from hypothesis import HealthCheck, settings
 from run_record import write_run_record
 from toy_world import make_world
 
@@ -55,6 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Run one thread in this process and in those that it starts, which find this environment's programs on PATH."""
     torch.set_num_threads(1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ |= {"LC_ALL": "C.UTF-8", "GIT_CONFIG_GLOBAL": os.devnull}
     programs = str(Path(sys.executable).parent)
     if os.environ["PATH"].split(os.pathsep)[0] != programs:
         os.environ["PATH"] = os.pathsep.join((programs, os.environ["PATH"]))
@@ -97,6 +100,11 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
         write_run_record(Path(record), "make test", passed, seconds, len(config.getoption("tx", [])) or 1)
     if left := config.stash[SLOW_LEFT]:
         terminalreporter.write_line(f"{left} slow tests were left out: make test-all runs them")
+
+
+# `make fault-injection ROWS=fuzz` tries other inputs; a busy machine may be slow to draw them
+settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("same")
 
 
 class Toy:

@@ -70,7 +70,7 @@ def test_equal_values_are_one_place():
     assert at([0.9, 0.9, 1.0], [80.0, 70.0, 60.0], 0.95) == (pytest.approx(67.5), True)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=7))
 def test_the_values_at_the_settings_are_those_of_isotonic_regression(y):
     x = np.arange(len(y), dtype=float)

@@ -278,7 +278,7 @@ def outcome(act: Callable[[], None]) -> str | None:
     return None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 @pytest.mark.parametrize("form", FORMS)
 def test_a_damaged_archive_gives_one_line_or_the_right_files(tmp_path_factory, form, data):
@@ -304,7 +304,7 @@ names = st.lists(
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(paths=st.lists(names, min_size=1, max_size=4))
 @pytest.mark.parametrize("form", ["zip", "tar"])
 def test_no_name_leads_to_a_file_outside(tmp_path_factory, form, paths):

@@ -75,7 +75,7 @@ def worlds(draw):
     return captions, images, references, train, width
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80)
 @given(worlds(), st.sampled_from(["train", "batch"]))
 def test_equals_pycocoevalcap_on_small_worlds(world, frequencies):
     captions, images, references, train, width = world
