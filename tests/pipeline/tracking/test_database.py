@@ -5,7 +5,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -13,10 +12,15 @@ import pytest
 
 from pipeline.tracking.database import create_database, file_of, sqlite_address
 
-CREATE = """
-import sys
+# alembic logs each migration before it runs it
+KILLED = """
+import logging, os, signal, sys
+from itertools import count
 from pathlib import Path
 from pipeline.tracking.database import create_database
+migrations, logger = count(), logging.getLogger("alembic.runtime.migration")
+logger.addFilter(lambda record: next(migrations) < 20 or os.kill(os.getpid(), signal.SIGKILL))
+logger.setLevel("INFO")
 create_database(Path(sys.argv[1]))
 """
 
@@ -35,14 +39,9 @@ def change(path: Path, statement: str) -> None:
 def database(tmp_path_factory):
     """A database that was created after another process had been killed while it created the same."""
     path = tmp_path_factory.mktemp("a ? b") / "mlflow.db"
-    process = subprocess.Popen([sys.executable, "-c", CREATE, str(path)], stderr=subprocess.DEVNULL)
-    part = path.with_name("mlflow.db.part")
-    while not (part.exists() and part.stat().st_size > 100_000):  # in the midst of the migrations
-        assert process.poll() is None
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert not path.exists()
+    done = subprocess.run([sys.executable, "-c", KILLED, str(path)], stderr=subprocess.DEVNULL)
+    assert done.returncode == -signal.SIGKILL
+    assert [part.name for part in path.parent.glob("mlflow.db*")] == ["mlflow.db.part"]
     create_database(path)
     return path
 
