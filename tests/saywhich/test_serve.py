@@ -55,12 +55,14 @@ def test_an_impossible_host_or_port_is_reported_in_one_line(repository, capsys, 
 
 
 def test_a_port_in_use_is_reported_in_one_line(repository, capsys):
-    with bind("127.0.0.1", 0) as taken:
+    host = "127.9.9.9"  # of this machine alone, and no other process uses it
+    with bind(host, 0) as taken:
         taken.listen()
         port = str(taken.getsockname()[1])
-        assert main(["serve", "--model", str(repository / "models/psst_multinomial"), "--port", port]) == 2
+        model = str(repository / "models/psst_multinomial")
+        assert main(["serve", "--model", model, "--host", host, "--port", port]) == 2
     assert "cannot be listened at (Address already in use); give another one\n" in capsys.readouterr().err
-    with bind("127.0.0.1", int(port)) as free:
+    with bind(host, int(port)) as free:
         assert isinstance(free, socket.socket)
 
 
