@@ -27,8 +27,9 @@ LIGHTROOM = (
 ).encode()
 
 
-# One profile for all pictures: littleCMS writes the second in which it made a profile into it.
+# littleCMS writes the time at which it made a profile into the bytes 24 to 36 of it
 PROFILE = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+PROFILE = PROFILE[:24] + bytes(12) + PROFILE[36:]
 
 
 def picture(kind: str) -> bytes:
