@@ -36,7 +36,7 @@ class Served:
     port: int
     base: float
 
-    def post(self, path: str, body: bytes, seconds: float = 120) -> tuple[int, bytes]:
+    def post(self, path: str, body: bytes, seconds: float = 600) -> tuple[int, bytes]:
         """Return the status and the content of the answer; 0 where the server closed the connection first."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)
         try:
@@ -75,7 +75,7 @@ def serving(*models: Path, pretrained: Sequence[str] = ()) -> Iterator[Served]:
     finally:
         process.send_signal(signal.SIGINT)
         try:
-            process.wait(20)
+            process.wait(300)
         finally:
             process.kill()
 
@@ -152,7 +152,7 @@ def held_uploads(served: Served, many: int, megabytes: int = 38) -> Iterator[lis
     with ExitStack() as stack:
         clients = []
         for _ in range(many):
-            client = stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=30))
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=300))
             with suppress(OSError):  # the server has answered and closed the connection
                 client.sendall(head + b"x" * (megabytes * 1_000_000 - 1000))
             clients.append(client)

@@ -33,7 +33,7 @@ stages:
     do:
       cmd: >-
         echo train ${key} $OMP_NUM_THREADS >> ran.txt && mkdir -p data/models/${key} && touch began.${key} &&
-        if test -e meet; then timeout 60 sh -c 'until test -e began.a && test -e began.b; do sleep 0.05; done'; fi &&
+        if test -e meet; then timeout 600 sh -c 'until test -e began.a && test -e began.b; do sleep 0.05; done'; fi &&
         if test "${item}" = wrong; then exit 3; fi && if test "${item}" = long; then sleep 600; fi &&
         echo ${item} > data/models/${key}/weights && echo '{"loss":1}' > data/models/${key}/metrics.json
       deps: [data/prepared]

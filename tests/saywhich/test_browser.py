@@ -19,7 +19,6 @@ def open_page(browser, server):
 
         def opened(**options):
             page = make_page(f"{server}/", **{"viewport": WIDE, **options})
-            page.set_default_timeout(120_000)
             page.goto(server)
             return page
 

@@ -4,13 +4,13 @@ import asyncio
 import base64
 import json
 import threading
-import time
 from itertools import islice
 
 import hostile_requests as hostile
 import pytest
 
 from saywhich.model import Model
+from saywhich.request_queue import RequestQueue
 from saywhich.server import make_app
 from saywhich.uploads import UploadLimits
 
@@ -40,15 +40,16 @@ def test_held_uploads_are_bounded_and_an_honest_request_is_answered_meanwhile(se
     with hostile.held_uploads(served, 12) as clients:
         assert served.post("/caption", hostile.honest())[0] == 200
         assert served.memory("VmHWM") < hostile.BOUND
-        statuses = [hostile.status_of(client) for client in clients[3:]]
-    assert set(statuses) <= {0, 503}, "those beyond the bound are refused at once"
-    assert 503 in statuses
+        first, *others = (hostile.status_of(client) for client in clients[3:])
+    assert first in (0, 503), "those beyond the bound are refused at once"
+    assert set(others) <= {0, 408, 503}, "on a busy machine a client may have taken the place of one that was too slow"
+    assert 503 in (first, *others)
 
 
 def test_hostile_json_is_a_short_line(server):
     import http.client
 
-    connection = http.client.HTTPConnection(server.removeprefix("http://"), timeout=60)
+    connection = http.client.HTTPConnection(server.removeprefix("http://"), timeout=600)
     short = []
     for address, body in hostile.hostile_bodies():
         connection.request("POST", address, body, {"Content-Type": "application/json"})
@@ -88,13 +89,17 @@ def test_a_stalled_request_is_ended(model):
 @pytest.mark.parametrize("left", [True, False])
 def test_work_ends_soon_after_its_client_disconnects(model, monkeypatch, left):
     """A client that leaves, or a limit of seconds that is over, ends the work at the next photo."""
-    began, captioned = threading.Event(), []
+    began, answered, captioned, queues = threading.Event(), threading.Event(), [], []
     own = Model.caption_features
 
     def watched(self, *given, **options):
         captioned.append(began.set())
-        time.sleep(0.1)
+        assert answered.wait(600)
         return own(self, *given, **options)
+
+    def queue(seconds):
+        queues.append(RequestQueue(seconds))
+        return queues[-1]
 
     async def gone():
         while not began.is_set():
@@ -102,14 +107,16 @@ def test_work_ends_soon_after_its_client_disconnects(model, monkeypatch, left):
         return {"type": "http.disconnect"}
 
     monkeypatch.setattr(Model, "caption_features", watched)
+    monkeypatch.setattr("saywhich.server.RequestQueue", queue)
     photo = base64.b64encode(hostile.encoded((60, 40), "PNG")).decode()
     body = json.dumps({"photos": [photo] * 30, "among": True, "samples": 1}).encode()
-    app = make_app({"model": model}, limits=UploadLimits() if left else UploadLimits(seconds=1))
+    app = make_app({"model": model})
+    queues[0]._seconds = 600 if left else 0.5
     asked(app, body, gone if left else nothing)
-    before = len(captioned)
+    answered.set()
+    queues[0]._seconds = 600
     assert asked(app, hostile.honest(), nothing)[0]["status"] == 200
-    assert len(captioned) - before <= 2
-    assert before < 30
+    assert len(captioned) <= 2, "a photo of the request that was given up, and the honest one"
 
 
 @pytest.mark.parametrize(

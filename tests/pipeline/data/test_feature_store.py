@@ -135,7 +135,7 @@ def test_an_opened_store_is_read_in_another_process(tmp_path, how):
     queue = context.Queue()
     process = context.Process(target=read_there, args=(pickle.loads(pickle.dumps(store)), rows, queue))
     process.start()
-    assert queue.get(timeout=60) == here
+    assert queue.get(timeout=600) == here
     process.join()
 
 

@@ -139,17 +139,17 @@ def script(folder, text):
 
 
 @pytest.mark.parametrize(
-    ("meteor", "reason"),
+    ("meteor", "seconds", "reason"),
     [
-        ("exec sleep 600", "no answer within 2 s; the longest text has 2 words"),
-        ("echo no memory >&2; exit 1", "Java said: no memory"),
-        ("while read line; do echo Error: something; done", "answered 'Error: something'"),
+        ("exec sleep 3600", 5, "no answer within 5 s; the longest text has 2 words"),
+        ("echo no memory >&2; exit 1", 600, "Java said: no memory"),
+        ("while read line; do echo Error: something; done", 600, "answered 'Error: something'"),
     ],
 )
-def test_meteor_fails_alone(tmp_path, monkeypatch, meteor, reason):
+def test_meteor_fails_alone(tmp_path, monkeypatch, meteor, seconds, reason):
     program = script(tmp_path, f'case "$*" in *meteor*) {meteor};; *) exec cat;; esac')  # cat: a tokeniser, at once
     monkeypatch.setattr(java, "_java", lambda: program)
-    with LanguageScorer(["METEOR", *BLEU], timeout=2) as scorer:
+    with LanguageScorer(["METEOR", *BLEU], timeout=seconds) as scorer:
         for _ in range(2):  # and goes on failing at once
             result = scorer.score(["a dog"], [["a dog"]])
             assert set(result.scores) == set(result.per_caption) == set(BLEU)

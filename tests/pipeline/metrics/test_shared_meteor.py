@@ -54,7 +54,7 @@ class Shared:
 
     def end(self) -> None:
         self.server.stdin.close()
-        self.server.wait(20)
+        self.server.wait(600)
         self.server.stdout.close()
         shutil.rmtree(Path(self.address).parent, ignore_errors=True)  # one that was killed could not
 
@@ -78,7 +78,7 @@ def shared(stand_in, monkeypatch):
 
 
 def wait_for_child(pid: int, word: str) -> psutil.Process:
-    for _ in range(1200):
+    for _ in range(12_000):
         for child in psutil.Process(pid).children():
             with suppress(psutil.NoSuchProcess):  # one that just ended has no command line
                 if any(word in part for part in child.cmdline()):
@@ -88,7 +88,7 @@ def wait_for_child(pid: int, word: str) -> psutil.Process:
 
 
 def ended(process: psutil.Process) -> bool:
-    for _ in range(1200):
+    for _ in range(12_000):
         try:
             if process.status() == psutil.STATUS_ZOMBIE:
                 return True
@@ -120,7 +120,7 @@ def test_clients_at_once_get_their_own_numbers_of_one_process(monkeypatch):
     assert [child.pid for child in psutil.Process(shared.server.pid).children()] == [meteor.pid]
     shared.server.stdin.close()
     assert ended(meteor)
-    shared.server.wait(20)
+    shared.server.wait(600)
     assert not folder.exists()
     shared.end()
 

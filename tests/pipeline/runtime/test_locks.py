@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -41,14 +40,13 @@ def test_a_second_process_prints_a_line_and_waits(tmp_path):
     assert not (tmp_path / "x.lock").exists()
 
 
-def test_a_killed_process_releases_its_lock(tmp_path):
+def test_a_killed_process_releases_its_lock(tmp_path, capsys):
     first = holder(tmp_path)
     assert first.stdout.readline() == "in\n"
     first.kill()
     first.wait()
-    began = time.monotonic()
     with exclusive(tmp_path / "x.lock", "work"):
-        assert time.monotonic() - began < 30
+        assert capsys.readouterr().err == ""
 
 
 def test_an_error_in_the_block_is_raised_unchanged(tmp_path):

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -20,7 +21,7 @@ from pipeline.runtime.signals import Stopped, raising_requests
 try:
     with raising_requests():
         pathlib.Path("began").write_text(str(os.getpid()))
-        time.sleep(60)
+        time.sleep(600)
 except Stopped as stopped:
     pathlib.Path("ended").write_text(str(stopped))
 """
@@ -105,8 +106,7 @@ def test_processes_that_ignore_requests_are_killed_with_their_descendants(tmp_pa
     """A process that ignores requests, and one below it whose parent has ended."""
     deaf = "trap '' TERM; sh -c 'sleep 60 & echo $! > orphan'; touch began; sleep 60; sleep 60"
     subprocess.run([sys.executable, "-c", END_ALL, deaf], cwd=tmp_path, check=True)
-    orphan = int((tmp_path / "orphan").read_text())
-    assert not psutil.pid_exists(orphan) or psutil.Process(orphan).status() == psutil.STATUS_ZOMBIE
+    wait_for_end(int((tmp_path / "orphan").read_text()))
 
 
 @pytest.mark.parametrize(
@@ -128,11 +128,18 @@ def test_the_first_request_waits_and_the_second_does_not():
 
 
 def wait_for(path: Path) -> str:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not (path.exists() and path.read_text()):
         assert time.monotonic() < deadline, path
         time.sleep(0.02)
     return path.read_text()
+
+
+def wait_for_end(pid: int) -> None:
+    """Wait until a process has ended; in a container it may stay a zombie."""
+    with suppress(psutil.NoSuchProcess):
+        while psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.02)
 
 
 @pytest.mark.parametrize("killed", ["dvc", "snakemake"])
@@ -147,12 +154,11 @@ def test_descendants_of_a_killed_caller_end(tmp_path, killed):
     caller.kill()
     caller.wait()
     assert wait_for(tmp_path / "ended") == "SIGTERM"
-    while os.path.exists(f"/proc/{stage}"):
-        time.sleep(0.02)
+    wait_for_end(stage)
 
 
 def test_a_process_started_by_hand_outlives_the_terminal(tmp_path):
-    (tmp_path / "stage.py").write_text(STAGE.replace("sleep(60)", "sleep(2)"))
+    (tmp_path / "stage.py").write_text(STAGE.replace("sleep(600)", "sleep(2)"))
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     caller = subprocess.Popen(["/bin/sh", "-c", f"{sys.executable} stage.py; true"], cwd=tmp_path, env=environment)
     wait_for(tmp_path / "began")

@@ -169,6 +169,7 @@ def test_answers_are_sent_to_the_configured_address(trial, browser, collector, t
     trial.make(tmp_path, DESIGN, f"{address}/{path}")
     key = json.loads((tmp_path / "key.json").read_text())
     page = browser.new_context().new_page()
+    page.set_default_timeout(300_000)
     page.goto(first_sheet(tmp_path).as_uri())
     page.get_by_label("Your participant ID").fill("R1")
     page.keyboard.press("Enter")

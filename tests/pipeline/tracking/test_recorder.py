@@ -293,9 +293,9 @@ def test_one_sender_sends_all_runs_children_too(tmp_path, database):
 
 @pytest.mark.slow
 def test_another_address_has_another_sender(database, tmp_path):
-    assert write("here").stderr == ""
-    assert write("there", MLFLOW_EXPERIMENT_NAME="other").stderr == ""
-    assert len(senders()) == 2
+    with recorder.record_run("here"):  # its sender stays at work
+        assert write("there", MLFLOW_EXPERIMENT_NAME="other").stderr == ""
+        assert len(senders()) == 2
     assert list(runs()) == ["here"]
 
 
@@ -335,11 +335,11 @@ def test_runs_that_begin_after_the_machine_slept_do_not_wait_for_those_before(sp
         wait_until(lambda: len(waiting()) == 1)
         assert runs()["cell"].info.status == "FINISHED"
         assert serving.is_alive()
-    serving.join(60)
+    serving.join(600)
     assert waiting() == []
 
 
-def wait_until(true, seconds=60):
+def wait_until(true, seconds=600):
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end
