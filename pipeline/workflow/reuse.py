@@ -17,6 +17,7 @@ from typing import Any
 
 from pipeline.runtime.files import atomic_path, read_checked, sha256, write_checked
 from pipeline.runtime.locks import exclusive
+from pipeline.runtime.untrusted import leads_outside
 from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage
 
@@ -34,7 +35,7 @@ def reuse_finished(
         read = inputs(stage)
         note = stage.root / "checkpoints" / "finished" / f"{stage.key(read)}.json"
         with exclusive(note.with_suffix(".lock"), stage.title):  # the second of two equal cells waits
-            if source := _take(note, stage.out):
+            if source := _take(note, stage.out, names):
                 print(f"{stage.title}: the same work was done before, in {source}", flush=True)
                 tags = {"taken from": source}
                 with recorder.record_run(stage.title, stage.params.plain(), tags, stage.digests(read)) as record:
@@ -53,21 +54,32 @@ def write_note(path: Path, folder: Path, files: Mapping[str, str]) -> None:
 
 
 def read_note(path: Path) -> dict[str, Any]:
-    """Return the folder and files of a note. Raises ValueError where it is damaged, unchecked, or of another key."""
-    content: dict[str, Any] = json.loads(read_checked(path))
-    if content["key"] != path.stem:
-        raise ValueError(f"{path}: is the note of another key, {content['key']}")
+    """Return the folder and files of a note.
+
+    Raises ValueError where it is damaged, unchecked, of another key, or of another form than `write_note` writes.
+    """
+    try:
+        content: dict[str, Any] = json.loads(read_checked(path))
+        if content["key"] != path.stem:
+            raise ValueError(f"{path}: is the note of another key")
+        texts = (content["folder"], *content["files"], *content["files"].values())
+        if not all(isinstance(text, str) and text.isprintable() for text in texts):
+            raise TypeError("expected texts of one line")
+        if any(map(leads_outside, content["files"])):
+            raise ValueError(f"{path}: has a file outside its folder")
+    except (AttributeError, KeyError, RecursionError, TypeError) as error:
+        raise ValueError(f"{path}: is no note of finished work ({error})") from None
     return content
 
 
-def _take(note: Path, out: Path) -> str | None:
-    """Copy the files of a note to `out` and return their folder; None where files are missing or have changed."""
+def _take(note: Path, out: Path, names: Sequence[str]) -> str | None:
+    """Copy the files `names` of a note to `out` and return their folder; None where one is missing or has changed."""
     with suppress(OSError, ValueError, KeyError), ExitStack() as files:
         content = read_note(note)
-        for name, wanted in content["files"].items():
+        for name in names:
             copy = files.enter_context(atomic_path(out / name))
             shutil.copyfile(Path(content["folder"], name), copy)
-            if sha256(copy) != wanted:
+            if sha256(copy) != content["files"][name]:
                 raise ValueError(f"{content['folder']}/{name} has changed")
         return str(content["folder"])
     return None

@@ -62,7 +62,7 @@ def _problems() -> Iterator[str]:
     for note in notes.values():
         for name, wanted in note["files"].items():
             path = Path(note["folder"], name)
-            if path.exists() and sha256(path) == wanted:
+            if path.is_file() and sha256(path) == wanted:
                 yield ""
             else:
                 yield f"{path}: missing or not what was written; remove the cell's folder, dvc repro makes it again"
@@ -131,7 +131,7 @@ def _newest_notes() -> tuple[dict[str, dict[str, Any]], list[str]]:
             note = read_note(path)
             if note["folder"].startswith(CELLS) and Path(note["folder"]).is_dir():
                 newest[note["folder"]] = note
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError):
             damaged.append(
                 f"{path}: is damaged, or of an older version; remove it, the work that it is of is done again"
             )

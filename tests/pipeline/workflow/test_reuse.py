@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from whole_profiles import profile, profile_text
 
+from pipeline.runtime.files import write_checked
 from pipeline.tracking import recorder
 from pipeline.workflow.reuse import reuse_finished
 from pipeline.workflow.stage import main
@@ -81,6 +83,15 @@ def test_work_with_another_input_or_a_damaged_note_is_not_reused():
     for note in Path("data/checkpoints/finished").iterdir():
         note.write_text("{")
     assert work("c")
+
+
+@pytest.mark.parametrize("files", [[], {}, {"weights": 1}, {"../weights": "0"}])
+def test_a_note_of_another_form_with_a_right_digest_is_not_used(files):
+    assert work("a")
+    (note,) = Path("data/checkpoints/finished").glob("*.json")
+    write_checked(note, json.dumps({"key": note.stem, "folder": "a", "files": files}).encode())
+    assert work("b")
+    assert sorted(path.name for path in Path().iterdir()) == ["a", "b", "data", "dvc.yaml", "params.yaml"]
 
 
 def test_a_stage_run_by_hand_reuses_nothing(monkeypatch):

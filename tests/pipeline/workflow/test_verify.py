@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from damaged import HOW, damage
 
-from pipeline.runtime.files import sha256
+from pipeline.runtime.files import sha256, write_checked
 from pipeline.workflow import verify
 from pipeline.workflow.reuse import write_note
 
@@ -125,6 +125,34 @@ def test_a_damaged_note_of_a_cell_is_named(folder, capsys, how):
             path.write_bytes(damage(how, whole, [other], rng))
             assert verify.main() == 1
             assert "finished/new.json: is damaged" in capsys.readouterr().out
+    finally:
+        path.write_bytes(whole)
+
+
+FOLDER = '"folder": "data/cells/luo/seed=1"'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[" * 10_000 + "]" * 10_000,
+        "[1, 2]",
+        f'{{"key": "new", {FOLDER}}}',
+        f'{{"key": "new", {FOLDER}, "files": ["metrics.json"]}}',
+        f'{{"key": "new", {FOLDER}, "files": {{"metrics.json": 1}}}}',
+        '{"key": "new", "folder": 1, "files": {}}',
+        '{"key": "new", "folder": "data/cells/\\u0000", "files": {}}',
+        f'{{"key": "new", {FOLDER}, "files": {{"../../../../one": "{"0" * 64}"}}}}',
+        f'{{"key": "new", {FOLDER}, "files": {{"\\ud800": "{"0" * 64}"}}}}',
+    ],
+)
+def test_a_note_of_another_form_with_a_right_digest_is_named(folder, capsys, content):
+    path = folder / verify.NOTES / "new.json"
+    whole = path.read_bytes()
+    try:
+        write_checked(path, content.encode())
+        assert verify.main() == 1
+        assert "finished/new.json: is damaged" in capsys.readouterr().out
     finally:
         path.write_bytes(whole)
 
