@@ -298,7 +298,7 @@ def test_default_settings_are_the_papers(toy):
     expected = {
         "margin": 0.2, "negatives": "hardest", "reduction": "sum", "eos_in_reward": True,
         "document_frequencies": "train", "cider_sample": "own", "greedy_dropout": False,
-        "centre_advantages": False, "cross_entropy_weight": 0.0, "eos_gradient": "constant",
+        "centre_advantages": False, "speaker_temperature": 1.0, "cross_entropy_weight": 0.0, "eos_gradient": "constant",
         "normalise_gradients": False, "samples": 1, "baseline": "greedy",
     }  # fmt: skip
     given = Objective()

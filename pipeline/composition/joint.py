@@ -59,9 +59,13 @@ class Agents:
 def pair_agents(
     speaker: nn.Module, listener: nn.Module, prepared: Prepared, objective: Objective, device: torch.device
 ) -> Agents:
-    """Return both agents with the scores against the human captions that the terms use."""
+    """Return both agents with the scores against the human captions that the terms use.
+
+    The speaker's logits are divided by the objective's temperature.
+    """
     assert isinstance(speaker, Decoder)
     assert isinstance(listener, Listener)
+    speaker.divide_logits(objective.speaker_temperature)
     cider = reference_cider(prepared, objective.eos_in_reward, objective.document_frequencies)
     return Agents(speaker, listener, cider.to(device), text_scorer(prepared))
 

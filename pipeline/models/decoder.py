@@ -90,6 +90,12 @@ class Decoder(nn.Module, ABC):
         logits: Tensor = self.logit(hidden)
         return logits
 
+    @torch.no_grad()
+    def divide_logits(self, temperature: float) -> None:
+        """Divide the output layer by `temperature`, and with it all logits."""
+        self.logit.weight.div_(temperature)
+        self.logit.bias.div_(temperature)
+
     def shift_right(self, tokens: Tensor) -> Tensor:
         """Return the input tokens (B, T) before each of `tokens` (B, T), beginning with BOS."""
         return torch.cat([tokens.new_full((len(tokens), 1), self.vocabulary + 1), tokens[:, :-1]], 1)

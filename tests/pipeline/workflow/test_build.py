@@ -21,7 +21,7 @@ from whole_profiles import profile, profile_text
 from pipeline.channels.scheduled_sampling import ScheduledSampling
 from pipeline.channels.teacher_forcing import Forced
 from pipeline.composition import reward_files
-from pipeline.composition.joint import Agents, Objective, text_scorer
+from pipeline.composition.joint import Agents, Objective, pair_agents, text_scorer
 from pipeline.composition.pretraining import listener_matching
 from pipeline.composition.pretraining_settings import MatchingSettings, RecoverySettings
 from pipeline.composition.reference_cider import reference_cider
@@ -212,6 +212,17 @@ def test_agents_that_are_no_judges_are_reported_in_one_line(models, data):
 @pytest.fixture
 def agents(data) -> Agents:
     return Agents(speaker(1), listener(2), reference_cider(data), text_scorer(data))
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0])
+def test_the_speakers_temperature_divides_its_logits_alone(data, temperature):
+    plain, divided = speaker(1), speaker(1)
+    pair_agents(divided, listener(2), data, Objective(speaker_temperature=temperature), CPU)
+    hidden = torch.randn(3, plain.hidden)
+    torch.testing.assert_close(divided.logits(hidden), plain.logits(hidden) / temperature)
+    before, after = plain.state_dict(), divided.state_dict()
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed == (set() if temperature == 1 else {"logit.weight", "logit.bias"})
 
 
 def trained(method, data, models, seed: int = 3, **settings):
