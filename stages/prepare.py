@@ -30,8 +30,8 @@ def run(stage: Stage) -> None:
     from pipeline.readers import read_corpus
     from pipeline.readers.coco_instances import read_instances
     from pipeline.slices.corpus_formats import FORMATS
-    from pipeline.worlds.films.film_facts import FACTS as FILM_FACTS
-    from pipeline.worlds.scenes.scene_facts import FACTS
+    from pipeline.worlds.films.film_facts import FILM_FACTS
+    from pipeline.worlds.scenes.scene_facts import SCENE_FACTS
 
     p = stage.settings.prepare
     root, expected = Path(p.root), p.expected_counts or ExpectedCounts()
@@ -72,7 +72,7 @@ def run(stage: Stage) -> None:
         if p.instances is not None:
             objects = read_instances([root / file for file in p.instances])
             write_objects(objects, (image.id for image in corpus.images), stage.out)
-        for facts in (FACTS, FILM_FACTS):
+        for facts in (SCENE_FACTS, FILM_FACTS):
             if (root / facts).exists():
                 write_atomically(stage.out / facts, (root / facts).read_bytes())
         prepared = Prepared.load(stage.out)

@@ -48,7 +48,7 @@ def run(stage: Stage) -> None:
             },
             retriever=settings.retriever.model if settings.retriever else None,
             models=[stage.root / "models" / method for method in settings.methods],
-            drawn_with=stage.seed,
+            scene_seed=stage.seed,
             parts=REPORT,
         )
         write_checksums(stage.out)

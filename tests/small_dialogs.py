@@ -80,7 +80,7 @@ def raw_dialogs(images: int = 7, rounds: int = 3, options: int = 5, seed: int = 
     relevance = rng.integers(0, 3, (images, rounds, options)).astype(np.float32) / 2
     relevance[0, 0] = np.nan
     kinds = rng.choice(["colour", "count"], (images, rounds))
-    right = {
+    answer_relevance = {
         (i, r): {" ".join(answers[k]): float(rng.integers(0, 3)) / 2 for k in offered[i * rounds + r]}
         for i in range(images)
         for r in range(rounds)
@@ -95,7 +95,7 @@ def raw_dialogs(images: int = 7, rounds: int = 3, options: int = 5, seed: int = 
         relevance=relevance,
         kinds=kinds,
         refers=None,
-        right=right,
+        answer_relevance=answer_relevance,
     )
 
 

@@ -39,7 +39,7 @@ def world(tmp_path_factory):
     params["evaluate"]["candidate_rankers"] = {"g_mle": [*PRIORS, "d_np"]}
     params["report"]["control"] = "g_mle"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipeline.dialog.drawn.write_dialogs.OTHERS", 150)
+        patch.setattr("pipeline.dialog.drawn.write_dialogs.POOL_DIALOGS", 150)
         run_stages(
             folder,
             params,

@@ -154,7 +154,7 @@ def test_an_inference_speaker_draws_the_same_tokens_without_gradient(world):
     if isinstance(speaker, Att2in):
         fast = optimize_for_decoding(speaker.train())
         assert not fast.training
-        assert not fast.of_state.requires_grad
+        assert not fast.state_weight.requires_grad
         speaker.eval()
     assert ours.log_probs.requires_grad == (not isinstance(speaker, Att2in))
 

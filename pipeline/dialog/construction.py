@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pipeline.section import Section
 
-AT_ONCE = 16  # dialogs in one evaluation batch
+AT_ONCE = 16  # dialogs per evaluation batch
 
 
 class DialogTraining(SliceTraining):
@@ -70,14 +70,14 @@ class DialogTraining(SliceTraining):
         return listener_adaptation(pair.speaker, pair.listener, PairwiseScore(pair.listener, reverse=True))
 
     def build_batches(
-        self, prepared: Prepared, store: FeatureStore, rows: np.ndarray, batch: int, seed: int, **how: Any
+        self, prepared: Prepared, store: FeatureStore, rows: np.ndarray, batch: int, seed: int, **options: Any
     ) -> DialogBatches:
-        return DialogBatches(prepared, PreparedDialogs.load(prepared.folder), store, rows, batch, seed, **how)
+        return DialogBatches(prepared, PreparedDialogs.load(prepared.folder), store, rows, batch, seed, **options)
 
     def build_validation(
         self, method: Method, prepared: Prepared, store: FeatureStore, device: torch.device
     ) -> RankingValidation:
-        """Build the ranking of the candidates of the validation split."""
+        """Build the ranking of the candidates on the validation split."""
         dialogs, rows = PreparedDialogs.load(prepared.folder), prepared.rows("val")
 
         def validation_batches() -> Iterable[Batch]:
@@ -87,7 +87,7 @@ class DialogTraining(SliceTraining):
 
 
 def _encoder(settings: DialogEncoderSettings, store: FeatureStore) -> DialogEncoder:
-    places, size = store.regions_shape
+    regions, size = store.regions_shape
     order = {"order": settings.round_positions} if settings.round_positions is not None else {}
     return ENCODERS[settings.encoder](
         words=settings.word_dim,
@@ -96,19 +96,19 @@ def _encoder(settings: DialogEncoderSettings, store: FeatureStore) -> DialogEnco
         dropout=settings.dropout,
         history=settings.history,
         image=settings.image,
-        places=places if settings.region_positions else 0,
+        places=regions if settings.region_positions else 0,
         layer_norm=settings.layer_norm,
         **order,
     )
 
 
 def _generator(settings: GeneratorSettings, prepared: Prepared, store: FeatureStore) -> DialogDecoder:
-    longest, words = PreparedDialogs.load(prepared.folder).answers.shape[1], len(prepared.vocabulary)
+    max_words, words = PreparedDialogs.load(prepared.folder).answers.shape[1], len(prepared.vocabulary)
     encoder, size = _encoder(settings, store), settings.hidden_dim
     if settings.decoder == "lstm":
-        return DialogDecoder(encoder, DialogLstm(words, size, settings.word_dim, settings.dropout, longest))
+        return DialogDecoder(encoder, DialogLstm(words, size, settings.word_dim, settings.dropout, max_words))
     assert settings.layers is not None
     assert settings.heads is not None
     return DialogDecoder(
-        encoder, Transformer(words, size, size, 0, settings.layers, settings.heads, settings.dropout, longest)
+        encoder, Transformer(words, size, size, 0, settings.layers, settings.heads, settings.dropout, max_words)
     )

@@ -1,4 +1,4 @@
-"""Agents of visual dialog, and the construction of their evaluation."""
+"""Slice of visual dialog: its agents, and the construction of their evaluation."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class DialogSlice(Slice):
         device: torch.device,
     ) -> DialogEvaluation:
         if rerank is not None:
-            raise UserError("rerank: answers in dialogs are not reranked; remove it from the method's block")
+            raise UserError("rerank: dialogs have no reranking of answers; remove rerank from the method's block")
         discriminators = {name: self._discriminator(folder) for name, folder in judges.items()}
         names = settings.candidate_rankers.get(method, ()) if isinstance(settings, CandidateRankers) else ()
         rankers = {name: name if name in PRIORS else self._discriminator(pretrained / name) for name in names}

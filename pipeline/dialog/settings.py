@@ -1,4 +1,4 @@
-"""The sections and keys of params.yaml that visual dialog adds."""
+"""Sections and keys of params.yaml that visual dialog adds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.training.optimisation import Optimisation
 from pipeline.training.selectable_metrics import selects
 from pipeline.worlds.draw_settings import DrawScenes
 
-MRR = "MRR"  # the validation metric of generators and discriminators
+MRR = "MRR"  # validation metric of generators and discriminators
 PRIORS = CHANCE, PRIOR, OF_QUESTION = "chance", "prior", "question_prior"  # rankers of candidates without a model
 
 
@@ -35,27 +35,27 @@ class DialogSettings(Section):
 
     @property
     def expected(self) -> dict[str, int | None]:
-        """Return the expected numbers of rounds of a dialog and of options of a round; None: any number."""
+        """Return the expected numbers of rounds per dialog and options per round; None: any number."""
         return {"rounds": self.rounds, "options": self.options}
 
 
 class PrepareDialogs(Section):
-    """The key of `prepare` for corpora of dialogs."""
+    """Key of `prepare` for corpora of dialogs."""
 
     dialogs: DialogSettings | None = None
 
     @property
     def slice_settings(self) -> dict[str, Any]:
-        """Return the settings of a corpus's form that slices add, by key."""
+        """Return the settings that this slice adds to the format of a corpus, by key."""
         return {} if self.dialogs is None else {"dialogs": self.dialogs.expected}
 
 
 class DialogEncoderSettings(Section):
-    """An encoder of image, history and question for a generator or a discriminator; `history` or `image` may be off.
+    """Encoder of image, history and question for a generator or a discriminator; `history` or `image` may be off.
 
-    `layer_norm`: normalises the encoding before its tanh; false: the paper's form, whose tanh saturates in generators.
-    `region_positions`: encodes the position of each region, in grids of equal size in every image. `round_positions`:
-    encodes the age of each round of the history.
+    `layer_norm` normalises the encoding before its tanh; false is the paper's form, whose tanh saturates in generators.
+    `region_positions` adds a vector for the position of each region; all images must have grids of equal size.
+    `round_positions` adds a vector for the distance of each history item from the current round.
     """
 
     features: Name
@@ -76,7 +76,7 @@ class DialogEncoderSettings(Section):
 
 
 class GeneratorSettings(DialogEncoderSettings):
-    """A generator of answers in a dialog, and its pretraining; `layers` and `heads` belong to the transformer."""
+    """Generator of answers and its pretraining; `layers` and `heads` belong to the transformer."""
 
     decoder: Literal["lstm", "transformer"]
     layers: Few | None = None
@@ -89,10 +89,10 @@ class GeneratorSettings(DialogEncoderSettings):
 
 
 class DiscriminatorSettings(DialogEncoderSettings):
-    """A discriminator that ranks candidate answers.
+    """Discriminator that ranks candidate answers.
 
-    Its negatives are `sampled_options` of a round's candidates (null: all), and `batch_negatives` human answers to
-    other questions of the batch. `seed` is added to the global one.
+    Negatives are `sampled_options` of a round's candidates (null: all), and `batch_negatives` human answers to other
+    questions of the batch. `seed` is added to the global seed.
     """
 
     answer: Literal["last", "attention"]
@@ -110,10 +110,10 @@ DIALOG_AGENTS = AgentSections(
 
 
 class CandidateRankers(Section):
-    """The key of `evaluate` for dialogs.
+    """Key of `evaluate` for dialogs.
 
-    `candidate_rankers`: method → rankers of the candidates in dialogs that are evaluated with it, once: chance, prior,
-    question_prior, names in `pretrain`.
+    `candidate_rankers` maps a method to rankers of candidate answers, which are evaluated once, together with the
+    method. A ranker is chance, prior, question_prior, or the name of a discriminator in `pretrain`.
     """
 
     candidate_rankers: dict[Name, Annotated[tuple[Name, ...], *Each]] = Field(default_factory=dict)

@@ -1,6 +1,6 @@
 """Architectures of speakers that are trained from scratch, by their names in params.yaml.
 
-The schema of params.yaml reads this module, so the networks are imported when they are needed.
+The schema of params.yaml imports this module, so networks are imported only when they are needed.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SizeKey:
-    """A key of params.yaml for a size of a network: the constructor's argument, and the type of its values."""
+    """Key of params.yaml for a size of a network."""
 
-    argument: str
-    values: Any
+    argument: str  # argument of the network's constructor
+    values: Any  # type of the values
 
 
 SIZES = {
@@ -38,11 +38,11 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Architecture:
-    """A class `kind` of decoders in `module`, and the keys of all sizes that it takes."""
+    """Architecture of decoders."""
 
     module: str
-    kind: str
-    sizes: tuple[str, ...]
+    kind: str  # class in `module`
+    sizes: tuple[str, ...]  # keys of SIZES that the architecture takes
 
     def load(self) -> type[Decoder]:
         """Import the class."""

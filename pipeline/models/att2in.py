@@ -21,14 +21,14 @@ class Att2inState:
     c: Tensor  # (n, H)
     keys: Tensor  # (n, R, A): attention keys of the regions
     regions: Tensor  # (n, R, H)
-    mask: Tensor  # (n, R) bool: which regions exist
+    mask: Tensor  # (n, R) bool: True for existing regions
     rows: Tensor  # (n,): indices of these captions
     width: int  # captions per image
     drop: RolloutDropout
 
 
 class Att2in(Decoder):
-    """LSTM with attention to regions; attention enters only the candidate, a maxout of two halves."""
+    """LSTM with attention to regions, which enters only the cell candidate, a maxout of two halves."""
 
     def __init__(
         self,
@@ -65,14 +65,14 @@ class Att2in(Decoder):
     def step(self, inputs: Tensor, state: Att2inState) -> tuple[Tensor, Att2inState]:
         return self.advance(self.from_word(state.drop(F.relu(inputs), state.rows, state.width)), state)
 
-    def advance(self, entering: Tensor, state: Att2inState) -> tuple[Tensor, Att2inState]:
-        """Compute one step of the recurrence; `entering` (n, 5H) is `from_word` of the input embeddings."""
+    def advance(self, gate_inputs: Tensor, state: Att2inState) -> tuple[Tensor, Att2inState]:
+        """Compute one step of the recurrence; `gate_inputs` (n, 5H) is `from_word` of the input embeddings."""
         attended = self.attend(self.query(state.h), state)
-        gates, candidate = (entering + self.from_state(state.h)).split([3 * self.hidden, 2 * self.hidden], -1)
-        enter, forget, leave = gates.sigmoid().chunk(3, -1)
+        gates, candidate = (gate_inputs + self.from_state(state.h)).split([3 * self.hidden, 2 * self.hidden], -1)
+        input_gate, forget_gate, output_gate = gates.sigmoid().chunk(3, -1)
         candidate = torch.maximum(*(candidate + self.from_regions(attended)).chunk(2, -1))
-        c = forget * state.c + enter * candidate
-        h = leave * torch.tanh(c)
+        c = forget_gate * state.c + input_gate * candidate
+        h = output_gate * torch.tanh(c)
         return h, replace(state, h=h, c=c)
 
     def attend(self, query: Tensor, state: Att2inState) -> Tensor:
@@ -92,9 +92,9 @@ class Att2in(Decoder):
         tokens, state, states = batch.captions, self.begin(batch, encoded, drop, 1), []
         places = torch.arange(tokens.numel(), device=tokens.device)
         embedded = self.word(self.shift_right(tokens)).flatten(0, 1)
-        gate_inputs = self.from_word(drop(F.relu(embedded), places, tokens.shape[1]))
-        for entering in gate_inputs.view(*tokens.shape, -1).unbind(1):
-            hidden, state = self.advance(entering, state)
+        all_inputs = self.from_word(drop(F.relu(embedded), places, tokens.shape[1]))
+        for gate_inputs in all_inputs.view(*tokens.shape, -1).unbind(1):
+            hidden, state = self.advance(gate_inputs, state)
             states.append(hidden)
         return torch.stack(states, 1).flatten(0, 1), places
 

@@ -1,4 +1,4 @@
-"""A classifier of human and other captions: an MLP on a retriever's vectors."""
+"""Classifier of human and other captions: an MLP on a retriever's vectors."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ class CaptionClassifier(nn.Module):
 
         The sigmoid of the log-odds equals the softmax over both outputs.
         """
-        other, human = self.layers(torch.cat([images, captions], 1) if self.with_images else captions).unbind(1)
-        log_odds: Tensor = human - other
+        other_logit, human_logit = self.layers(
+            torch.cat([images, captions], 1) if self.with_images else captions
+        ).unbind(1)
+        log_odds: Tensor = human_logit - other_logit
         return log_odds

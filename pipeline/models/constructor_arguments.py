@@ -1,4 +1,4 @@
-"""The arguments of a network's constructor, which weights are saved with and which rebuild the network."""
+"""Arguments of a network's constructor, which are saved with its weights and rebuild it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ NOT_STORED = ("self", "__class__", "null_image")  # `Decoder.add_null_image` sto
 
 
 def constructor_arguments(scope: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments in `scope`, the `locals()` at the beginning of a constructor, as JSON can hold them.
+    """Return the arguments in `scope`, the `locals()` at the beginning of a constructor, as JSON values.
 
-    A network among them becomes its class and arguments, and a sequence becomes a list.
+    An argument that is a network becomes its class and arguments, and a tuple becomes a list.
     """
     return {name: _plain(value) for name, value in scope.items() if name not in NOT_STORED}
 

@@ -1,4 +1,4 @@
-"""Networks on the speaker's states: a critic as learned baseline, and learned control variates."""
+"""Networks on the speaker's hidden states: a critic as learned baseline, and learned control variates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.models.constructor_arguments import constructor_arguments
 
 
 class Critic(nn.Module):
-    """An MLP with one hidden layer on the speaker's states (Liu et al. 2017; Ranzato et al. 2016)."""
+    """MLP with one hidden layer on the speaker's hidden states (Liu et al. 2017; Ranzato et al. 2016)."""
 
     def __init__(self, state: int, hidden: int = 512) -> None:
         super().__init__()
@@ -43,14 +43,17 @@ class ControlVariate(nn.Module):
         nn.init.zeros_(self.outer.bias)
 
     def forward(self, states: Tensor, perturbed: Tensor) -> Tensor:
-        """Compute the control (M,) from states (M, H) and `perturbed` logits (M, V+1), given up to a constant."""
+        """Compute the control variate (M,) from states (M, H) and `perturbed` logits (M, V+1).
+
+        A constant in the logits has no effect.
+        """
         word = (perturbed / self.log_temperature.exp()).softmax(-1)
         values: Tensor = self.outer(F.relu(self.from_state(states) + self.from_word(word))).squeeze(-1)
         return values
 
 
 class ControlVariates(nn.ModuleDict):
-    """A `ControlVariate` for each of several scores, by name."""
+    """Control variates of several scores, by the score's name."""
 
     def __init__(self, names: Sequence[str], state: int, words: int, hidden: int) -> None:
         super().__init__({name: ControlVariate(state, words, hidden) for name in names})

@@ -13,42 +13,40 @@ from torch.nn import functional as F
 from pipeline.random import BatchRandom
 from pipeline.types import Batch
 
-State = Any  # a decoder's state of n captions, of its own type
+State = Any  # state of n captions; each decoder has its own type
 
 
 @dataclass(frozen=True)
 class RolloutDropout:
-    """Dropout of one unroll; a caption's random numbers do not depend on the other captions still unrolled."""
+    """Dropout of one unroll; a caption's random numbers do not depend on the other unfinished captions."""
 
-    share: float  # 0 in evaluation mode
+    share: float  # dropout probability; 0 in evaluation mode
     numbers: BatchRandom
 
     def __call__(self, x: Tensor, rows: Tensor | None = None, width: int = 1) -> Tensor:
-        """Apply dropout to `x` (n, …) of the captions `rows` (n,), None: all, with `width` captions per image.
-
-        Uniform numbers are compared with the kept share; on a CPU, Bernoulli draws take four times as long.
-        """
+        """Apply dropout to `x` (n, …) of the captions `rows` (n,), None: all, with `width` captions per image."""
         if not self.share:
             return x
         keep = 1 - self.share
+        # uniform numbers below `keep`: on a CPU, Bernoulli draws take four times as long
         return x * self.numbers.like(x, rows, width).lt_(keep).div_(keep)
 
 
 class Decoder(nn.Module, ABC):
-    """Autoregressive decoder of regions (B, R, D), without a channel and without a loop.
+    """Autoregressive decoder of regions (B, R, D); the unroll adds the loop and the channel.
 
     `word` embeds V + 2 ids (EOS 0, words, BOS V + 1), and `logit` maps hidden states (n, H) to V + 1 logits. A caption
     has at most `max_words` tokens; a caption of that many words has no EOS. With a null image, one learned vector (H,)
-    replaces the regions of images that have none.
+    replaces the regions of images without regions.
     """
 
     word: nn.Embedding
     region: nn.Linear
     logit: nn.Linear
-    requires_grad = True  # whether its captions may have a gradient
+    requires_grad = True  # whether captions may have a gradient
 
     def __init__(self, vocabulary: int, hidden: int, max_words: int, dropout: float, arguments: dict[str, Any]) -> None:
-        """Store the sizes and the `arguments`, which rebuild the same network."""
+        """Store the sizes and the `arguments`, which rebuild the network."""
         super().__init__()
         self.vocabulary, self.hidden, self.max_words, self.dropout = vocabulary, hidden, max_words, dropout
         self.arguments = arguments
@@ -97,13 +95,14 @@ class Decoder(nn.Module, ABC):
         self.logit.bias.div_(temperature)
 
     def shift_right(self, tokens: Tensor) -> Tensor:
-        """Return the input tokens (B, T) before each of `tokens` (B, T), beginning with BOS."""
+        """Return the input tokens (B, T) for the targets `tokens` (B, T): BOS, then all but the last token."""
         return torch.cat([tokens.new_full((len(tokens), 1), self.vocabulary + 1), tokens[:, :-1]], 1)
 
     def teacher_force(self, batch: Batch, encoded: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
         """Run teacher forcing on the batch's captions (B, T): return hidden states (M, H) and positions (M,) int64.
 
-        A state precedes the token at its position n·T + t. Positions include at least all words and each first EOS.
+        The state at position n·T + t predicts token t of caption n. Positions include at least all words and each first
+        EOS.
         """
         tokens, state, states = batch.captions, self.begin(batch, encoded, drop, 1), []
         for words in self.shift_right(tokens).unbind(1):

@@ -19,14 +19,14 @@ class GuidedState(NamedTuple):
 
     decoder: Any
     image: Any
-    nothing: Any
+    null: Any
 
 
 class GuidedDecoder(WrappedDecoder):
-    """A trained speaker with the logits γ · logits(image) + (1 − γ) · logits(null image), without gradients.
+    """Trained speaker with the logits γ · logits(image) + (1 − γ) · logits(null image), without gradients.
 
-    γ = 1 is the speaker itself, and γ = 0 uses the null image only. γ > 1 moves away from captions of the null image.
-    Both conditions have the same input tokens. Hidden states are (n, 2, H), with the image and without.
+    γ = 1 is the speaker itself, and γ = 0 uses the null image only. γ > 1 lowers the probability of captions of the
+    null image. Both conditions have the same input tokens. Hidden states are (n, 2, H): with the image, and without.
     """
 
     requires_grad = False
@@ -42,19 +42,20 @@ class GuidedDecoder(WrappedDecoder):
         return self.inner.encode_image(batch)
 
     def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> GuidedState:
-        decoder, nothing = fast_form(self.inner), replace(batch, region_mask=torch.zeros_like(batch.region_mask))
-        unseen = decoder.begin(nothing, self.inner.encode_image(nothing), drop, width)
-        return GuidedState(decoder, decoder.begin(batch, encoded, drop, width), unseen)
+        decoder = fast_form(self.inner)
+        null = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
+        null_state = decoder.begin(null, self.inner.encode_image(null), drop, width)
+        return GuidedState(decoder, decoder.begin(batch, encoded, drop, width), null_state)
 
     def step(self, inputs: Tensor, state: GuidedState) -> tuple[Tensor, GuidedState]:
         image, after_image = state.decoder.step(inputs, state.image)
-        nothing, after_nothing = state.decoder.step(inputs, state.nothing)
-        return torch.stack([image, nothing], 1), GuidedState(state.decoder, after_image, after_nothing)
+        null, after_null = state.decoder.step(inputs, state.null)
+        return torch.stack([image, null], 1), GuidedState(state.decoder, after_image, after_null)
 
     def select(self, state: GuidedState, rows: Tensor, same_images: bool = False) -> GuidedState:
-        image, nothing = (state.decoder.select(each, rows, same_images) for each in (state.image, state.nothing))
-        return GuidedState(state.decoder, image, nothing)
+        image, null = (state.decoder.select(each, rows, same_images) for each in (state.image, state.null))
+        return GuidedState(state.decoder, image, null)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        image, nothing = self.inner.logits(hidden).unbind(1)
-        return self.gamma * image + (1 - self.gamma) * nothing
+        image, null = self.inner.logits(hidden).unbind(1)
+        return self.gamma * image + (1 - self.gamma) * null

@@ -10,7 +10,10 @@ from pipeline.models.kernels.dispatch import has_fast_form
 
 
 def optimize_for_batch(speaker: Decoder, captions: int) -> Decoder:
-    """Return `optimize_for_decoding(speaker)` if its table of the vocabulary pays for one batch of `captions`."""
+    """Return `optimize_for_decoding(speaker)` if its vocabulary table saves time for one batch, else `speaker`.
+
+    `captions` is the number of captions in the batch.
+    """
     return optimize_for_decoding(speaker) if speaker.vocabulary < captions * speaker.max_words // 2 else speaker
 
 

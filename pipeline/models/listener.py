@@ -1,4 +1,4 @@
-"""VSE++, the listener of Faghri et al. 2018: unit vectors of images and captions in one space."""
+"""VSE++, the listener of Faghri et al. 2018: images and captions as unit vectors in one space."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ EPSILON = 1e-7
 class Listener(nn.Module):
     """Dual encoder: a linear map of the image, and a GRU's last state or the mean embedding (`bag`) of the caption.
 
-    `pair` combines both encoders, each with its own embeddings and image map; the cosine is the mean of theirs. Image
-    vectors are those of the feature set `features`. Captions are tokens, or distributions as mixtures of embeddings
-    (`message.relaxed`).
+    `pair` combines both encoders, each with its own embeddings and image map; the cosine is the mean of both cosines.
+    Image vectors are those of the feature set `features`. Captions are tokens, or distributions as mixtures of
+    embeddings (`message.relaxed`).
     """
 
     def __init__(

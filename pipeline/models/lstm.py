@@ -27,7 +27,7 @@ class LstmState:
 
 
 class LstmDecoder(Decoder):
-    """One LSTM layer `lstm` over word embeddings; a subclass gives the initial state.
+    """One LSTM layer `lstm` over word embeddings; a subclass computes the initial state.
 
     Dropout applies to embeddings and outputs, not to the recurrent state.
     """
@@ -69,9 +69,9 @@ class LstmDecoder(Decoder):
         packed = pack_padded_sequence(inputs, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
         states, _ = self.lstm(packed, initial)
         assert packed.sorted_indices is not None
-        # packed: by time step, the longest captions first
-        at = places.view(tokens.shape)[packed.sorted_indices]
-        return states.data, at.T[mask[packed.sorted_indices].T]
+        # packed order: by time step, with the longest captions first
+        sorted_places = places.view(tokens.shape)[packed.sorted_indices]
+        return states.data, sorted_places.T[mask[packed.sorted_indices].T]
 
     def _step(self, inputs: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
         _, (h, c) = self.lstm(inputs.unsqueeze(1), (h.unsqueeze(0), c.unsqueeze(0)))
@@ -86,9 +86,9 @@ class LstmDecoder(Decoder):
 
 
 class PooledLstm(LstmDecoder):
-    """Speaker of Chen and Jin 2020: the regions' mean, projected by `region`, is both parts of the initial state.
+    """Speaker of Chen and Jin 2020: the projected mean of the regions is the initial hidden state and cell.
 
-    The projection has no activation. With a null image, that vector is the state in place of the projected mean.
+    The projection `region` has no activation. A null image's vector replaces the projected mean.
     """
 
     def __init__(
@@ -101,8 +101,8 @@ class PooledLstm(LstmDecoder):
         max_words: int = 16,
         null_image: bool = False,
     ) -> None:
-        made_of = constructor_arguments(locals())
-        super().__init__(vocabulary, (region_size, hidden), words, hidden, max_words, dropout, made_of)
+        arguments = constructor_arguments(locals())
+        super().__init__(vocabulary, (region_size, hidden), words, hidden, max_words, dropout, arguments)
         if null_image:
             self.add_null_image()
 
@@ -118,6 +118,6 @@ class PooledLstm(LstmDecoder):
         return self._start(initial, initial, drop, width)
 
     def _step(self, inputs: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        # the module takes the same time for one step, but twice as long for its backward pass
+        # nn.LSTM would take twice as long for the backward pass
         w_ih, w_hh, b_ih, b_hh = self.lstm.all_weights[0]
         return torch.lstm_cell(inputs, (h, c), w_ih, w_hh, b_ih, b_hh)

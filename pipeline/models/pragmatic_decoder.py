@@ -1,4 +1,4 @@
-"""Pragmatic decoding (Cohn-Gordon, Goodman and Potts 2018): each token is chosen to tell the image from distractors."""
+"""Pragmatic decoding (Cohn-Gordon, Goodman and Potts 2018): tokens are chosen to distinguish image and distractors."""
 
 from __future__ import annotations
 
@@ -16,38 +16,34 @@ from pipeline.types import Batch
 
 @dataclass(frozen=True)
 class DistractorBatches:
-    """K distractors of each of B images: as K batches of B images, and which of them exist, (B, K) bool."""
+    """K distractors of each of B images."""
 
-    batches: Sequence[Batch]
-    exist: Tensor
+    batches: Sequence[Batch]  # K batches of B images
+    exist: Tensor  # (B, K) bool: True for existing distractors
 
 
 class PragmaticState(NamedTuple):
-    """State of n captions: the inner decoder's of each image, and what the literal listener knows.
-
-    `prior` (n, 1+K) is log L0(image | tokens so far), up to a constant. `spoken` (n, 1+K, V+1) are log-probabilities of
-    the next token by image; None before the first step. The image itself is first, distractors follow.
-    """
+    """State of n captions; the image itself precedes its K distractors."""
 
     decoder: Any
-    images: tuple[Any, ...]
-    prior: Tensor
-    spoken: Tensor | None
+    images: tuple[Any, ...]  # state of the inner decoder for each of the 1+K images
+    prior: Tensor  # (n, 1+K): log L0(image | tokens so far), up to a constant
+    log_probs: Tensor | None  # (n, 1+K, V+1): of the next token by image; None before the first step
 
 
 class TokenAwareDecoder(WrappedDecoder):
-    """A trained speaker `inner` with a subclass's choice of tokens, without gradients.
+    """Trained speaker `inner` whose logits a subclass changes, without gradients.
 
-    A token's id is appended to its word embedding, so that a step knows which token was chosen. Hidden states are
-    logits (n, V+1).
+    Each word embedding ends with the token's id, so that a step can read the previous token. Hidden states are logits
+    (n, V+1).
     """
 
     requires_grad = False
 
     def __init__(self, inner: Decoder, alpha: float) -> None:
         """Wrap `inner`; all weights but the word embeddings are shared."""
-        made = {"kind": type(inner).__name__, "arguments": inner.arguments}
-        super().__init__(inner.vocabulary, inner.hidden, inner.max_words, 0.0, {"inner": made, "alpha": alpha})
+        spec = {"kind": type(inner).__name__, "arguments": inner.arguments}
+        super().__init__(inner.vocabulary, inner.hidden, inner.max_words, 0.0, {"inner": spec, "alpha": alpha})
         self.inner, self.alpha = inner, alpha
         rows = inner.word.weight.detach()
         ids = torch.arange(len(rows), dtype=rows.dtype, device=rows.device).unsqueeze(1)
@@ -68,7 +64,7 @@ class TokenAwareDecoder(WrappedDecoder):
 
 
 class PragmaticDecoder(TokenAwareDecoder):
-    """A trained speaker S0 whose tokens a literal listener L0 helps to choose.
+    """Trained speaker S0, reweighted at each token by a literal listener L0.
 
     S1(w | tokens, image) ∝ S0(w | tokens, image) · L0(image | tokens, w)^α, where by Bayes' rule
     L0(image | tokens, w) ∝ S0(w | tokens, image) · L0(image | tokens) over the image and its distractors, and L0 is
@@ -77,7 +73,7 @@ class PragmaticDecoder(TokenAwareDecoder):
     """
 
     def __init__(self, inner: Decoder, alpha: float, distractors: Callable[[Batch], DistractorBatches]) -> None:
-        """Wrap `inner`; `distractors` gives those of each image of a batch."""
+        """Wrap `inner`; `distractors` returns the distractors of a batch's images."""
         super().__init__(inner, alpha)
         self.distractors = distractors
 
@@ -91,27 +87,27 @@ class PragmaticDecoder(TokenAwareDecoder):
 
     def step(self, inputs: Tensor, state: PragmaticState) -> tuple[Tensor, PragmaticState]:
         prior = state.prior
-        if state.spoken is not None:
+        if state.log_probs is not None:
             chosen = inputs[:, -1].long().view(-1, 1, 1).expand(-1, prior.shape[1], 1)
-            prior = prior + state.spoken.gather(2, chosen).squeeze(2)
+            prior = prior + state.log_probs.gather(2, chosen).squeeze(2)
         steps = [state.decoder.step(inputs[:, :-1], each) for each in state.images]
-        spoken = torch.stack([self.inner.logits(hidden).log_softmax(-1) for hidden, _ in steps], 1)
+        log_probs = torch.stack([self.inner.logits(hidden).log_softmax(-1) for hidden, _ in steps], 1)
         after = tuple(after for _, after in steps)
-        logits = pragmatic_logits(spoken, prior, self.alpha)
-        return logits, PragmaticState(state.decoder, after, prior, spoken)
+        logits = pragmatic_logits(log_probs, prior, self.alpha)
+        return logits, PragmaticState(state.decoder, after, prior, log_probs)
 
     def select(self, state: PragmaticState, rows: Tensor, same_images: bool = False) -> PragmaticState:
         images = tuple(state.decoder.select(each, rows, same_images) for each in state.images)
-        spoken = None if state.spoken is None else state.spoken[rows]
-        return PragmaticState(state.decoder, images, state.prior[rows], spoken)
+        log_probs = None if state.log_probs is None else state.log_probs[rows]
+        return PragmaticState(state.decoder, images, state.prior[rows], log_probs)
 
 
-def pragmatic_logits(spoken: Tensor, prior: Tensor, alpha: float) -> Tensor:
-    """Return log S0 + α log L0 (n, V+1) of the first image, given `spoken` (n, 1+K, V+1) and `prior` (n, 1+K).
+def pragmatic_logits(log_probs: Tensor, prior: Tensor, alpha: float) -> Tensor:
+    """Return log S0 + α log L0 (n, V+1) of the first image, given `log_probs` (n, 1+K, V+1) and `prior` (n, 1+K).
 
-    Tokens that are impossible for the first image are impossible; all other images may be impossible, too.
+    A token that is impossible for the first image stays impossible. Every other image may have probability 0.
     """
     if alpha == 0:
-        return spoken[:, 0]
-    listener = (prior.unsqueeze(2) + spoken).log_softmax(1)[:, 0]
-    return (spoken[:, 0] + alpha * listener).masked_fill(spoken[:, 0].isneginf(), -torch.inf)
+        return log_probs[:, 0]
+    listener = (prior.unsqueeze(2) + log_probs).log_softmax(1)[:, 0]
+    return (log_probs[:, 0] + alpha * listener).masked_fill(log_probs[:, 0].isneginf(), -torch.inf)

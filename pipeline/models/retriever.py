@@ -1,4 +1,4 @@
-"""A frozen retriever, which provides the reward of captions."""
+"""Frozen retriever, which provides the reward of captions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pipeline.types import Batch, Message
 
 
 class Retriever:
-    """A frozen dual encoder with the vectors of all M images of the prepared data set.
+    """Frozen dual encoder with the vectors of all M images of the prepared data set.
 
-    The encoder is a listener, which encodes tokens or distributions, or an open_clip network, which encodes text.
-    Text embeddings are cached as long as their tokens exist. A cache over steps would change the bits of a resumed
-    run, because a vector's last digits depend on the other vectors of its batch.
+    The encoder is a listener, which encodes tokens or distributions, or an open_clip network, which encodes text. Text
+    embeddings are cached as long as their tokens exist. They are not cached over steps: a vector's last digits depend
+    on the other vectors of its batch, so a resumed run would differ.
     """
 
     def __init__(
@@ -29,7 +29,10 @@ class Retriever:
         read: Callable[[Sequence[int]], str],
         neighbours: Tensor | None = None,
     ) -> None:
-        """Freeze `encoder` and store unit `vectors` (M, D), `read` (ids → text) and `neighbours` (M, K), image rows."""
+        """Freeze `encoder`; `vectors` (M, D) are the images' unit vectors.
+
+        `read` decodes token ids to text, and `neighbours` (M, K) are the rows of similar images.
+        """
         self.encoder = encoder.requires_grad_(False).eval()
         self.vectors, self.temperature, self.neighbours = vectors, temperature, neighbours
         self._read = read
@@ -45,16 +48,16 @@ class Retriever:
         return self.vectors[batch.images]
 
     def encode_text(self, message: Message) -> Tensor:
-        """Encode captions as unit vectors (N, D), with a gradient to the message's distributions, if accepted."""
+        """Encode captions as unit vectors (N, D), with a gradient to message.relaxed if `differentiable`."""
         if message.relaxed is not None and isinstance(self.encoder, Listener):
             return self.encoder.encode_text(message)
         if message.tokens not in self._encoded:
-            self._encoded[message.tokens] = self._words(message)
+            self._encoded[message.tokens] = self._encode_tokens(message)
         encoded: Tensor = self._encoded[message.tokens]
         return encoded
 
     @torch.no_grad()
-    def _words(self, message: Message) -> Tensor:
+    def _encode_tokens(self, message: Message) -> Tensor:
         if isinstance(self.encoder, Listener):
             return self.encoder.encode_text(message)
         texts = [self._read(row) for row in message.tokens.tolist()]

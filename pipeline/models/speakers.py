@@ -16,21 +16,23 @@ if TYPE_CHECKING:
 
 
 def build_speaker(settings: SpeakerSettings, vocabulary: Vocabulary, max_words: int, region_size: int) -> Decoder:
-    """Build a speaker of captions of at most `max_words` words, for regions of `region_size` numbers.
+    """Build a speaker of captions of at most `max_words` words, for regions of size `region_size`.
 
-    Raises UserError for a captioner whose tokens the vocabulary does not have, or that takes other regions.
+    Raises UserError for a captioner if the vocabulary is not from a tokenizer, or the regions have another size.
     """
     if settings.model is None:
         architecture = ARCHITECTURES[settings.architecture]
-        own = architecture.arguments(dict(settings)) | {"dropout": settings.dropout, "max_words": max_words}
-        return architecture.load()(len(vocabulary), region_size, **own)
+        options = architecture.arguments(dict(settings)) | {"dropout": settings.dropout, "max_words": max_words}
+        return architecture.load()(len(vocabulary), region_size, **options)
     if not isinstance(vocabulary, TokenizerVocabulary):
-        raise UserError("architecture hub needs its tokenizer's tokens: set prepare.tokenizer, run the prepare stage")
+        raise UserError(
+            "architecture hub needs its tokenizer's tokens: set prepare.tokenizer and run the prepare stage again"
+        )
     lora = settings.lora.model_dump(mode="json") if settings.lora else None
     speaker = HubDecoder.pretrained(settings.model, vocabulary.numbers, max_words, settings.dropout, lora)
     if speaker.region_size != region_size:
         raise UserError(
-            f"{settings.model} takes regions of {speaker.region_size} numbers, the features have {region_size}: set "
-            f"features.main.network to hub/{settings.model} and run the features stage again"
+            f"{settings.model}: expected regions of size {speaker.region_size}, got features of size {region_size}; "
+            f"set features.main.network to hub/{settings.model} and run the features stage again"
         )
     return speaker

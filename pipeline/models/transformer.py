@@ -1,4 +1,4 @@
-"""A transformer over regions: encoder and decoder of Vaswani et al. 2017, pre-norm, with learned positions."""
+"""Transformer over regions: encoder and decoder of Vaswani et al. 2017, pre-norm, with learned positions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TransformerState:
 
     token_memory: tuple[Tensor, ...]  # per layer: keys and values of the tokens so far (n, t, 2H)
     region_memory: tuple[Tensor, ...]  # per layer: keys and values of the regions (n / group, R, 2H)
-    mask: Tensor  # (n / group, R) bool: which regions exist
+    mask: Tensor  # (n / group, R) bool: True for existing regions
     group: int
     rows: Tensor  # (n,): indices of these captions
     width: int  # captions per image at the beginning
@@ -56,7 +56,7 @@ class TransformerLayer(nn.Module):
 
 
 class Transformer(Decoder):
-    """Transformer with cached keys and values; those of regions are stored once per image, not once per caption.
+    """Transformer with cached keys and values; those of regions are cached once per image, not once per caption.
 
     An encoder layer costs as much per region as a decoder layer per token. Raises ValueError unless `heads` divides
     `hidden`.
@@ -75,7 +75,7 @@ class Transformer(Decoder):
         null_image: bool = False,
     ) -> None:
         if hidden % heads:
-            raise ValueError(f"hidden {hidden} is no multiple of heads {heads}")
+            raise ValueError(f"hidden {hidden} is not a multiple of heads {heads}")
         super().__init__(vocabulary, hidden, max_words, dropout, constructor_arguments(locals()))
         self.region = nn.Linear(region_size, hidden)
         self.encoder = nn.ModuleList(TransformerLayer(hidden, heads, regions=False) for _ in range(encoder_layers))

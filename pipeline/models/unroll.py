@@ -19,9 +19,9 @@ from pipeline.random import BatchRandom
 from pipeline.runtime import devices
 from pipeline.types import Batch, Message, caption_mask
 
-Noted = tuple[Tensor, Tensor]  # rows (n,) of captions, and their hidden states (n, H) without a graph
-DROPOUT = 1  # a random stream apart from that of the tokens
-STILL_FULL = 0.75  # below this share of unfinished captions, finished captions are removed from the batch
+RecordedStates = tuple[Tensor, Tensor]  # rows (n,) of captions, and their hidden states (n, H) without a graph
+DROPOUT = 1  # random stream of dropout, independent of the tokens' stream
+MIN_UNFINISHED = 0.75  # share of unfinished captions below which finished captions leave the batch
 
 
 def generate(
@@ -29,9 +29,9 @@ def generate(
 ) -> Message:
     """Unroll `channel` over `batch`: B·samples captions of at most `max_words` tokens.
 
-    `encoded` is the result of `speaker.encode_image`, if already computed. Tokens are chosen without a graph. Gradients
-    are prepared afterwards for all time steps at once, except where the next input is a full distribution. After a
-    caption's EOS, all tokens are a constant EOS without a gradient.
+    `encoded` is the result of `speaker.encode_image`, if already computed. Tokens are chosen without a graph. The graph
+    of all time steps is built afterwards at once, except where the next input is a full distribution. After a caption's
+    EOS, all tokens are EOS without a gradient.
     """
     if torch.is_grad_enabled() and not speaker.requires_grad:
         with torch.no_grad():
@@ -46,36 +46,38 @@ def generate(
     ended = torch.zeros_like(rows, dtype=torch.bool)
     tokens = torch.zeros(len(rows), speaker.max_words, dtype=torch.int64, device=device)
     steps: list[UnrollStep] = []
-    noted: list[Noted] = []
+    recorded: list[RecordedStates] = []
     for t in range(speaker.max_words):
         hidden, state = decoder.step(embedded, state)
         h = drop(hidden, rows, width)
         with torch.no_grad():
             logits = speaker.logits(h)
-        symbol = choose(t, logits, rows)
-        if symbol.parent is not None:  # beam search moved rows: their state and tokens move too
-            state = decoder.select(state, symbol.parent, same_images=True)
-            ended = ended[symbol.parent]
-            tokens[rows] = tokens[rows[symbol.parent]]
-        index = symbol.index.masked_fill(ended, 0)
+        choice = choose(t, logits, rows)
+        if choice.parent is not None:  # beam search reorders rows: their states and tokens follow
+            state = decoder.select(state, choice.parent, same_images=True)
+            ended = ended[choice.parent]
+            tokens[rows] = tokens[rows[choice.parent]]
+        index = choice.index.masked_fill(ended, 0)
         tokens[rows, t] = index
-        step = UnrollStep(t, rows, ~ended, h, logits, symbol)
+        step = UnrollStep(t, rows, ~ended, h, logits, choice)
         if channel.requires_grad:
             steps.append(step)
-            noted.append((rows, hidden.detach()))
+            recorded.append((rows, hidden.detach()))
         ended = index == 0
-        # on a GPU the check would synchronise; on a CPU it saves steps
-        left = _left(ended, width if symbol.parent is not None else 1) if devices.is_synchronous(device) else rows
-        if not len(left) or t + 1 == speaker.max_words:
+        remaining = rows
+        if devices.is_synchronous(device):  # this saves steps; on a GPU it would synchronise
+            remaining = _unfinished_rows(ended, width if choice.parent is not None else 1)
+        if not len(remaining) or t + 1 == speaker.max_words:
             break
-        embedded = words.rows(index if symbol.next_input is None else symbol.next_input)
-        if symbol.feeds_relaxed:
+        embedded = words.rows(index if choice.next_input is None else choice.next_input)
+        if choice.feeds_relaxed:
             mixed = words.mixture(step.distribution(cast(RelaxingChannel, channel), logit, speaker.logit.bias))
-            embedded = step.goes_on_from(embedded, mixed)
-        if len(left) < STILL_FULL * len(rows):
-            rows, ended, embedded, state = rows[left], ended[left], embedded[left], decoder.select(state, left)
+            embedded = step.next_inputs(embedded, mixed)
+        if len(remaining) < MIN_UNFINISHED * len(rows):
+            rows, ended, embedded = rows[remaining], ended[remaining], embedded[remaining]
+            state = decoder.select(state, remaining)
     tokens = tokens.view(len(batch), width, -1)[:, : channel.samples, : t + 1].flatten(0, 1)
-    message = _message(tokens, channel.samples, noted)
+    message = _message(tokens, channel.samples, recorded)
     if channel.relaxes:
         return replace(
             message, relaxed=relaxed_tokens(steps, cast(RelaxingChannel, channel), logit, speaker.logit.bias, t + 1)
@@ -83,7 +85,7 @@ def generate(
     if not channel.requires_grad:
         return message
     likelihoods = token_likelihoods(steps, logit, speaker.logit.bias, tokens, channel.entropies)
-    forced = sum(step.symbol.forced for step in steps)
+    forced = sum(step.choice.forced for step in steps)
     return replace(message, forced=forced, **vars(likelihoods))
 
 
@@ -111,12 +113,12 @@ def teacher_force(
 
 @torch.no_grad()
 def forced_logits(speaker: Decoder, batch: Batch, captions: Message, positions: Tensor) -> Tensor:
-    """Return logits (M, V+1) of `speaker` at `positions` (M,), n·T + t, of captions (N, T) of the batch's images.
+    """Return the logits (M, V+1) of a teacher-forced `speaker` at `positions` (M,) of captions (N, T).
 
-    The speaker is teacher-forced, without dropout in evaluation mode. Positions after an EOS have no logits.
+    A position is n·T + t and must not be after an EOS. In evaluation mode there is no dropout.
     """
     images, tokens = captions.images, captions.tokens
-    of_captions = replace(  # each caption counts as one image
+    caption_batch = replace(  # each caption counts as one image
         batch,
         images=batch.images[images],
         pooled=batch.pooled[images],
@@ -125,7 +127,9 @@ def forced_logits(speaker: Decoder, batch: Batch, captions: Message, positions: 
         captions=tokens,
     )
     encoded = speaker.encode_image(batch)[images]
-    hidden, places = fast_form(speaker).teacher_force(of_captions, encoded, _dropout(speaker, BatchRandom(batch, None)))
+    hidden, places = fast_form(speaker).teacher_force(
+        caption_batch, encoded, _dropout(speaker, BatchRandom(batch, None))
+    )
     row_at = torch.zeros(tokens.numel(), dtype=torch.int64, device=tokens.device)
     row_at[places] = torch.arange(len(places), device=tokens.device)
     return speaker.logits(hidden[row_at[positions]])
@@ -142,13 +146,13 @@ def _states(hidden: Tensor, places: Tensor, shape: torch.Size) -> Tensor:
     return table.index_copy(0, places, hidden).view(*shape, *hidden.shape[1:])
 
 
-def _left(ended: Tensor, together: int) -> Tensor:
-    """Return the unfinished rows (M,) int64 of `ended` (N,); groups of `together` rows, such as beams, stay whole."""
-    beams = ~ended.view(-1, together).all(1)
-    return beams.repeat_interleave(together).nonzero().squeeze(1)
+def _unfinished_rows(ended: Tensor, group: int) -> Tensor:
+    """Return the unfinished rows (M,) int64 of `ended` (N,); groups of `group` rows, such as beams, stay whole."""
+    unfinished = ~ended.view(-1, group).all(1)
+    return unfinished.repeat_interleave(group).nonzero().squeeze(1)
 
 
-def _message(tokens: Tensor, samples: int, noted: Sequence[Noted]) -> Message:
+def _message(tokens: Tensor, samples: int, recorded: Sequence[RecordedStates]) -> Message:
     images = torch.arange(len(tokens), device=tokens.device) // samples
-    states = partial(gather_states, noted, len(tokens)) if noted else None
+    states = partial(gather_states, recorded, len(tokens)) if recorded else None
     return Message(tokens, caption_mask(tokens), images, samples, states=states)

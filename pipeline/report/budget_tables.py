@@ -1,4 +1,4 @@
-"""Training budgets: the table of steps, captions drawn and processor seconds, and learning curves against them."""
+"""Training budgets: a table of steps, captions drawn and processor seconds, and learning curves against them."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ NOTES = (
 
 
 def budgets(choices: Sequence[Choice], trainings: Mapping[str, Sequence[History]]) -> dict[str, dict[str, float]]:
-    """Return what each trained method has spent in all, as the mean over seeds of each number that all seeds have.
+    """Return each trained method's total budget by quantity: the mean over seeds, where all seeds have the quantity.
 
-    Systems of frozen speakers are left out.
+    Systems with frozen speakers are omitted.
     """
     trained = (choice for choice in choices if choice.point and choice.point.runs[0].frozen is None)
-    return {choice.method: _spent(trainings.get(choice.method, ())) for choice in trained}
+    return {choice.method: _mean_budget(trainings.get(choice.method, ())) for choice in trained}
 
 
 def budget_table(spent: Mapping[str, Mapping[str, float]]) -> Table | None:
-    """Return the table of what each method has spent; None where nothing is recorded."""
+    """Return the table of each method's budget; None where no budget is recorded."""
     columns = [TableColumn(name, show=partial(_cell, key)) for key, name in COLUMNS.items()]
     rows: list[tuple[str, Sequence[Any], Mapping[str, float]]] = [(name, (), of) for name, of in spent.items()]
     return fill_table("budget", CAPTION, rows, columns, NOTES) if any(spent.values()) else None
 
 
 def budget_csv(spent: Mapping[str, Mapping[str, float]]) -> str:
-    """Return the CSV of the table, numbers in full."""
+    """Return the CSV of `budget_table` with unrounded numbers."""
     rows = [{"method": name, **{label: of.get(key) for key, label in COLUMNS.items()}} for name, of in spent.items()]
     return as_csv(["method", *COLUMNS.values()], rows)
 
@@ -51,19 +51,19 @@ def budget_csv(spent: Mapping[str, Mapping[str, float]]) -> str:
 def learning_panels(results: Results, histories: Mapping[str, History]) -> list[PlotPanel]:
     """Return validation recall and CIDEr against captions drawn and against processor seconds.
 
-    Recall is that of the listener in training: in the hard gallery where validation has one, else among all images.
+    Recall is by the trained listener, in the hard gallery where validation has one, else among all images.
     """
     k = results.score.partition(" ")[0].removeprefix("R@")
     hard = any(HARD_LISTENER + k in entry for history in histories.values() for entry in history)
     recall = (HARD_LISTENER + k, f"R@{k} (hard)", 1) if hard else (LISTENER + k, f"R@{k}", 1)
     metrics = (recall, (CIDER, "CIDEr", 3))
-    spent = ((CAPTIONS, "captions drawn, in thousands", 1000.0), (SECONDS, "processor seconds", 1.0))
+    quantities = ((CAPTIONS, "captions drawn, in thousands", 1000.0), (SECONDS, "processor seconds", 1.0))
     style, panels = styles(results), []
-    for (key, name, digits), (budget, across, unit) in product(metrics, spent):
+    for (key, name, digits), (budget, x_label, unit) in product(metrics, quantities):
         lines = []
         for method, history in histories.items():
             label, known = published_name(method), [entry for entry in history if key in entry and budget in entry]
-            spots = [
+            points = [
                 PlotPoint(
                     entry[budget] / unit,
                     entry[key],
@@ -72,14 +72,14 @@ def learning_panels(results: Results, histories: Mapping[str, History]) -> list[
                 )
                 for entry in known
             ]
-            lines.append(PlotSeries(label, style[method], tuple(spots)))
+            lines.append(PlotSeries(label, style[method], tuple(points)))
         title = f"{name} against {COLUMNS[budget]}"
-        panels.append(PlotPanel(f"{key} {budget}", title, f"{across} →", f"{name}, validation split →", tuple(lines)))
+        panels.append(PlotPanel(f"{key} {budget}", title, f"{x_label} →", f"{name}, validation split →", tuple(lines)))
     return [panel for panel in panels if not panel.empty]
 
 
-def _spent(trainings: Sequence[History]) -> dict[str, float]:
-    """Return the mean over seeds of the last entry's budget; a training of no steps has spent nothing."""
+def _mean_budget(trainings: Sequence[History]) -> dict[str, float]:
+    """Return the mean over seeds of the last entry's budget; the budget of a training without steps is 0."""
     last = [history[-1] if history else dict.fromkeys(COLUMNS, 0.0) for history in trainings]
     return {key: fmean(entry[key] for entry in last) for key in COLUMNS if last and all(key in entry for entry in last)}
 

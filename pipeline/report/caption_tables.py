@@ -1,4 +1,4 @@
-"""Caption tables of the report: truth, diversity, properties for a reader, and several captions of an image."""
+"""Caption tables of the report: truth, diversity, surface quality, and several captions of an image."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ DIVERSITY = {
     "unfinished": ("no end", 3),
     "human_log_likelihood": ("log p", 3),
 }
-TRUTH: Keys = ("faithfulness", "precision")  # share of the captions' claims that hold of their image
-EXPLAINED = {
+TRUTH: Keys = ("faithfulness", "precision")  # share of the captions' claims that are true of their image
+DIVERSITY_NOTES = {
     "Self-BLEU": "Self-BLEU: BLEU-5 of each of the first 1,000 captions against the others; lower is more varied.",
-    "human_log_likelihood": "log p: the speaker's, of a word of human captions.",
+    "human_log_likelihood": "log p: mean log-probability that the speaker gives a word of human captions, in nats.",
 }
-OF_PEOPLE = {  # notes for the row of human captions, by table name
-    "diversity": "Human captions: the first of each image.",
-    "reader": "Human captions: each one, beside the others of its image; no end (cut when the data were prepared), UNK "
-    "(a word that speakers do not have), distinct and vocabulary: of the first of each image.",
+HUMAN_NOTES = {  # notes on the row of human captions, by table name
+    "diversity": "Human captions: the first caption of each image.",
+    "reader": "Human captions: each caption is compared with the others of its image. no end (truncated by the prepare "
+    "stage), UNK (a word outside the vocabulary), distinct and vocabulary: of the first caption of each image.",
 }
 CAPTIONS = ("words_per_caption", "distinct_captions", "repetition", "unfinished")
-READER: dict[tuple[str, str], tuple[str, int]] = {
+SURFACE: dict[tuple[str, str], tuple[str, int]] = {
     ("diversity", "unfinished"): ("no end", 3),
     ("diversity", "unknown"): ("UNK", 3),
     ("reader", "repeated"): ("repeated word", 3),
@@ -55,10 +55,11 @@ MEASURES = ("CIDEr", "Div-1", "Div-2", MBLEU_CORPUS, MBLEU_PER_CAPTION)
 
 
 def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
-    """Return the tables of truth, diversity and reader properties of captions, and of several captions per image.
+    """Return the tables of truth, diversity and surface quality of captions, and of several captions per image.
 
-    A table appears only where its metrics were measured. Human captions have a row where any metric of theirs is known.
-    The tables of several captions show the best of a wide beam, and all captions (Chen and Jin 2020, Tables 2 and 4).
+    A table appears only where its metrics were measured, and a row of human captions only where one of their metrics is
+    known. The tables of several captions show the best of a wide beam, and all captions (Chen and Jin 2020, Tables 2
+    and 4).
     """
     facts = ("test", "faithfulness", "by_kind")
     kinds = dict.fromkeys(keys[3] for run in results.runs for keys in run.numbers if keys[:3] == facts)
@@ -74,8 +75,8 @@ def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
                 *((label, (*facts[1:], kind, key), 3, kind.capitalize()) for kind in kinds for label, key in shares),
             ],
             [
-                "true: share of what the captions claim that holds of their image; told: share of the image's facts "
-                "that the caption tells; claims: per caption."
+                "true: share of the captions' claims that are true of their image; told: share of the image's facts "
+                "that the caption states; claims: per caption."
             ],
         ),
         (
@@ -83,57 +84,57 @@ def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
             "Diversity of the captions, test split",
             [(label, ("diversity", key), digits, "") for key, (label, digits) in DIVERSITY.items()],
             [
-                "words: per caption; vocabulary: different words; distinct: different captions, per caption; Div-n: "
-                "different n-grams, per word, over all captions together; repeats (a content bigram twice, or a word "
-                "twice in a row) and no end: shares of the captions.",
-                *(note for key, note in EXPLAINED.items() if results.has("diversity", key)),
+                "words: per caption; vocabulary: number of distinct words; distinct: distinct captions per caption; "
+                "Div-n: distinct n-grams per word, over all captions together; repeats (a content bigram twice, or a "
+                "word twice in a row) and no end (without EOS): shares of the captions.",
+                *(note for key, note in DIVERSITY_NOTES.items() if results.has("diversity", key)),
             ],
         ),
         (
             "reader",
             "Surface quality of the captions, test split",
-            [(label, keys, digits, "") for keys, (label, digits) in READER.items()],
+            [(label, keys, digits, "") for keys, (label, digits) in SURFACE.items()],
             [
-                "Shares of captions: no end (as long as may be), with UNK, with a content word twice, distinct, and as "
-                "control: equal to the control's caption of that seed. words, human colours: share "
-                "of content words and of colours that a human caption of the image has. vocabulary: different words; "
-                "objects: mentions per caption; CHAIR: share of mentions (i), and of captions with a mention (s), of "
-                "objects that no human caption of the image mentions.",
+                "Shares of captions: no end (without EOS), UNK (with UNK), repeated word (a content word twice), "
+                "distinct, and as control (equal to the control's caption by the same seed). human words, human "
+                "colours: shares of content words and of colours that occur in a human caption of the image. "
+                "vocabulary: number of distinct words; objects: mentions per caption; CHAIR: share of mentions (i), "
+                "and of captions with a mention (s), of objects that no human caption of the image mentions.",
             ],
         ),
         (
             "best",
             "The best caption of a wide beam, test split",
             [(name, ("multi_sample", "beams", "best", name), digits, "") for name, digits in BEST.items()],
-            [f"Of a beam of {beams}."],
+            [f"Beam width: {beams}."],
         ),
         (
             "multi_sample",
             "Several captions of each image, test split",
             [(name, ("multi_sample", kind, name), 3, group) for kind, group in SETS.items() for name in MEASURES],
             [
-                f"{samples} drawn at random, and the {beams} best of a beam of that width. CIDEr: mean over them; "
-                "Div-n: different n-grams, per word, of an image's captions; mBLEU-4: of each against the image's "
-                "others, lower is more varied: of the corpus (self-critical.pytorch), and as a mean over captions "
-                "(Chen and Jin 2020)."
+                f"{samples} captions drawn at random, and the {beams} captions of a beam of that width. CIDEr: mean "
+                "over these captions; Div-n: distinct n-grams per word of an image's captions; mBLEU-4: BLEU-4 of each "
+                "caption against the image's others, lower is more varied: of the corpus (self-critical.pytorch), and "
+                "as a mean over captions (Chen and Jin 2020)."
             ],
         ),
     ]
-    filled, others = [], measured_baselines(results)
+    filled, baselines = [], measured_baselines(results)
     for name, caption, wanted, notes in tables:
         if columns := [metric_column(*column) for column in wanted if results.has(*column[1])]:
             keys = [key for _, key, _, _ in wanted]
-            people = _people(choices, keys)
-            notes += [OF_PEOPLE[name]] if people and name in OF_PEOPLE else []
+            human = _human_row(choices, keys)
+            notes += [HUMAN_NOTES[name]] if human and name in HUMAN_NOTES else []
             known = [
-                b for b in others if b.name != PEOPLE and any(b.point.mean("test", *key) is not None for key in keys)
+                b for b in baselines if b.name != PEOPLE and any(b.point.mean("test", *key) is not None for key in keys)
             ]
-            filled.append(fill_table(name, caption, [*rows_with_baselines(choices, known), *people], columns, notes))
+            filled.append(fill_table(name, caption, [*rows_with_baselines(choices, known), *human], columns, notes))
     return filled
 
 
-def _people(choices: Sequence[Choice], wanted: Sequence[Keys]) -> list[tuple[str, Sequence[Run], Point]]:
-    """Return the row of human captions if any run has one of their metrics at the keys `wanted`, else no row."""
+def _human_row(choices: Sequence[Choice], wanted: Sequence[Keys]) -> list[tuple[str, Sequence[Run], Point]]:
+    """Return the row of human captions if a run has one of their metrics at the keys `wanted`, else no row."""
     rows = (Point((human_run(run),)) for choice in choices if choice.point for run in choice.point.runs)
     known = (row for row in rows if any(row.mean("test", *keys) is not None for keys in wanted))
     return [("human captions", (), row) for row in islice(known, 1)]

@@ -1,4 +1,4 @@
-"""Claim tables: the claims of results/claims.toml as measured on this machine, compared with the recorded results."""
+"""Tables of the claims in results/claims.toml: measured on this machine, and compared with recorded results."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pipeline.report.tables import Table, TableColumn, fill_table, typographic_s
 FILE = "claims.toml"
 CAPTION = "Claims"
 NOTES = (
-    "holds or fails: the 95% interval over test images is on one side of 0, and so is every seed's difference, of two "
-    "seeds at least; else open. In points, CIDEr in hundredths, of the method named first minus the other. One "
-    "pretraining: another one changes differences by as much as their size.",
+    "Verdict holds or fails: the 95% interval over test images and the differences of all seeds, at least two, are on "
+    "one side of 0; else open. Differences are the first method minus the second, in points, for CIDEr in hundredths. "
+    "All models share one pretraining: another pretraining changes differences by as much as their size.",
 )
 
 
@@ -38,38 +38,42 @@ def read_claims(root: Path) -> list[MethodClaim]:
 
 
 def claims_table(results: Sequence[ClaimResult], score: str) -> Table:
-    """Return a table with a row per claim: the comparison, its seeds, the difference and the verdict."""
+    """Return a table with a row per claim: the comparison, its seeds, the difference and the verdict.
+
+    `score` is the retrieval metric of claims that name none.
+    """
     columns = [
-        TableColumn("by", show=lambda each: _by(each.claim, score), text=True),
-        TableColumn("at", show=lambda each: each.at, text=True),
-        TableColumn("seeds × pretrainings", show=lambda each: f"{len(each.by_seed)} × 1" if each.by_seed else None),
+        TableColumn("by", show=lambda result: _metric(result.claim, score), text=True),
+        TableColumn("at", show=lambda result: result.at, text=True),
+        TableColumn("seeds × pretrainings", show=_seed_count),
         TableColumn("difference", show=_difference, text=True),
         TableColumn("seeds", show=_seeds, text=True),
-        TableColumn("verdict", show=lambda each: each.verdict + (f": {each.reason}" if each.reason else ""), text=True),
+        TableColumn("verdict", show=_verdict, text=True),
     ]
-    rows: list[tuple[str, Sequence[Run], ClaimResult]] = [(each.claim.says, (), each) for each in results]
+    rows: list[tuple[str, Sequence[Run], ClaimResult]] = [(result.claim.says, (), result) for result in results]
     return fill_table("claims", CAPTION, rows, columns, NOTES, head="Claim")
 
 
-def compare_claims(here: Table, recorded: PrintedTable | None) -> Table:
-    """Return the table with the recorded differences and verdicts next to this run's."""
+def compare_claims(measured: Table, recorded: PrintedTable | None) -> Table:
+    """Return the table of this run with the recorded differences and verdicts beside its own."""
     known = (
         {(row[0], row[1]): dict(zip(recorded.columns, row, strict=True)) for row in recorded.rows} if recorded else {}
     )
-    heads = [column.label for column in here.columns]
+    heads = [column.label for column in measured.columns]
     columns = [
-        *here.columns[:3],
+        *measured.columns[:3],
         *(TableColumn(name, text=True) for name in ("recorded", "here", "recorded verdict", "verdict")),
     ]
     rows = []
-    for row in here.rows:
-        now, then = dict(zip(heads, row, strict=True)), known.get((row[0], row[1]), {})
-        beside = [then.get("difference", MISSING), now["difference"], then.get("verdict", MISSING), now["verdict"]]
-        rows.append([*row[:3], *beside])
-    return Table("claims", f"{CAPTION} on this machine", columns, rows, here.notes, here.warning)
+    for row in measured.rows:
+        own, earlier = dict(zip(heads, row, strict=True)), known.get((row[0], row[1]), {})
+        differences = [earlier.get("difference", MISSING), own["difference"]]
+        verdicts = [earlier.get("verdict", MISSING), own["verdict"]]
+        rows.append([*row[:3], *differences, *verdicts])
+    return Table("claims", f"{CAPTION} on this machine", columns, rows, measured.notes, measured.warning)
 
 
-def _by(claim: MethodClaim, score: str) -> str:
+def _metric(claim: MethodClaim, score: str) -> str:
     return f"{claim.score or score} {claim.judge}" if claim.judge else "CIDEr"
 
 
@@ -82,6 +86,14 @@ def _difference(result: ClaimResult) -> str | None:
         return None
     ends = ", ".join(_points(result, end) for end in result.interval or ())
     return f"{result.bound}{_points(result, result.value)}" + (f" [{ends}]" if ends else "")
+
+
+def _seed_count(result: ClaimResult) -> str | None:
+    return f"{len(result.by_seed)} × 1" if result.by_seed else None
+
+
+def _verdict(result: ClaimResult) -> str:
+    return f"{result.verdict}: {result.reason}" if result.reason else result.verdict
 
 
 def _seeds(result: ClaimResult) -> str | None:

@@ -1,4 +1,4 @@
-"""Comparison tables of methods' curves: at equal CIDEr, at equal recall, differences from a reference, along ρ."""
+"""Tables that compare methods' curves: at equal CIDEr, at equal recall, against a reference, and along ρ."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.analysis.results import LANGUAGE, MISSING, Run, setting
 from pipeline.metrics.registry import SHOWN
 from pipeline.report.tables import RECALLS, Table, TableColumn, fill_table, format_number, typographic_sign
 
-WITHOUT = "The last rows are captions without training, at the CIDEr that they have, in brackets."
+BASELINE_NOTE = "The last rows are captions without training; their own CIDEr is in brackets."
 
 
 def equal_tables(comparison: Comparison) -> list[Table]:
@@ -34,34 +34,34 @@ def compact_comparison(comparison: Comparison) -> list[Table]:
 
 
 def at_cider_table(comparison: Comparison, slice_: ComparisonSlice, compact: bool = False) -> Table:
-    """Return recall by every judge where each curve has the same CIDEr (the paper's Tables 2 and 3)."""
+    """Return recall by every judge at equal CIDEr (Tables 2 and 3 of PSST)."""
     results, score = comparison.results, comparison.results.score
-    names, beside = list(dict.fromkeys((score, *RECALLS))), with_baseline_curves(comparison)
-    columns = [_estimate(n, recall_keys(j.name, n), 1, j.title) for j in results.judges.values() for n in names]
-    columns += [_spread(f"{score} {judge}", results.by(judge), 1) for judge in results.ends]
+    names, baselines = list(dict.fromkeys((score, *RECALLS))), with_baseline_curves(comparison)
+    columns = [_estimate_column(n, recall_keys(j.name, n), 1, j.title) for j in results.judges.values() for n in names]
+    columns += [_spread_column(f"{score} {judge}", results.by(judge), 1) for judge in results.ends]
     if compact:
-        columns = [_estimate(f"{score} {judge}", results.by(judge), 1) for judge in results.judges]
+        columns = [_estimate_column(f"{score} {judge}", results.by(judge), 1) for judge in results.judges]
     caption = f"Recall at equal naturalness, CIDEr {slice_.level:.3f}: in %, test split, from caption to image"
     return fill_table(
         "equal-cider-compact" if compact else f"equal-cider-{_slug(slice_)}",
-        (f"{score} at CIDEr {slice_.level:.3f}" if compact else caption) + _bounds(slice_),
-        _rows([*slice_.readings, *beside]),
+        (f"{score} at CIDEr {slice_.level:.3f}" if compact else caption) + _bound_remark(slice_),
+        _rows([*slice_.readings, *baselines]),
         columns,
-        [*_notes(comparison, slice_, 3), *([WITHOUT] if beside else [])],
+        [*_notes(comparison, slice_, 3), *([BASELINE_NOTE] if baselines else [])],
     )
 
 
 def at_score_table(comparison: Comparison, slice_: ComparisonSlice) -> Table:
-    """Return language metrics where each curve has the same score by the first judge (the paper's Tables 1 and 6)."""
+    """Return language metrics at equal score by the first judge (Tables 1 and 6 of PSST)."""
     measured = {keys[1] for reading in slice_.readings for keys in reading.estimates}
     metrics = [name for name in LANGUAGE if name in measured or name == "CIDEr"]
-    columns = [_estimate(name, ("language", name), SHOWN[name].digits) for name in metrics]
+    columns = [_estimate_column(name, ("language", name), SHOWN[name].digits) for name in metrics]
     level, by = f"{slice_.fixed} {slice_.level:.4g}%", comparison.results.first.title.lower()
     return fill_table(
         f"equal-recall-{_slug(slice_)}",
         f"Naturalness at equal discriminability, {level} ({by}): test split",
         _rows(slice_.readings),
-        [*columns, _spread("CIDEr", ("language", "CIDEr"), 3)],
+        [*columns, _spread_column("CIDEr", ("language", "CIDEr"), 3)],
         _notes(comparison, slice_, 1),
     )
 
@@ -69,16 +69,16 @@ def at_score_table(comparison: Comparison, slice_: ComparisonSlice) -> Table:
 def significance_table(comparison: Comparison, slice_: ComparisonSlice, compact: bool = False) -> Table | None:
     """Return every method's score minus the reference's at equal CIDEr; None without intervals or a reference.
 
-    A cell has a dash where both numbers are lower bounds, or where a bound leaves the order open.
+    A cell has a dash where both numbers are lower bounds, or where one bound does not determine the order.
     """
     results, drawn = comparison.results, [reading for reading in slice_.readings if reading.resampled]
     shown = [reading for reading in drawn if reading.curve is not slice_.reference]
     if slice_.reference is None or len(drawn) == len(shown) or not shown:
         return None
     pairs = [
-        _difference(slice_, judge.name, f"{results.score} {judge.name}", f"p {judge.name}")
+        _difference_columns(slice_, judge.name, f"{results.score} {judge.name}", f"p {judge.name}")
         if compact
-        else _difference(slice_, judge.name, f"Δ {results.score}", "p", judge.title)
+        else _difference_columns(slice_, judge.name, f"Δ {results.score}", "p", judge.title)
         for judge in results.judges.values()
         if judge.name in results.ends or not compact
     ]
@@ -93,12 +93,9 @@ def significance_table(comparison: Comparison, slice_: ComparisonSlice, compact:
             f"Differences of {comparison.resamples:,} paired resamples of the test images (the same for both methods, "
             "seeds averaged), with their 95% intervals; marked * where the interval excludes 0.",
             f"p is two-sided, from the resamples' standard deviation, and Holm-adjusted for all {len(differences)} "
-            "differences (of every judge); the intervals are not adjusted. Training again would add the spread over "
-            "seeds, and pretraining again one that was not measured.",
-            *(
-                ["≥, ≤: one of the two numbers is a lower bound, so the difference is at least or at most this."]
-                * bounds
-            ),
+            "differences (of every judge); the intervals are not adjusted. They do not contain the spread over "
+            "training seeds, nor the spread over pretrainings, which was not measured.",
+            *(["≥, ≤: one of the two numbers is a lower bound, so the difference is a bound."] if bounds else []),
             *_explain_dashes(comparison, slice_, dashes, len(shown)),
         ],
         beside=slice_.reference.runs,
@@ -106,26 +103,28 @@ def significance_table(comparison: Comparison, slice_: ComparisonSlice, compact:
 
 
 def rho_table(comparison: Comparison, slice_: ComparisonSlice) -> Table:
-    """Return the score of one method against ρ at one CIDEr (the paper's Figure 4)."""
+    """Return the score of one method against ρ at one CIDEr (Figure 4 of PSST)."""
     results, method = comparison.results, slice_.readings[0].curve.method
-    columns = [_estimate(judge.title, results.by(judge.name), 1, results.score) for judge in results.judges.values()]
+    columns = [
+        _estimate_column(judge.title, results.by(judge.name), 1, results.score) for judge in results.judges.values()
+    ]
     rows = [(setting(each.curve.points[0], "rho") + _mark(each), each.curve.runs, each) for each in slice_.readings]
     return fill_table(
         f"rho-{method}",
         f"{method}: {results.score} in % against ρ, at CIDEr {slice_.level:.3f}, test split",
         rows,
-        [*columns, _spread(results.first.name, results.by(results.first.name), 1)],
+        [*columns, _spread_column(results.first.name, results.by(results.first.name), 1)],
         ["Fixed CIDEr: the highest that the curves of all ρ reach.", *_notes(comparison, slice_, 3)],
         head="ρ",
     )
 
 
-def _explain_dashes(comparison: Comparison, slice_: ComparisonSlice, dashes: int, of: int) -> Iterator[str]:
+def _explain_dashes(comparison: Comparison, slice_: ComparisonSlice, dashes: int, rows: int) -> Iterator[str]:
     """Yield the explanation of dashes among the differences, with the number of rows that have only dashes."""
-    if of * len(comparison.results.judges) > sum(map(len, slice_.differences.values())):
+    if rows * len(comparison.results.judges) > sum(map(len, slice_.differences.values())):
         yield (
-            f"{MISSING} ({dashes} of {of} rows throughout): both numbers are lower bounds (§), or one is and "
-            "leaves open which is higher, or one was not measured."
+            f"{MISSING} ({dashes} of {rows} rows have only dashes): both numbers are lower bounds (§), or one bound "
+            "does not determine which number is higher, or one number was not measured."
         )
 
 
@@ -134,32 +133,32 @@ def _notes(comparison: Comparison, slice_: ComparisonSlice, digits: int) -> Iter
     if slice_.rule:
         yield slice_.rule
     yield (
-        "Read from each method's curve along λ (seeds averaged): settings that contradict the trade-off of CIDEr and "
-        f"{comparison.results.score} ({comparison.results.first.title.lower()}) are pooled, between neighbours it is "
-        "linear, beyond the last setting it is undefined."
+        "Read from each method's curve along λ (seeds averaged). Settings that contradict the trade-off of CIDEr and "
+        f"{comparison.results.score} ({comparison.results.first.title.lower()}) are pooled. The curve is linear "
+        "between neighbours and undefined beyond the last setting."
     )
     estimates = [estimate for reading in slice_.readings for estimate in reading.estimates.values()]
     marks = [_mark(reading) for reading in slice_.readings]
     if any(estimate.interval for estimate in estimates):
-        moving = slice_.fixed == "CIDEr" and comparison.control
-        yield (
-            f"[95% intervals] over {comparison.resamples:,} resamples of the test images, with these trained models"
-            + (f"; in each, the fixed CIDEr is the same share of that of {comparison.control}." if moving else ".")
-        )
+        share = ""
+        if slice_.fixed == "CIDEr" and comparison.control:
+            share = f"; in each resample, the fixed CIDEr is the same share of the CIDEr of {comparison.control}"
+        resamples = f"{comparison.resamples:,} resamples of the test images"
+        yield f"[95% intervals] over {resamples}, with these trained models{share}."
     if any(estimate.spread is not None for estimate in estimates):
         yield "± is the standard deviation over (n) seeds, each read from its own curve where that reaches the value."
     if "§" in marks:
         yield (
             f"Marked §, {marks.count('§')} of {len(marks)} rows: every setting of the method has a higher "
-            f"{slice_.fixed}; the numbers are those of its lowest and are lower bounds, so that two of them cannot be "
-            "compared."
+            f"{slice_.fixed}; the numbers are those of the lowest setting. They are lower bounds, and two lower bounds "
+            "cannot be compared."
         )
     if "‡" in marks:
         yield (
             f"Marked ‡: in more than {SHORT_OFTEN:.0%} of the resamples the curve ends before this value; "
-            "there the numbers are those of its last setting."
+            "these resamples use the numbers of its last setting."
         )
-    short = [_ends(reading, digits) for reading in slice_.readings if reading.nearest is None]
+    short = [_measured_range(reading, digits) for reading in slice_.readings if reading.nearest is None]
     if short:
         yield f"{MISSING}, not reached ({slice_.fixed} measured): {'; '.join(short)}."
     if slice_.reference and slice_.reference.label in {r.curve.label for r in slice_.readings if r.nearest is None}:
@@ -167,24 +166,24 @@ def _notes(comparison: Comparison, slice_: ComparisonSlice, digits: int) -> Iter
     measured = {keys for reading in slice_.readings for keys in reading.estimates}
     lacking = [each.curve.label for each in slice_.readings if each.nearest and measured - {*each.estimates}]
     if lacking:
-        yield f"{MISSING}: a setting of {', '.join(lacking)} was not judged so."
+        yield f"{MISSING}: a setting of {', '.join(lacking)} has no value of this metric."
     yield from comparison.notes
 
 
-def _bounds(slice_: ComparisonSlice) -> str:
+def _bound_remark(slice_: ComparisonSlice) -> str:
     """Return a caption's remark on how many rows hold lower bounds; "" if none does."""
-    above, of = sum(reading.above for reading in slice_.readings), len(slice_.readings)
-    return f" (§: {above} of {of} rows are lower bounds)" if above else ""
+    above = sum(reading.above for reading in slice_.readings)
+    return f" (§: {above} of {len(slice_.readings)} rows are lower bounds)" if above else ""
 
 
-def _ends(reading: CurveReading, digits: int) -> str:
+def _measured_range(reading: CurveReading, digits: int) -> str:
     if reading.span is None:
         return f"{reading.curve.label} not measured"
     low, high = (f"{end:.{digits}f}" for end in reading.span)
     return f"{reading.curve.label} {low}" + ("" if low == high else f" to {high}")
 
 
-def _estimate(label: str, keys: Keys, digits: int, group: str = "") -> TableColumn:
+def _estimate_column(label: str, keys: Keys, digits: int, group: str = "") -> TableColumn:
     """Return a column with a reading's estimate and its interval."""
 
     def show(reading: CurveReading) -> str | None:
@@ -196,7 +195,7 @@ def _estimate(label: str, keys: Keys, digits: int, group: str = "") -> TableColu
     return TableColumn(label, group, show)
 
 
-def _spread(label: str, keys: Keys, digits: int) -> TableColumn:
+def _spread_column(label: str, keys: Keys, digits: int) -> TableColumn:
     """Return a column with the standard deviation over a reading's seeds, and their number."""
 
     def show(reading: CurveReading) -> str | None:
@@ -208,7 +207,7 @@ def _spread(label: str, keys: Keys, digits: int) -> TableColumn:
     return TableColumn(label, "± over seeds", show)
 
 
-def _difference(
+def _difference_columns(
     slice_: ComparisonSlice, judge: str, label: str, p: str, group: str = ""
 ) -> tuple[TableColumn, TableColumn]:
     """Return the columns of a reading's difference from the reference, with its interval, and of its p-value."""
@@ -221,7 +220,9 @@ def _difference(
 
     def probability(reading: CurveReading) -> str | None:
         difference = slice_.differences.get(reading.curve.label, {}).get(judge)
-        return None if difference is None else "<0.001" if difference.p < 0.001 else f"{difference.p:.3f}"
+        if difference is None:
+            return None
+        return "<0.001" if difference.p < 0.001 else f"{difference.p:.3f}"
 
     return TableColumn(label, group, value), TableColumn(p, group, probability)
 

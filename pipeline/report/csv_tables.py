@@ -1,4 +1,4 @@
-"""CSV files of a result file's tables, for readers and for other programs: `results/<name>/<table>.csv`."""
+"""CSV files of a result file's tables: `results/<name>/<table>.csv`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pipeline.report.method_names import published_name
 from pipeline.report.result_file import FOLDER, PrintedTable, ResultFile
 from pipeline.runtime.files import write_atomically
 
-_DETAILS = re.compile(r"[:;]|\((?!hard\))")  # after these, a caption gives units and conditions
-_REPLACED = {"λ": "lambda", "ρ": "rho", "@": "", "%": ""}
+_DETAILS = re.compile(r"[:;]|\((?!hard\))")  # units and conditions of a caption follow
+_SYMBOLS = {"λ": "lambda", "ρ": "rho", "@": "", "%": ""}
 
 
 def csv_files(root: Path, name: str, result: ResultFile) -> dict[str, tuple[Path, str]]:
@@ -32,9 +32,9 @@ def csv_files(root: Path, name: str, result: ResultFile) -> dict[str, tuple[Path
 
 
 def write_csv_files(files: Mapping[Path, str], check: bool) -> list[str]:
-    """Write `files`, or compare them with `check`; return a line for each file that differs or is not among `files`.
+    """Write `files` by path, and remove other CSV files from the same folders.
 
-    Other CSV files of the same folders are removed.
+    With `check`, write nothing and return a line for each file that differs or would be removed.
     """
     folders = {path.parent for path in files}
     stale = sorted(path for folder in folders for path in folder.glob("*.csv") if path not in files)
@@ -50,7 +50,7 @@ def write_csv_files(files: Mapping[Path, str], check: bool) -> list[str]:
 
 
 def _file_name(title: str) -> str:
-    for symbol, word in _REPLACED.items():
+    for symbol, word in _SYMBOLS.items():
         title = title.replace(symbol, word)
     return re.sub(r"[^\w.]+", "_", title.lower()).strip("_.")
 

@@ -1,16 +1,16 @@
-"""Tables and figures of the documents: writes them from results/ between their markers, or checks them.
+"""Tables and figures of the documents, written from results/ between markers, or checked.
 
     python -m pipeline.report.documents [--check]
 
 A block of a document, at the repository's root or below docs/, is the text between two lines, `<!-- results: … -->` and
-`<!-- end -->`. The first line states what to show, with bars between its parts:
+`<!-- end -->`. The first line states the content, with bars between its parts:
 
     <!-- results: scenes | Results at the chosen λ -->                             a table, by the beginning of its name
-    <!-- results: scenes | Results | columns: Method; CIDEr | rows: mle; luo -->   some columns, some rows
-    <!-- results: scenes | Budget | else: not recorded -->                         this text if it has no such table
-    <!-- results: scenes | figure: curve -->                                       a figure; its description is kept
-    <!-- results: scenes | tables -->                                              all tables as CSV, linked
-    <!-- results: scenes | provenance -->                                          its command, commit, date and machine
+    <!-- results: scenes | Results | columns: Method; CIDEr | rows: mle; luo -->   only these columns and rows
+    <!-- results: scenes | Budget | else: not recorded -->                         this text if there is no such table
+    <!-- results: scenes | figure: curve -->                                       a figure; the description is kept
+    <!-- results: scenes | tables -->                                              links to all tables as CSV
+    <!-- results: scenes | provenance -->                                          command, commit, date and machine
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from pipeline.report.tables import markdown_table
 from pipeline.runtime.command import run_command
 from pipeline.runtime.files import sha256, write_atomically
 
-BEGIN, END = r"^<!-- *results: *(?P<asked>\S.*?) *-->[ \t\r]*(?:\n|\Z)", r"^<!-- *end *-->[ \t\r]*(?:\n|\Z)"
+BEGIN, END = r"^<!-- *results: *(?P<request>\S.*?) *-->[ \t\r]*(?:\n|\Z)", r"^<!-- *end *-->[ \t\r]*(?:\n|\Z)"
 MARKER = re.compile(f"{BEGIN}|{END}", re.MULTILINE)
-NOW = r"(?P<now>(?:(?!<!-- *(?:results:|end *-->)).*\n)*)"
-BLOCK = re.compile(f"(?P<begin>{BEGIN}){NOW}(?P<end>{END})", re.MULTILINE)
+CONTENT = r"(?P<content>(?:(?!<!-- *(?:results:|end *-->)).*\n)*)"
+BLOCK = re.compile(f"(?P<begin>{BEGIN}){CONTENT}(?P<end>{END})", re.MULTILINE)
 NUMBER = re.compile(r"[≥≤]?[-+−±<~]?[.\d]|[–✓]?$")  # every cell of a numeric column begins like this
-WIDEST = 60  # characters; a table with longer cells is not padded
+MAX_PADDED = 60  # characters; a table with longer cells is not padded
 
 
 def update_documents(arguments: Sequence[str] | None = None) -> int:
@@ -57,14 +57,14 @@ def update_documents(arguments: Sequence[str] | None = None) -> int:
 
 
 def write_documents(root: Path, check: bool) -> list[str]:
-    """Write every document of `root`, or compare it with `check`; return a line for each wrong block.
+    """Write every document of `root`, or only compare it with `check`; return a line for each wrong block.
 
-    Nothing is written if any block is wrong. Raises UserError where a marker has no partner.
+    Nothing is written if any block is wrong. Raises UserError for a marker without its partner.
     """
     complaints: list[str] = []
     tables: dict[Path, str] = {}
     before = dict(documents(root))
-    updated = partial(_updated, root, complaints, tables, check)
+    updated = partial(_update_block, root, complaints, tables, check)
     after = {path: BLOCK.sub(partial(updated, path), text) for path, text in before.items()}
     if complaints and not check:
         return complaints
@@ -77,22 +77,22 @@ def write_documents(root: Path, check: bool) -> list[str]:
 def documents(root: Path) -> Iterator[tuple[Path, str]]:
     """Yield the Markdown files of the repository's root and of docs/, with their exact text.
 
-    Raises UserError where a marker has no partner.
+    Raises UserError for a marker without its partner.
     """
     for path in [*sorted(root.glob("*.md")), *sorted(root.glob("docs/**/*.md"))]:
         text = path.read_bytes().decode("utf-8")
         rest = BLOCK.sub(lambda block: "\n" * block[0].count("\n"), text)
         if marker := MARKER.search(rest):
             where = f"{path.relative_to(root).as_posix()}, line {_line(marker)}: "
-            if marker["asked"] is None:
-                raise UserError(f"{where}<!-- end --> ends no block")
-            raise UserError(f"{where}the block “{marker['asked']}” has no <!-- end -->")
+            if marker["request"] is None:
+                raise UserError(f"{where}<!-- end --> without a block: remove it")
+            raise UserError(f"{where}the block “{marker['request']}” has no <!-- end -->: add it")
         yield path, text
 
 
 def figures_of(root: Path, name: str) -> list[str]:
     """Return the names of the figures of the result file `name` that documents show."""
-    asked = [_asked(block) for _, text in documents(root) for block in BLOCK.finditer(text)]
+    asked = [_parse_request(block) for _, text in documents(root) for block in BLOCK.finditer(text)]
     return sorted({value for file, parts in asked if file == name for key, value in parts if key == "figure"})
 
 
@@ -100,31 +100,33 @@ def _line(match: re.Match[str]) -> int:
     return match.string.count("\n", 0, match.start()) + 1
 
 
-def _asked(block: re.Match[str]) -> tuple[str, list[tuple[str, str]]]:
+def _parse_request(block: re.Match[str]) -> tuple[str, list[tuple[str, str]]]:
     """Return a block's result file and its options, pairs of a word and the text after its colon."""
-    name, *parts = (part.strip() for part in block["asked"].split("|"))
+    name, *parts = (part.strip() for part in block["request"].split("|"))
     pairs = (part.partition(":") for part in parts)
     return name, [(key.strip(), value.strip()) for key, _, value in pairs]
 
 
-def _updated(
+def _update_block(
     root: Path, complaints: list[str], tables: dict[Path, str], check: bool, document: Path, block: re.Match[str]
 ) -> str:
     """Return the block with its content replaced; errors are added to `complaints`, CSV files to `tables`."""
-    name, parts = _asked(block)
+    name, parts = _parse_request(block)
     here = f"{document.relative_to(root).as_posix()}, line {_line(block)}: "
     try:
-        shown = _shown(root, name, parts or [("", "")], block["now"], document.parent, tables)
+        shown = _block_content(root, name, parts or [("", "")], block["content"], document.parent, tables)
     except UserError as error:
         complaints.append(here + str(error))
         return block[0]
-    if check and shown != block["now"]:
-        what = " | ".join(block["asked"].split(" | ")[:2])
-        complaints.append(f"{here}“{what}” is not what {path_of(Path(), name)} holds: run make documents")
+    if check and shown != block["content"]:
+        request = " | ".join(block["request"].split(" | ")[:2])
+        complaints.append(f"{here}“{request}” differs from {path_of(Path(), name)}: run make documents")
     return block["begin"] + shown + block["end"]
 
 
-def _shown(root: Path, name: str, parts: list[tuple[str, str]], now: str, folder: Path, tables: dict[Path, str]) -> str:
+def _block_content(
+    root: Path, name: str, parts: list[tuple[str, str]], content: str, folder: Path, tables: dict[Path, str]
+) -> str:
     """Return the text that belongs between a block's markers, in a document of `folder`; add CSV files to `tables`.
 
     Raises UserError where the result file lacks the requested content.
@@ -140,25 +142,25 @@ def _shown(root: Path, name: str, parts: list[tuple[str, str]], now: str, folder
             links = (f"[{title}]({_link(path, folder)})" for title, (path, _) in files.items())
             return f"All tables of this run (CSV): {', '.join(links)}.\n"
         if key == "figure" and not options:
-            description = re.match(r"!\[(.*?)\]\(", now)
+            description = re.match(r"!\[(.*?)\]\(", content)
             picture = root / _picture(root, result.figure(value))
             return f"![{description[1] if description else value}]({_link(picture, folder)})\n"
         asked, chosen = f"{key}: {value}" if value else key, dict(options)
         otherwise = chosen.pop("else", None)
         if otherwise and not any(published_name(name).startswith(published_name(asked)) for name in result.tables):
             return f"{otherwise}\n"
-        table = _part(result.table(asked), chosen)
+        table = _select_cells(result.table(asked), chosen)
     except UserError as error:
         raise UserError(f"{path_of(Path(), name)} {error}") from None
-    return _text(table)
+    return _table_text(table)
 
 
 def _link(path: Path, folder: Path) -> str:
     return Path(os.path.relpath(path, folder)).as_posix()
 
 
-def _text(table: PrintedTable) -> str:
-    long = any(len(cell) > WIDEST for line in (table.columns, *table.rows) for cell in line)
+def _table_text(table: PrintedTable) -> str:
+    long = any(len(cell) > MAX_PADDED for line in (table.columns, *table.rows) for cell in line)
     right = [n > 0 and all(NUMBER.match(row[n]) for row in table.rows) for n in range(len(table.columns))]
     return markdown_table(table.columns, table.rows, right, padded=not long) + "\n"
 
@@ -173,18 +175,18 @@ def _picture(root: Path, figure: PrintedFigure) -> str:
     """Return the figure's path; raises UserError if the file there differs from the recorded figure."""
     path = root / figure.file
     if not path.is_file() or sha256(path) != figure.sha256:
-        raise UserError(f"has another figure than {figure.file}: restore that file, or run make record again")
+        raise UserError(f"records another figure than {figure.file}: restore that file, or run make record again")
     return figure.file
 
 
-def _part(table: PrintedTable, options: dict[str, str]) -> PrintedTable:
+def _select_cells(table: PrintedTable, options: dict[str, str]) -> PrintedTable:
     """Return the columns and rows that `options` names, in that order, with methods' published names.
 
     Raises UserError for another option, and for an unknown column or row.
     """
-    columns, rows = _names(options.pop("columns", "")), _names(options.pop("rows", ""))
+    columns, rows = _split_names(options.pop("columns", "")), _split_names(options.pop("rows", ""))
     if options:
-        raise UserError(f"is asked for “{next(iter(options))}”; a table has columns: and rows:")
+        raise UserError(f"cannot be shown with “{next(iter(options))}”: a table takes columns:, rows: and else:")
     table = PrintedTable(
         columns=[published_name(name) for name in table.columns],
         rows=[[published_name(row[0]), *row[1:]] for row in table.rows],
@@ -197,8 +199,8 @@ def _part(table: PrintedTable, options: dict[str, str]) -> PrintedTable:
     return PrintedTable(columns=[table.columns[n] for n in at], rows=[[row[n] for n in at] for row in shown])
 
 
-def _names(given: str) -> list[str]:
-    """Return the names between semicolons as documents show them; a method's name in params.yaml is translated."""
+def _split_names(given: str) -> list[str]:
+    """Return the names between semicolons; a method's name in params.yaml becomes its published name."""
     return [published_name(name.strip()) for name in given.split(";") if name.strip()]
 
 

@@ -15,9 +15,9 @@ from pipeline.report.plot_svg import svg_content
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-WIDTH, HEIGHT = 317, 310  # a panel's size in points, and in pixels of its SVG
-LARGE, SMALL = (520, 350), (360, 290)  # points of the large chart, and of the same on a phone
-CROWD = 8  # lines; with more lines only chosen settings are labelled
+WIDTH, HEIGHT = 317, 310  # size of a panel in points, and in pixels of its SVG
+LARGE, SMALL = (520, 350), (360, 290)  # size of the large chart in points, on wide and on narrow screens
+MAX_LABELLED_ENDS = 8  # lines; with more lines only chosen settings are labelled
 
 
 def panels_png(panels: Sequence[PlotPanel]) -> bytes:
@@ -33,28 +33,28 @@ def panels_png(panels: Sequence[PlotPanel]) -> bytes:
         axes.axis("off")
     for n, (axes, panel) in enumerate(zip(grid.flat, panels, strict=False)):
         draw_panel(axes, panel, panels)
-        if n % columns and panels[n - 1].up == panel.up:
+        if n % columns and panels[n - 1].y_label == panel.y_label:
             axes.set_ylabel("")
             axes.tick_params(labelleft=False)
-        if n + columns < len(panels) and panels[n + columns].across == panel.across:
+        if n + columns < len(panels) and panels[n + columns].x_label == panel.x_label:
             axes.set_xlabel("")
             axes.tick_params(labelbottom=False)
         axes.set_title(escape_math(panel.title), fontsize=10, loc="left")
     handles, labels = grid[0, 0].get_legend_handles_labels()
     if handles:
-        # inches: the line sample, and each letter
+        # an entry takes 0.5 inches for the sample of its line and 0.075 inches per letter
         fit = int(figure.get_figwidth() / (0.5 + 0.075 * max(map(len, labels))))
         columns = max(1, min(len(labels), 5, fit))
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
         figure.set_figheight(figure.get_figheight() + 0.41 + 0.19 * -(-len(labels) // columns))
-    figure.draw_without_rendering()  # label positions are known from here on
+    figure.draw_without_rendering()  # fixes the axes, which the labels need
     for axes, panel in zip(grid.flat, panels, strict=False):
-        label_points(axes, panel.series, ends=len(panel.series) <= CROWD)
+        label_points(axes, panel.series, ends=len(panel.series) <= MAX_LABELLED_ENDS)
     return png(figure)
 
 
 def png(figure: Figure) -> bytes:
-    """Return the figure as PNG without version or date: equal figures give equal bytes."""
+    """Return the figure as PNG without version and date, so that equal figures give equal bytes."""
     out = io.BytesIO()
     figure.savefig(out, format="png", metadata={"Software": None})
     return out.getvalue()
@@ -63,7 +63,7 @@ def png(figure: Figure) -> bytes:
 def panels_svg(panels: Sequence[PlotPanel], name: str) -> list[tuple[PlotPanel, Markup]]:
     """Draw each panel as the content of an <svg>, with the scales of the PNG; its ids begin with `name`.
 
-    The n-th line is in groups with data-line="n". Each of its markers is in a group of class `point` with its label.
+    Line n is in groups with data-line="n". Each of its markers is in a group of class `point` with the hover label.
     """
     from matplotlib.figure import Figure
 
@@ -84,33 +84,32 @@ def labelled_svg(panel: PlotPanel, name: str, size: tuple[int, int] = LARGE) -> 
     from matplotlib.figure import Figure
 
     figure, letters = Figure(figsize=(size[0] / 72, size[1] / 72), frameon=False), 11 if size == LARGE else 9.5
-    lines = [(series, max(series.spots, key=lambda spot: spot.x)) for series in panel.series if series.spots]
-    # points reserved for the labels
+    lines = [(series, max(series.points, key=lambda point: point.x)) for series in panel.series if series.points]
+    # width reserved for the labels, in points
     room = 14 + 0.6 * letters * max((len(series.label) for series, _ in lines), default=0)
     axes = figure.add_axes((46 / size[0], 42 / size[1], (size[0] - 46 - room) / size[0], (size[1] - 46) / size[1]))
     draw_panel(axes, panel, [panel])
     lines.sort(key=lambda line: line[1].y)
-    place = axes.transData + axes.transAxes.inverted()
-    heights = _spread_heights(
-        [float(place.transform((spot.x, spot.y))[1]) for _, spot in lines], 1.7 * letters / size[1]
-    )
-    for (series, spot), height in zip(lines, heights, strict=True):
+    to_axes = axes.transData + axes.transAxes.inverted()
+    ends = [float(to_axes.transform((point.x, point.y))[1]) for _, point in lines]
+    heights = _spread_heights(ends, 1.7 * letters / size[1])
+    for (series, point), height in zip(lines, heights, strict=True):
         colour = series.style.options["color"]
-        axes.annotate(escape_math(series.label), (spot.x, spot.y), xytext=(1.02, height), textcoords="axes fraction",
+        axes.annotate(escape_math(series.label), (point.x, point.y), xytext=(1.02, height), textcoords="axes fraction",
                       va="center", fontsize=letters, color=colour, annotation_clip=False,
                       arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkB": 5,
                                   "relpos": (0, 0.5)})  # fmt: skip
     return svg_content(figure, name, panel.series)
 
 
-def _spread_heights(heights: Sequence[float], least: float) -> list[float]:
-    """Return ascending heights from 0 to 1, at least `least` apart and close to the given ones."""
+def _spread_heights(heights: Sequence[float], distance: float) -> list[float]:
+    """Return ascending heights from 0 to 1, close to `heights` and at least `distance` apart."""
     placed: list[float] = []
     for height in heights:
-        placed.append(max(height, placed[-1] + least) if placed else max(height, 0.0))
+        placed.append(max(height, placed[-1] + distance) if placed else max(height, 0.0))
     over = placed[-1] - 1 if placed else 0.0
     for n in range(len(placed) - 1, -1, -1):
-        limit = 1.0 if n == len(placed) - 1 else placed[n + 1] - least
+        limit = 1.0 if n == len(placed) - 1 else placed[n + 1] - distance
         placed[n] = min(placed[n], limit) if over > 0 else placed[n]
     return placed
 

@@ -1,4 +1,4 @@
-"""Content of the figures: recall against naturalness, recall against ρ, and the drift of each method's listener."""
+"""Content of the figures: recall against naturalness, recall against ρ, and each listener's drift."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pipeline.report.tables import format_number
 
 
 class Axis(NamedTuple):
-    """An axis: its name in hover labels, its key in metrics.json, and its digits."""
+    """Metric on an axis."""
 
-    name: str
-    keys: Keys
-    digits: int = 1
+    name: str  # in hover labels
+    keys: Keys  # in metrics.json
+    digits: int = 1  # decimals
 
 
 def styles(results: Results) -> dict[str, LineStyle]:
@@ -47,12 +47,12 @@ def curve_panels(results: Results, choices: Sequence[Choice], metric: str = "CID
         PlotPanel(
             name=judge.name,
             title=judge.title,
-            across=f"{metric}: more natural →",
-            up=f"{results.score}: higher recall →",
-            # A frozen speaker's captions are its method's; only its own listener differs.
+            x_label=f"{metric}: more natural →",
+            y_label=f"{results.score}: higher recall →",
+            # a frozen speaker has the captions of its method; only its own listener differs
             series=_series(results, choices, x, Axis(results.score, results.by(judge.name)), frozen=judge.name == OWN),
-            level=_band(results, human_recall_keys(judge.name, results.score)),
-            level_words="human captions",
+            band=_band(results, human_recall_keys(judge.name, results.score)),
+            band_label="human captions",
         )
         for judge in results.judges.values()
     ]
@@ -70,12 +70,12 @@ def drift_panel(results: Results, choices: Sequence[Choice]) -> PlotPanel | None
     panel = PlotPanel(
         name="drift",
         title="Own listener",
-        words="recall on its speaker's captions and on human captions",
-        across=f"{score} of its speaker's captions →",
-        up=f"{score} of human captions →",
+        subtitle="recall on its speaker's captions and on human captions",
+        x_label=f"{score} of its speaker's captions →",
+        y_label=f"{score} of human captions →",
         series=_series(results, choices, x, y),
-        level=_band(results, human_recall_keys(PRETRAINED, score)),
-        level_words="before joint training",
+        band=_band(results, human_recall_keys(PRETRAINED, score)),
+        band_label="before joint training",
     )
     return None if panel.empty else panel
 
@@ -90,17 +90,17 @@ def rho_panels(results: Results, comparison: Comparison) -> list[PlotPanel]:
         lines = []
         for slice_ in comparison.along_rho:
             method = slice_.readings[0].curve.method
-            label, spots = f"{published_name(method)} at CIDEr {slice_.level:.3f}", []
+            label, points = f"{published_name(method)} at CIDEr {slice_.level:.3f}", []
             for reading in slice_.readings:
                 if (estimate := reading.estimates.get(results.by(judge))) is not None:
                     rho, ends = float(reading.curve.settings["rho"]), estimate.interval
                     words = f"{label}, ρ {rho:g}, {results.score} "
                     words += f"{'at least ' if reading.above else ''}{format_number(estimate.value, 1)}"
                     words += f" [{format_number(ends[0], 1)}, {format_number(ends[1], 1)}]" if ends else ""
-                    spots.append(PlotPoint(rho, estimate.value, words, bars=(rho, rho, *ends) if ends else None))
-            lines.append(PlotSeries(label, style[method], tuple(spots)))
-        across, up = "ρ: share of captions passed as distributions →", f"{results.score}: higher recall →"
-        panels.append(PlotPanel(judge, results.judges[judge].title, across, up, tuple(lines)))
+                    points.append(PlotPoint(rho, estimate.value, words, bars=(rho, rho, *ends) if ends else None))
+            lines.append(PlotSeries(label, style[method], tuple(points)))
+        x_label, y_label = "ρ: share of captions passed as distributions →", f"{results.score}: higher recall →"
+        panels.append(PlotPanel(judge, results.judges[judge].title, x_label, y_label, tuple(lines)))
     return [panel for panel in panels if not panel.empty]
 
 
@@ -110,7 +110,7 @@ def _series(
     """Return a line per curve, with a point per setting that has both values; frozen speakers only if `frozen`."""
     style, chosen = styles(results), {id(choice.point) for choice in choices if choice.of > 1}
 
-    def spot(point: Point) -> PlotPoint | None:
+    def plot_point(point: Point) -> PlotPoint | None:
         x, y = point.mean("test", *across.keys), point.mean("test", *up.keys)
         if x is None or y is None:
             return None
@@ -140,7 +140,7 @@ def _series(
 
     shown = {curve.label: curve.points if frozen or not style[curve.label].dashed else () for curve in curves(results)}
     return tuple(
-        PlotSeries(published_name(label), style[label], tuple(filter(None, map(spot, points))))
+        PlotSeries(published_name(label), style[label], tuple(filter(None, map(plot_point, points))))
         for label, points in shown.items()
     )
 

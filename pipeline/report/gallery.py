@@ -1,6 +1,6 @@
-"""Image gallery of the test split: each method's captions along λ, and the images that its listener retrieves by them.
+"""Image gallery of the test split: each method's captions along λ, and the images that listeners retrieve by them.
 
-A view is a set of settings shown side by side: chosen, at equal CIDEr, at equal recall. One image is shown along λ.
+A view is a set of settings shown side by side: chosen, at equal CIDEr, or at equal recall. One image is shown along λ.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from pipeline.report.plot_elements import LineStyle
 from pipeline.runtime.film_decoding import is_moving
 from pipeline.runtime.untrusted import path_inside
 
-EXAMPLE = "psst_multinomial"  # the method whose captions are shown along λ, if it was run
+EXAMPLE = "psst_multinomial"  # method whose captions are shown along λ, if it was run
 LONGEST_SIDE = 320  # pixels of a picture on the page
 DRAWN = 256  # pixels of a scene that is drawn again
-THUMBNAIL = 88  # pixels of a thumbnail to select, and of a retrieved image
-BUDGET = 2_000_000  # characters of all thumbnails, to limit the page's size
+THUMBNAIL = 88  # pixels of a thumbnail
+MAX_THUMBNAILS = 2_000_000  # characters of all thumbnails together, to limit the page's size
 
 
 class SceneRecord(Protocol):
-    """The known facts of an image that was drawn."""
+    """Known facts of a drawn image."""
 
     def draw(self, seed: int, pixels: int) -> Image.Image:
         """Draw the scene, `pixels` wide, with the seed of its data set."""
@@ -49,7 +49,8 @@ class SceneRecord(Protocol):
         """Return for each word of `caption` whether its claims are true; None: no claim."""
 
 
-ReadScenes = Callable[[Path], Mapping[str, SceneRecord]]  # from a prepared data set to its scenes by image id
+# maps the folder of a prepared data set to its scenes by image id
+ReadScenes = Callable[[Path], Mapping[str, SceneRecord]]
 
 
 def no_scenes(prepared: Path) -> Mapping[str, SceneRecord]:
@@ -59,31 +60,31 @@ def no_scenes(prepared: Path) -> Mapping[str, SceneRecord]:
 
 @dataclass(frozen=True)
 class ShownCaption:
-    """A caption of an image by one setting, and the image's rank by each judge (1 is best)."""
+    """Caption of an image by one setting, and the image's rank by each judge (1 is best)."""
 
     method: str
-    line: str  # the label and key of its style in figures
+    line: str  # label of the setting's line in figures
     style: LineStyle
     setting: str
-    means: str  # the setting's mean CIDEr, and its score by the first judge
+    means: str  # mean CIDEr of the setting, and its score by the first judge
     caption: str | None
-    ranks: Mapping[str, int | None]
+    ranks: Mapping[str, int | None]  # by judge
     retrieved: Mapping[str, tuple[int, ...]]  # rows of the images that the first and the last judge rank highest
-    views: tuple[str, ...]  # names of the views that show it
-    truths: tuple[bool | None, ...] = ()  # drawn scenes: whether each word's claim is true; None for a word without one
+    views: tuple[str, ...]  # names of the views that show the caption
+    truths: tuple[bool | None, ...] = ()  # drawn scenes: truth of each word's claims; None for a word without a claim
 
 
 @dataclass(frozen=True)
 class GalleryPicture:
-    """An image of the gallery; `row` is its index in the data set."""
+    """Image of the gallery with its captions."""
 
-    row: int
+    row: int  # index of the image in the data set
     id: str
     image: Image.Image
     human: tuple[str, ...]
     captions: tuple[ShownCaption, ...]
-    annotator: str = "person"  # the author of the human captions
-    moving: str = ""  # data URI of a film's animated copy; `image` is its first frame
+    annotator: str = "person"  # author of the human captions
+    moving: str = ""  # data URI of a film's animated copy; `image` is the first frame
 
     @property
     def text(self) -> str:
@@ -97,34 +98,36 @@ class GalleryPicture:
 
 @dataclass(frozen=True)
 class GalleryView:
-    """A set of settings shown together; `points` holds the id() of each."""
+    """Set of settings that the gallery shows together."""
 
     name: str
     label: str
-    words: str
-    points: frozenset[int]
+    description: str
+    points: frozenset[int]  # id() of each setting's point
 
 
 def gallery_views(results: Results, choices: Sequence[Choice], comparison: Comparison) -> list[GalleryView]:
-    """Return the views: chosen settings, all settings, and per level of the comparison each curve's nearest setting.
+    """Return the views: chosen settings, all settings, and for each level of the comparison the nearest settings.
 
-    The views of levels are the paper's Figure 6: captions of equal CIDEr that differ in recall, and the reverse.
+    The views of levels correspond to Figure 6 of PSST: captions of equal CIDEr that differ in recall, and the reverse.
     """
 
-    def view(name: str, label: str, words: str, points: Iterable[Point | None]) -> GalleryView:
-        return GalleryView(name, label, words, frozenset(id(point) for point in points if point))
+    def view(name: str, label: str, description: str, points: Iterable[Point | None]) -> GalleryView:
+        return GalleryView(name, label, description, frozenset(id(point) for point in points if point))
 
-    every = view("all", "every λ", "Each method's captions along λ, the smallest first.", results.points)
-    words = "One setting per method: the one chosen on validation."
-    views = [view("chosen", "chosen on validation", words, [choice.point for choice in choices]), every]
+    chosen = [choice.point for choice in choices]
+    views = [
+        view("chosen", "chosen on validation", "One setting per method: the setting chosen on validation.", chosen),
+        view("all", "every λ", "Each method's captions along λ, the smallest λ first.", results.points),
+    ]
     for n, slice_ in enumerate((*comparison.at_cider, *comparison.at_score)):
-        natural = n < len(comparison.at_cider)
-        what = f"{slice_.fixed} " + (f"{slice_.level:.3f}" if natural else f"{round(slice_.level, 1):g}%")
-        by = "" if natural else f" ({results.first.title.lower()})"
-        words = f"Of each method the measured setting nearest to a test {what}{by}; its numbers are below its name."
-        far = [reading.curve.label for reading in slice_.readings if reading.nearest is None]
-        words += f" Not reached by: {', '.join(far)}." if far else ""
-        views.append(view(f"equal-{n}", f"at {what}", words, [reading.nearest for reading in slice_.readings]))
+        at_cider = n < len(comparison.at_cider)
+        level = f"{slice_.fixed} " + (f"{slice_.level:.3f}" if at_cider else f"{round(slice_.level, 1):g}%")
+        by = "" if at_cider else f" ({results.first.title.lower()})"
+        description = f"Each method's measured setting nearest to a test {level}{by}; its numbers are below its name."
+        unreached = [reading.curve.label for reading in slice_.readings if reading.nearest is None]
+        description += f" Not reached by: {', '.join(unreached)}." if unreached else ""
+        views.append(view(f"equal-{n}", f"at {level}", description, [reading.nearest for reading in slice_.readings]))
     return views
 
 
@@ -142,13 +145,13 @@ def pictures_of(
     views: Sequence[GalleryView],
     prepared: Path,
     images_root: Path,
-    drawn_with: int | None = None,
+    scene_seed: int | None = None,
     read_scenes: ReadScenes = no_scenes,
     annotator: str = "person",
 ) -> list[GalleryPicture]:
     """Return the images `wanted`, in the order of the data set, with their captions.
 
-    A setting with several seeds shows the captions of the first. If `drawn_with`, the seed of drawn scenes, is known,
+    A setting with several seeds shows the captions of the first seed. With `scene_seed`, the seed of drawn scenes,
     scenes are drawn again from their facts, DRAWN pixels wide. Raises UserError if a file is missing.
     """
     if not wanted:
@@ -156,11 +159,11 @@ def pictures_of(
     rows = read_rows(prepared / "images.parquet", ["image", "id", "file"], [("image", "in", list(wanted))]).to_pylist()
     wanted = [row["image"] for row in rows]
     scenes = read_scenes(prepared)
-    human, captions = _human(prepared, wanted), _captions(results, views, wanted)
+    human, captions = _human_captions(prepared, wanted), _captions(results, views, wanted)
     for row in rows if scenes else ():
-        captions[row["image"]] = [_with_truths(words, scenes[row["id"]]) for words in captions[row["image"]]]
-    if drawn_with is not None and scenes:
-        images = [scenes[row["id"]].draw(drawn_with, DRAWN) for row in rows]
+        captions[row["image"]] = [_with_truths(shown, scenes[row["id"]]) for shown in captions[row["image"]]]
+    if scene_seed is not None and scenes:
+        images = [scenes[row["id"]].draw(scene_seed, DRAWN) for row in rows]
         moving = [""] * len(rows)
     else:
         images = [open_thumbnail(path_inside(images_root, row["file"]), LONGEST_SIDE) for row in rows]
@@ -178,10 +181,10 @@ def picture_with_methods(picture: GalleryPicture, methods: Sequence[str]) -> Gal
 
 
 def example_line(results: Results, choices: Sequence[Choice]) -> str | None:
-    """Return the curve whose captions are shown along λ: of EXAMPLE, or else of the method with the most settings.
+    """Return the label of the curve whose captions are shown along λ; None where no curve has two settings.
 
-    Among several curves of a method, the one with its chosen setting is taken. Returns None where no curve has two
-    settings.
+    The curve is of the method EXAMPLE, else of the method with the most settings. Among several curves of a method, the
+    curve with its chosen setting is preferred.
     """
     several = [curve for curve in curves(results) if len(curve.points) > 1]
     wanted = [curve for curve in several if curve.method == EXAMPLE] or several
@@ -193,9 +196,9 @@ def example_line(results: Results, choices: Sequence[Choice]) -> str | None:
 def example_along(
     pictures: Sequence[GalleryPicture], line: str | None
 ) -> tuple[GalleryPicture, list[ShownCaption]] | None:
-    """Return the picture with the most distinct captions by `line` along λ, and those captions.
+    """Return the picture with the most distinct captions by `line` along λ, and these captions.
 
-    The highest λ comes first, as in the paper's Figure 5. The first of tied pictures is taken.
+    The highest λ comes first, as in Figure 5 of PSST. Among tied pictures the first is returned.
     """
     along = [(picture, [shown for shown in picture.captions if shown.line == line][::-1]) for picture in pictures]
     along = [(picture, rows) for picture, rows in along if rows]
@@ -203,21 +206,21 @@ def example_along(
 
 
 def thumbnails(pictures: Sequence[GalleryPicture], prepared: Path, images_root: Path) -> dict[int, dict[str, str]]:
-    """Return thumbnails of the pictures and of the retrieved images by row, those of chosen settings first.
+    """Return thumbnails by row: first of the pictures, then of images retrieved at chosen settings, then of others.
 
-    Each has `src`, an image to embed once, and `text`, a human caption. Thumbnails beyond BUDGET characters in all are
-    omitted. Raises UserError if a file is missing.
+    Each has `src`, a data URI, and `text`, a human caption. Thumbnails beyond MAX_THUMBNAILS characters are omitted.
+    Raises UserError if a file is missing.
     """
     captions = [shown for picture in pictures for shown in picture.captions]
-    often = Counter(row for shown in captions for rows in shown.retrieved.values() for row in rows)
+    counts = Counter(row for shown in captions for rows in shown.retrieved.values() for row in rows)
     chosen = {row for shown in captions if "chosen" in shown.views for rows in shown.retrieved.values() for row in rows}
-    order = sorted(often, key=lambda row: (row not in chosen, -often[row], row))
+    order = sorted(counts, key=lambda row: (row not in chosen, -counts[row], row))
     wanted = list(dict.fromkeys([*(picture.row for picture in pictures), *order]))
     if not wanted:
         return {}
     rows = read_rows(prepared / "images.parquet", ["image", "file"], [("image", "in", wanted)]).to_pylist()
-    files, human = {row["image"]: row["file"] for row in rows}, _human(prepared, wanted)
-    by_row, left = {}, BUDGET
+    files, human = {row["image"]: row["file"] for row in rows}, _human_captions(prepared, wanted)
+    by_row, left = {}, MAX_THUMBNAILS
     for row in (row for row in wanted if row in files):
         src = data_uri(open_thumbnail(path_inside(images_root, files[row]), THUMBNAIL), 70)
         left -= len(src)
@@ -229,19 +232,16 @@ def thumbnails(pictures: Sequence[GalleryPicture], prepared: Path, images_root: 
 
 def changed_words(caption: str, other: str) -> list[tuple[str, bool]]:
     """Return the words of `caption`, each with whether it is absent from the caption `other`."""
-    mine, theirs = caption.split(), other.split()
-    kept = {
-        n + k
-        for n, _, size in SequenceMatcher(None, mine, theirs, autojunk=False).get_matching_blocks()
-        for k in range(size)
-    }
-    return [(word, n not in kept) for n, word in enumerate(mine)]
+    words = caption.split()
+    blocks = SequenceMatcher(None, words, other.split(), autojunk=False).get_matching_blocks()
+    shared = {n for block in blocks for n in range(block.a, block.a + block.size)}
+    return [(word, n not in shared) for n, word in enumerate(words)]
 
 
 def mark_words(shown: ShownCaption, other: str) -> list[tuple[str, bool, bool | None]]:
-    """Return the words of a caption, each with whether it is absent from `other`, and whether it is true.
+    """Return the words of a caption, each with whether it is absent from `other`, and its truth (None: no claim).
 
-    With `other` empty no word counts as absent.
+    With an empty `other`, no word counts as absent.
     """
     words = changed_words(shown.caption or "", other or shown.caption or "")
     return [(word, new, truth) for (word, new), truth in zip_longest(words, shown.truths)]
@@ -266,7 +266,7 @@ def _captions(results: Results, views: Sequence[GalleryView], images: Sequence[i
             row = rows.get(image) or {}
             ranks = {judge: row.get(run.column("rank", judge)) for judge in results.judges}
             if run.frozen:
-                ranks[ADAPTED] = None  # equal to the own listener
+                ranks[ADAPTED] = None  # the adapted listener of a frozen speaker is its own listener
             captions[image].append(
                 ShownCaption(
                     method=run.method,
@@ -283,7 +283,7 @@ def _captions(results: Results, views: Sequence[GalleryView], images: Sequence[i
     return captions
 
 
-def _human(prepared: Path, images: Iterable[int]) -> dict[int, list[str]]:
+def _human_captions(prepared: Path, images: Iterable[int]) -> dict[int, list[str]]:
     texts: dict[int, list[str]] = defaultdict(list)
     rows = read_rows(prepared / "captions.parquet", ["image", "text"], [("image", "in", list(images))])
     for row in rows.to_pylist():
@@ -292,7 +292,7 @@ def _human(prepared: Path, images: Iterable[int]) -> dict[int, list[str]]:
 
 
 def open_thumbnail(path: Path, longest: int) -> Image.Image:
-    """Return an image file as RGB, its longer side at most `longest` pixels; of a film the first frame.
+    """Return an image file, or a film's first frame, as RGB with at most `longest` pixels on its longer side.
 
     Raises UserError where the file cannot be read.
     """
@@ -304,7 +304,7 @@ def open_thumbnail(path: Path, longest: int) -> Image.Image:
         with Image.open(path) as image:
             image.draft("RGB", (longest, longest))  # decode a JPEG no larger than needed
             picture = ImageOps.exif_transpose(image).convert("RGB")
-    except Exception as error:  # decoders raise nearly anything for damaged files
+    except Exception as error:  # decoders raise many types of errors for damaged files
         raise UserError(
             f"{path}: the image cannot be read ({reason(error)}); put it back or prepare the data again."
         ) from None
@@ -313,6 +313,7 @@ def open_thumbnail(path: Path, longest: int) -> Image.Image:
 
 
 def data_uri(image: Image.Image, quality: int) -> str:
+    """Return the image as a data URI in JPEG of this quality."""
     out = io.BytesIO()
     image.save(out, format="JPEG", quality=quality)
     return "data:image/jpeg;base64," + base64.b64encode(out.getvalue()).decode("ascii")

@@ -29,9 +29,10 @@ SUCCESS = {
 
 
 def headline_pair(results: Results, choices: Sequence[Choice], control: str) -> tuple[Choice | None, Choice | None]:
-    """Return the control's choice, and the best other by the last judge on validation, without frozen speakers.
+    """Return the control's choice, and the best choice of another method by the last judge on validation.
 
-    A method below the floor of CIDEr counts only where all others are: a high recall may be that of broken sentences.
+    Frozen speakers are excluded. A method below the floor of CIDEr counts only where all others are below it, because
+    ungrammatical captions may have a high recall.
     """
     keys = results.by(results.ends[-1])
     own = next((choice for choice in choices if choice.method == control and choice.point), None)
@@ -51,38 +52,38 @@ def headline_sentence(
     samples: Resamples | None,
     references: str = "human captions",
 ) -> str:
-    """Return the main result in one sentence with its numbers on test; "" where a number is missing.
+    """Return the main result in one sentence with its numbers on the test split; "" where a number is missing.
 
-    `references` names the captions that CIDEr compares with.
+    `references` names the captions with which CIDEr compares.
     """
     own, best = headline_pair(results, choices, control)
     judge = results.judges[results.ends[-1]]
     keys, images = results.by(judge.name), int(max(results.values("images"), default=0))
     if own is None or best is None or own.point is None or best.point is None:
         return ""
-    mine, theirs = best.point.mean("test", *keys), own.point.mean("test", *keys)
-    if mine is None or theirs is None:
+    score, control_score = best.point.mean("test", *keys), own.point.mean("test", *keys)
+    if score is None or control_score is None:
         return ""
     success = SUCCESS[results.score].format(images=images)
     drawn = samples.mean([best.point, own.point], *keys) if samples else None
-    sure = ""
+    interval_text = ""
     if drawn is not None:
         low, high = interval(drawn[:, 0] - drawn[:, 1])
-        sure = f", 95 % interval {typographic_sign(f'{low:+.1f}')} to {typographic_sign(f'{high:+.1f}')}"
-        sure += ", so it may be chance" if low <= 0 <= high else ""
+        interval_text = f", 95 % interval {typographic_sign(f'{low:+.1f}')} to {typographic_sign(f'{high:+.1f}')}"
+        interval_text += ", so it may be chance" if low <= 0 <= high else ""
     ciders = [
         format_number(choice.point.mean("test", "language", "CIDEr"), 3) for choice in (best, own) if choice.point
     ]
     return (
-        f"With captions by {published_name(best.method)} the {judge.title.lower()} {success} in {mine:.1f} % of cases, "
-        f"with captions by {published_name(own.method)} in {theirs:.1f} % (difference "
-        f"{typographic_sign(f'{mine - theirs:+.1f}')} points{sure}); "
+        f"With captions by {published_name(best.method)} the {judge.title.lower()} {success} in {score:.1f} % of "
+        f"cases, with captions by {published_name(own.method)} in {control_score:.1f} % (difference "
+        f"{typographic_sign(f'{score - control_score:+.1f}')} points{interval_text}); "
         f"CIDEr, the similarity to {references}, is {ciders[0]} and {ciders[1]}."
     )
 
 
 def headline_table(results: Results, choices: Sequence[Choice]) -> Table:
-    """Return a table of four columns: method, CIDEr, and the score by the own listener and by the last judge."""
+    """Return a table of method, CIDEr, and the score by the first and the last judge."""
     columns = [language_column("CIDEr")]
     columns += [
         metric_column(f"{results.score}, {results.judges[j].title.lower()}", results.by(j)) for j in results.ends

@@ -1,4 +1,4 @@
-"""Published names of methods, and the colour of each in all figures, from the cards beside the methods."""
+"""Published names of methods and their colours in all figures, from the cards in the modules of methods."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pipeline.composition.method_modules import method_modules
 
 @cache
 def method_cards() -> dict[str, MethodCard]:
-    """Return the cards of all modules of methods by names in params.yaml; imports torch.
+    """Return the cards of all methods by their names in params.yaml; imports torch.
 
-    A module that cannot be imported has no cards: its error belongs to the stages that train by it.
+    A module that cannot be imported has no cards; the stages that train its methods report the error.
     """
     cards: dict[str, MethodCard] = {}
     for module in method_modules().values():
@@ -28,7 +28,7 @@ def method_cards() -> dict[str, MethodCard]:
 def published_name(text: str) -> str:
     """Return `text` with each method's name in params.yaml replaced by its published name.
 
-    The name of a method that is an ordinary word is replaced only at the beginning of the text.
+    A name that is also an ordinary word is replaced only at the beginning of the text.
     """
     begins, within = _patterns()
     if match := begins.match(text):
@@ -41,23 +41,23 @@ def method_colours(methods: Iterable[str]) -> dict[str, int]:
     names = list(dict.fromkeys(methods))
     cards = method_cards()
     known = {name: cards[name].colour for name in names if name in cards}
-    every: Sequence[int] = range(1, 1 + max(card.colour for card in cards.values()))
-    free = [n for n in every if n not in known.values()] or every
+    palette: Sequence[int] = range(1, 1 + max(card.colour for card in cards.values()))
+    free = [n for n in palette if n not in known.values()] or palette
     others = [name for name in names if name not in known]
     return known | {name: free[n % len(free)] for n, name in enumerate(others)}
 
 
 def estimator_colour(name: str) -> int:
-    """Return the colour index of the method that a gradient estimator belongs to, by the longest prefix.
+    """Return the colour index of the method whose title is the longest prefix of the estimator's name; 0 without one.
 
-    REINFORCE has one colour with any baseline, as has a straight-through or partial-sampling method with any suffix.
+    REINFORCE thus has one colour with any baseline, and a straight-through or partial-sampling method with any suffix.
     """
     known = {card.title: card.colour for card in method_cards().values() if name.startswith(card.title)}
     return known[max(known, key=len)] if known else 0
 
 
 def cite_papers(methods: Iterable[str]) -> str:
-    """Return the title of each method that has a paper, with its papers."""
+    """Return the titles of the methods that have papers, each with its papers."""
     cards = (method_cards().get(name) for name in methods)
     return ", ".join(f"{card.title} ({card.citation})" for card in cards if card and card.citation)
 

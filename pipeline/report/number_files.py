@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.analysis.comparison import Comparison, Estimate
 from pipeline.analysis.judge_titles import HARD_GALLERY, TEXT, Keys, recall_keys
 from pipeline.analysis.results import LANGUAGE, Results
-from pipeline.report.caption_tables import DIVERSITY, READER
+from pipeline.report.caption_tables import DIVERSITY, SURFACE
 from pipeline.report.method_names import published_name
 from pipeline.report.result_tables import GALLERIES
 from pipeline.report.tables import Table, markdown_table, notes_once
@@ -21,9 +21,9 @@ NUMBERS = ("value", "low", "high", "spread", "seeds")
 
 
 def markdown(tables: Sequence[Table], rule: str = "", failed: Sequence[str] = ()) -> str:
-    """Return aligned tables as Markdown, each with its warning and notes, after the lines of `failed` and `rule`.
+    """Return aligned tables as Markdown, each with its warning and notes; `failed` and `rule` precede them.
 
-    `rule` states how λ is chosen. Methods have their published names.
+    `failed` are warnings of failed trainings, and `rule` states how λ is chosen. Methods have their published names.
     """
     first = [*(f"**WARNING:** {line}" for line in failed), *([rule] if rule else [])]
     parts = [_bullets(first)] if first else []
@@ -31,15 +31,15 @@ def markdown(tables: Sequence[Table], rule: str = "", failed: Sequence[str] = ()
         heads = [published_name(f"{column.group} {column.label}".strip()) for column in table.columns]
         rows = [[as_text(cell) for cell in (published_name(row[0]), *row[1:])] for row in table.rows]
         right = [not column.text for column in table.columns]
-        parts += [f"**{published_name(table.caption)}**", markdown_table(heads, rows, right, least=2)]
+        parts += [f"**{published_name(table.caption)}**", markdown_table(heads, rows, right, min_width=2)]
         notes = [*([f"**Warning:** {table.warning}"] if table.warning else []), *table.notes]
         parts += [_bullets(notes)] if notes else []
     return "\n\n".join(parts) + "\n"
 
 
 def curve_csv(results: Results) -> str:
-    """Return the CSV with a line per run and split, numbers in full, empty where there is none."""
-    judges, given = list(results.judges), {key for run in results.runs for key in run.settings}
+    """Return the CSV with a line per run and split; numbers are unrounded, and missing numbers are empty."""
+    judges, settings = list(results.judges), {key for run in results.runs for key in run.settings}
     keys: dict[str, Keys] = {name: ("language", name) for name in LANGUAGE}
     for label, measure, where in [
         *((recall, recall, ()) for recall in ("R@10", "R@5", "R@1")),
@@ -51,7 +51,7 @@ def curve_csv(results: Results) -> str:
     ]:
         keys |= {f"{label} {judge}": recall_keys(judge, measure, *where) for judge in judges}
     keys |= {key: ("diversity", key) for key in DIVERSITY}
-    keys |= {key: (where, key) for where, key in READER}
+    keys |= {key: (where, key) for where, key in SURFACE}
     keys |= {f"facts {key}": ("faithfulness", key) for key in ("precision", "told", "claims_per_caption")}
     rows = [
         {"method": run.method, "split": split, **run.settings}
@@ -59,16 +59,16 @@ def curve_csv(results: Results) -> str:
         for run in results.runs
         for split in ("val", "test")
     ]
-    settings = dict.fromkeys(("lambda", "rho", "seed", *sorted(given)))
-    return as_csv(["method", *settings, "split", *keys], rows)
+    setting_columns = dict.fromkeys(("lambda", "rho", "seed", *sorted(settings)))
+    return as_csv(["method", *setting_columns, "split", *keys], rows)
 
 
 def comparison_csv(comparison: Comparison) -> str:
-    """Return the CSV with a line per value read from the curves, numbers in full.
+    """Return the CSV with a line per value read from the curves; numbers are unrounded.
 
-    `fixed` is the metric that is equal, with the value `at`; `bound` is ≥ where the value is a lower bound.
-    `difference`, its interval and p (Holm-adjusted) are against `reference`; they are empty where a bound leaves the
-    order open. `difference bound` states whether the difference is a lower or an upper bound.
+    Methods are compared at the value `at` of the metric `fixed`; `bound` is ≥ where the value is a lower bound.
+    `difference`, its interval and p (Holm-adjusted) are against `reference`. They are empty where bounds do not
+    determine the order. `difference bound` states whether the difference is a lower or an upper bound.
     """
     rows = []
     for slice_ in (*comparison.at_cider, *comparison.at_score):
@@ -113,7 +113,7 @@ def _numbers(estimate: Estimate) -> dict[str, Any]:
 
 
 def as_csv(head: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the columns `head` of `rows` as CSV, empty where a row lacks one, safe from spreadsheet formulas."""
+    """Return the columns `head` of `rows` as CSV, empty where a row lacks one, escaped against spreadsheet formulas."""
     import pandas as pd
 
     cells = [{name: csv_cell(value) for name, value in row.items()} for row in rows]
@@ -121,7 +121,7 @@ def as_csv(head: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def as_text(cell: str) -> str:
-    """Escape a Markdown cell, so that tags, links and images in a text such as a caption are shown as written."""
+    """Escape tags, links and images in a Markdown cell, so that a caption is shown as written."""
     return re.sub(r"<(?=[A-Za-z/!?])|(?<=\])\(", r"\\\g<0>", re.sub(r"[\r\n]+", " ", cell))
 
 

@@ -1,4 +1,4 @@
-"""Summary of a run on few photos for the terminal: the best and worst captions, and how many photos would help."""
+"""Summary of a run on few photos for the terminal: the best and worst captions, and advice on numbers of photos."""
 
 from __future__ import annotations
 
@@ -19,31 +19,32 @@ from pipeline.report.method_names import published_name
 from pipeline.report.number_files import WIDTH
 from pipeline.report.report_content import ReportContent
 
-FEW = 100  # test images; with fewer, a difference of methods below ten points may be chance
-SHOWN = 3  # best captions, and worst ones
-DRAWS, STREAM = 20, 7  # random subsets of photos per size; the Philox stream that draws them
+FEW = 100  # test images; with fewer, a difference between methods below ten points may be chance
+SHOWN = 3  # best captions, and as many worst captions
+DRAWS = 20  # random subsets of photos per size
+STREAM = 7  # Philox stream of these subsets
 
 Words = Sequence[str]
 
 
 def photo_summary(content: ReportContent) -> str | None:
-    """Return the summary as lines for the terminal; None for drawn images, and where there are FEW test images or more.
+    """Return the summary as text for the terminal; None for drawn images, and for FEW test images or more.
 
-    The captions are those of the method that the last judge scores best on validation.
+    The captions are by the method with the highest score by the last judge on validation.
     """
     if content.simulated or content.images_root is None or not 0 < content.images < FEW:
         return None
     folder = content.images_root.as_posix()
     lines = [
-        "Without any training, a pretrained captioner describes your photos, and needs no captions of yours:",
+        "A pretrained captioner describes your photos without training and without captions of your own:",
         "",
         f"    saywhich caption {folder} --preset base",
         "",
-        *chain.from_iterable(_filled(f"WARNING: {line}") for line in content.failed),
+        *chain.from_iterable(_wrap(f"WARNING: {line}") for line in content.failed),
     ]
     if point := _best_point(content):
         lines += _ranked_captions(content, point)
-    lines += chain.from_iterable(map(_filled, _advice(content)))
+    lines += chain.from_iterable(map(_wrap, _advice(content)))
     return "\n".join(lines) + "\n"
 
 
@@ -54,10 +55,10 @@ def unknown_share(train: Sequence[Words], others: Words, min_count: int) -> floa
 
 
 def expected_share(photos: int, shares: Mapping[int, float]) -> float:
-    """Return the share of unknown words to expect with `photos`, of `shares` by number of photos.
+    """Return the expected share of unknown words with `photos` photos, from `shares` by number of photos.
 
-    The logarithm of the share is linear in that of the number (least squares). Shares fall faster with further photos,
-    so that the result is rather too high.
+    The logarithm of the share is fitted as a linear function of the logarithm of the number (least squares). The result
+    overestimates, because shares fall faster with more photos.
     """
     slope, height = linear_regression([log(n) for n in shares], [log(max(share, 1e-9)) for share in shares.values()])
     return min(1.0, exp(slope * log(photos) + height))
@@ -79,17 +80,17 @@ def _ranked_captions(content: ReportContent, point: Point) -> list[str]:
     (captions,) = read_captions([run], None, ["caption", "CIDEr", column])
     rows = [row for row in captions.values() if row.get(column)]
     rows.sort(key=lambda row: (row[column], -(row.get("CIDEr") or 0.0), row["image"]))
-    files = _files(content.prepared)
+    files = _image_files(content.prepared)
     human: dict[int, str] = {}
     for row in read_rows(content.prepared / "captions.parquet", ["image", "text"]).to_pylist():
         human.setdefault(row["image"], row["text"])
     shown = min(SHOWN, len(rows) // 2)
     lines = []
     for title, some in (("Best", rows[:shown]), ("Worst", rows[len(rows) - shown :])):
-        lines += [f"{title} captions by {published_name(run.method)} (place of the photo by the {judge.title.lower()})"]
+        lines += [f"{title} captions by {published_name(run.method)} (rank of the photo by the {judge.title.lower()})"]
         lines.append("")
         for row in some:
-            lines += [f"    {one_line(files[row['image']])}: place {row[column]} of {len(rows)}"]
+            lines += [f"    {one_line(files[row['image']])}: rank {row[column]} of {len(rows)}"]
             lines += [f"        {published_name(run.method)}: {one_line(row['caption'])}"]
             lines += [f"        a person: {one_line(human.get(row['image'], ''))}"]
         lines.append("")
@@ -97,7 +98,7 @@ def _ranked_captions(content: ReportContent, point: Point) -> list[str]:
 
 
 def _advice(content: ReportContent) -> list[str]:
-    """Return sentences on how many photos would help."""
+    """Return advice on the numbers of test photos and of training photos."""
     chance = 100 * 1.96 * 0.5 / sqrt(content.images)
     advice = [
         f"Test photos: a share of {content.images} photos has a 95 % interval of up to ±{chance:.0f} points, so the "
@@ -119,22 +120,22 @@ def _advice(content: ReportContent) -> list[str]:
         drawn = [draw.choice(len(train), size, replace=False) for _ in range(DRAWS)]
         shares[size] = float(np.mean([unknown_share([train[n] for n in some], others, min_count) for some in drawn]))
     text = (
-        f"Photos to train with: {len(train)}. Captions cannot use {shares[len(train)]:.0%} of the words that people "
-        "say of the other photos, because they are too rare in the training captions."
+        f"Training photos: {len(train)}. Captions cannot contain {shares[len(train)]:.0%} of the words in the human "
+        "captions of the other photos, because these words are too rare in the training captions."
     )
     if shares[len(train)] > 0:
         twice, ten = (int(float(f"{factor * len(train):.2g}")) for factor in (2, 10))
         text += (
-            f" With {twice:,} photos like these about {expected_share(twice, shares):.0%} are to be expected, with "
-            f"{ten:,} about {expected_share(ten, shares):.0%}."
+            f" The expected share is about {expected_share(twice, shares):.0%} with {twice:,} photos like these, and "
+            f"about {expected_share(ten, shares):.0%} with {ten:,}."
         )
     return [*advice, text]
 
 
-def _files(prepared: Path) -> dict[int, str]:
+def _image_files(prepared: Path) -> dict[int, str]:
     rows = read_rows(prepared / "images.parquet", ["image", "file"]).to_pylist()
     return {row["image"]: row["file"] for row in rows}
 
 
-def _filled(text: str) -> list[str]:
+def _wrap(text: str) -> list[str]:
     return [*textwrap.wrap(published_name(text), WIDTH), ""]

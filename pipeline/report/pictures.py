@@ -14,29 +14,29 @@ from pipeline.report.plot_axes import escape_math
 from pipeline.report.plot_elements import SOFT
 from pipeline.report.shared_captions import SharedCaptions
 
-PICTURES = 12  # at most, on a sheet
+PICTURES = 12  # maximum on a sheet
 
 
 def gallery_png(pictures: Sequence[GalleryPicture], *judges: JudgeTitle) -> bytes:
-    """Draw the first pictures, three a row, with each method's chosen caption below and its ranks by `judges`."""
+    """Draw the first PICTURES pictures, three a row, each with the chosen captions and the ranks by `judges`."""
     return _sheet(pictures[:PICTURES], judges, columns=3, width=4.0, letters=62, size=7.5)
 
 
 def pairs_png(shared: SharedCaptions) -> bytes:
-    """Draw the pairs, two a row: the two images, the control's caption of both, and the other method's of each."""
+    """Draw the pairs, two a row: two images, the control's caption of both, and the other method's caption of each."""
     from matplotlib.figure import Figure
 
     control, other = (escape_math(published_name(name)) for name in (shared.control, shared.other))
     texts = [
         (
-            _wrapped(f"{control}, of both: {escape_math(pair[0].control.caption or '–')}", 84),
-            [_wrapped(f"{other} [{each.other_rank}]: {escape_math(each.other.caption or '–')}", 40) for each in pair],
+            _wrap(f"{control}, for both: {escape_math(pair[0].control.caption or '–')}", 84),
+            [_wrap(f"{other} [{each.other_rank}]: {escape_math(each.other.caption or '–')}", 40) for each in pair],
         )
         for pair in shared.pairs
     ]
     rows = [texts[n : n + 2] for n in range(0, len(texts), 2)]
     heights = [2.95 + 0.19 * max(len(both) + max(map(len, own)) for both, own in row) for row in rows]
-    rule = _wrapped(f"{shared.sentence} In brackets its rank for this image.", 165)
+    rule = _wrap(f"{shared.sentence} The image's rank by this judge is in brackets.", 165)
     below = 0.19 * len(rule) + 0.2
     figure = Figure(figsize=(12.4, sum(heights) + below), dpi=100)
     grid = figure.subplots(len(rows), 4, squeeze=False, height_ratios=heights)
@@ -87,15 +87,15 @@ def along_png(picture: GalleryPicture, captions: Sequence[ShownCaption], judge: 
     """Draw one picture and, to its right, one method's captions along λ, the most discriminative first."""
     from matplotlib.figure import Figure
 
-    texts = [_wrapped(_caption_line(words.setting, words, [judge]), 70) for words in captions]
-    texts.append(_wrapped(f"{picture.annotator}: {escape_math(picture.text)}", 70))
+    texts = [_wrap(_caption_line(shown.setting, shown, [judge]), 70) for shown in captions]
+    texts.append(_wrap(f"{picture.annotator}: {escape_math(picture.text)}", 70))
     lines = [line for text in texts for line in (*text, "")]
     figure = Figure(figsize=(9.6, max(2.7, 0.18 * (len(lines) + 2) + 0.3)), dpi=150)
-    photo, words = figure.subplots(1, 2, width_ratios=(1, 1.7))
+    left, right = figure.subplots(1, 2, width_ratios=(1, 1.7))
     figure.subplots_adjust(left=0.01, right=0.99, top=0.97, bottom=0.03, wspace=0.03)
-    _photo(photo, picture)
-    words.axis("off")
-    _text(words, 1, [f"{escape_math(published_name(captions[0].line))}, {_brackets([judge])}", "", *lines], 9)
+    _photo(left, picture)
+    right.axis("off")
+    _text(right, 1, [f"{escape_math(published_name(captions[0].line))}, {_brackets([judge])}", "", *lines], 9)
     return png(figure)
 
 
@@ -113,22 +113,22 @@ def _lines(picture: GalleryPicture, judges: Sequence[JudgeTitle], letters: int) 
     """Return the lines below a picture."""
     texts = [f"{picture.annotator}: {escape_math(picture.text)}"]
     texts += [
-        _caption_line(escape_math(published_name(words.line)), words, judges)
-        for words in picture.captions
-        if "chosen" in words.views
+        _caption_line(escape_math(published_name(shown.line)), shown, judges)
+        for shown in picture.captions
+        if "chosen" in shown.views
     ]
-    return [line for text in texts for line in _wrapped(text, letters)]
+    return [line for text in texts for line in _wrap(text, letters)]
 
 
-def _caption_line(who: str, words: ShownCaption, judges: Sequence[JudgeTitle]) -> str:
-    ranks = [words.ranks.get(judge.name) for judge in judges]
-    shown = ", ".join("–" if rank is None else str(rank) for rank in ranks)
-    return f"{who} [{shown}]: {escape_math(words.caption or '–')}"
+def _caption_line(source: str, shown: ShownCaption, judges: Sequence[JudgeTitle]) -> str:
+    ranks = [shown.ranks.get(judge.name) for judge in judges]
+    brackets = ", ".join("–" if rank is None else str(rank) for rank in ranks)
+    return f"{source} [{brackets}]: {escape_math(shown.caption or '–')}"
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def _wrap(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, subsequent_indent="   ")
 
 
 def _brackets(judges: Sequence[JudgeTitle]) -> str:
-    return f"in brackets the image's rank by the {', the '.join(judge.title.lower() for judge in judges)}"
+    return f"in brackets: the image's rank by the {', the '.join(judge.title.lower() for judge in judges)}"

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# The first seven are Okabe & Ito 2008, distinguishable with every common colour blindness. page.css has all of them as
-# --c0 … --c11, darker on white and lighter in dark mode.
+# The first seven colours are those of Okabe and Ito 2008, which remain distinct with every common colour blindness.
+# page.css has all colours as --c0 … --c11, darker on white and lighter in dark mode.
 COLOURS = ("#555555", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#6a51a3", "#9e2a2b", "#7a4a2a",
            "#23318f", "#6b7d00")  # fmt: skip
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
@@ -18,11 +18,11 @@ VARIABLES = {PAPER: "paper", INK: "ink", SOFT: "soft", RULE: "rule"} | {c: f"c{n
 
 @dataclass(frozen=True)
 class PlotPoint:
-    """A point in a panel: one setting, in units of the axes."""
+    """Point of a panel, usually one setting; coordinates are in units of the axes."""
 
     x: float
     y: float
-    label: str  # the text shown on hovering
+    label: str  # text of the hover label
     bars: tuple[float, float, float, float] | None = None  # ends of the error bars: left, right, bottom, top
     seeds: tuple[tuple[float, float], ...] = ()  # (x, y) of each seed; empty for one seed
     tag: str = ""  # "λ 0.01"; "" for a method without λ
@@ -31,7 +31,7 @@ class PlotPoint:
 
 @dataclass(frozen=True)
 class LineStyle:
-    """A line's style: the indices of its colour and marker, modulo their number."""
+    """Style of a line; `colour` and `marker` are indices, taken modulo the numbers of COLOURS and MARKERS."""
 
     colour: int
     marker: int
@@ -50,7 +50,7 @@ class LineStyle:
 
 
 def assign_styles(colours: Mapping[str, int]) -> dict[str, LineStyle]:
-    """Assign a style to each name with its given colour; names of one colour get different markers."""
+    """Assign a style to each name, from its colour index; names of one colour get different markers."""
     used: Counter[int] = Counter()
     styles = {}
     for name, colour in colours.items():
@@ -61,28 +61,28 @@ def assign_styles(colours: Mapping[str, int]) -> dict[str, LineStyle]:
 
 @dataclass(frozen=True)
 class PlotSeries:
-    """One line of a panel: a method's settings along λ."""
+    """Line of a panel, usually a method's settings along λ."""
 
     label: str
     style: LineStyle
-    spots: tuple[PlotPoint, ...]
+    points: tuple[PlotPoint, ...]
 
 
 @dataclass(frozen=True)
 class PlotPanel:
-    """A panel: lines between two axes."""
+    """Panel of a figure: lines between two axes."""
 
     name: str  # the judge's name, where there is a panel for each judge
     title: str
-    across: str  # the x axis label with its direction
-    up: str
+    x_label: str  # with the direction of better values
+    y_label: str
     series: tuple[PlotSeries, ...]
-    words: str = ""  # shown next to the title
-    level: tuple[float, float] | None = None  # the limits of a grey band
-    level_words: str = ""
-    shows: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())  # values that the x and y axes always include
+    subtitle: str = ""
+    band: tuple[float, float] | None = None  # lower and upper limit of a grey horizontal band
+    band_label: str = ""
+    includes: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())  # values that the x and y axes always include
     logarithmic: bool = False  # both axes are logarithmic beyond 1
 
     @property
     def empty(self) -> bool:
-        return not any(series.spots for series in self.series)
+        return not any(series.points for series in self.series)

@@ -16,7 +16,16 @@ from pipeline.report.plot_elements import VARIABLES, PlotSeries
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SHOWN = {"fill", "fill-opacity", "opacity", "stroke", "stroke-width", "stroke-dasharray", "font-size", "text-anchor"}
+STYLE_PROPERTIES = {
+    "fill",
+    "fill-opacity",
+    "opacity",
+    "stroke",
+    "stroke-width",
+    "stroke-dasharray",
+    "font-size",
+    "text-anchor",
+}
 
 
 def svg_content(figure: Figure, name: str, series: Sequence[PlotSeries] = ()) -> Markup:
@@ -29,8 +38,8 @@ def svg_content(figure: Figure, name: str, series: Sequence[PlotSeries] = ()) ->
     out = io.StringIO()
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "saywhich"}):
         figure.savefig(out, format="svg")
-    drawn = next(e for e in ElementTree.fromstring(out.getvalue()) if e.get("id") == "figure_1")
-    return Markup(ElementTree.tostring(_clean(drawn, name, series), encoding="unicode"))
+    content = next(e for e in ElementTree.fromstring(out.getvalue()) if e.get("id") == "figure_1")
+    return Markup(ElementTree.tostring(_clean(content, name, series), encoding="unicode"))
 
 
 def _clean(element: Element, name: str, series: Sequence[PlotSeries]) -> Element:
@@ -38,17 +47,22 @@ def _clean(element: Element, name: str, series: Sequence[PlotSeries]) -> Element
     cleaned.text = (element.text or "").strip()
     for key, value in element.attrib.items():
         if key == "style":
-            for what, _, how in (declaration.partition(": ") for declaration in value.split("; ")):
-                # its <path> has the stroke
-                if what in SHOWN and not (cleaned.tag == "use" and what.startswith("stroke")):
-                    cleaned.set(what, f"var(--{VARIABLES[how]})" if how in VARIABLES else how)
+            for style_property, _, setting in (declaration.partition(": ") for declaration in value.split("; ")):
+                # a <use> takes the stroke of its <path>
+                if style_property in STYLE_PROPERTIES and not (
+                    cleaned.tag == "use" and style_property.startswith("stroke")
+                ):
+                    cleaned.set(style_property, f"var(--{VARIABLES[setting]})" if setting in VARIABLES else setting)
         elif key.endswith("href"):
             cleaned.set("href", f"#{name}-{value[1:]}")
         elif key == "id" and cleaned.tag == "path":
             cleaned.set("id", f"{name}-{value}")
         elif key in ("d", "x", "y") or (key == "transform" and "(-0 " not in value):
             cleaned.set(key, " ".join(re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.4g}", value).split()))
-    cleaned.extend(child for each in element if len(child := _clean(each, name, series)) or child.tag != "g")
+    for inner in element:
+        child = _clean(inner, name, series)
+        if len(child) or child.tag != "g":  # empty groups are omitted
+            cleaned.append(child)
     kind, _, n = element.get("id", "").partition("-")
     if kind == "axis":
         cleaned.set("aria-hidden", "true")
@@ -57,11 +71,11 @@ def _clean(element: Element, name: str, series: Sequence[PlotSeries]) -> Element
     if kind == "points" and len(cleaned):
         markers = cleaned[-1]
         cleaned.remove(markers)
-        for marker, spot in zip(markers, series[int(n)].spots, strict=True):
-            point = SubElement(cleaned, "g", {"class": "point", "role": "img", "tabindex": "-1"})
-            point.set("aria-label", spot.label)
-            SubElement(point, "title").text = spot.label
-            place = {"cx": marker.attrib["x"], "cy": marker.attrib["y"]}
-            SubElement(point, "circle", {"class": "reach", "r": "9", **place})
-            point.append(marker)
+        for marker, point in zip(markers, series[int(n)].points, strict=True):
+            group = SubElement(cleaned, "g", {"class": "point", "role": "img", "tabindex": "-1"})
+            group.set("aria-label", point.label)
+            SubElement(group, "title").text = point.label
+            centre = {"cx": marker.attrib["x"], "cy": marker.attrib["y"]}
+            SubElement(group, "circle", {"class": "reach", "r": "9", **centre})
+            group.append(marker)
     return cleaned

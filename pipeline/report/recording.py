@@ -1,4 +1,4 @@
-"""Recording of a result file from the outputs of the last run in data/."""
+"""Recording of the last run's outputs in data/ as a result file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline.report.result_file import PrintedFigure, PrintedTable, ResultFile,
 from pipeline.runtime.checksums import check_checksums
 from pipeline.runtime.files import sha256, write_atomically
 
-OTHERS = {  # folders in data/ and the commands that write them; profiles use data/report
+COMMANDS = {  # folders in data/, and the commands that write them; the folder of a profile is data/report
     "gradients": "make gradients",
     "benchmarks": "make bench",
     "cluster": "python benchmarks/cluster.py",
@@ -41,26 +41,26 @@ def write_record(
     name: str,
     figures: Sequence[str],
     profile_text: Callable[[str, Path], str],
-    more: Callable[[], str] = str,
+    further_tables: Callable[[], str] = str,
 ) -> Path:
     """Write `results/<name>.json` from the tables in data/, `figures`, this machine and the commit; return its path.
 
-    Tables are those of the folder's Markdown; the PNG of a figure is copied to docs/. The call belongs on the machine
-    and at the commit of the run. `profile_text` returns the parameter file of a profile, with the start that its name
-    has; `more` returns further tables of a profile's run. `scenes@xeon` is the profile scenes, recorded beside its
-    results on other machines, and `scenes@start2` its start 2.
+    Tables are read from the Markdown files of the folder, and the PNG of each figure is copied to docs/. Call this on
+    the machine and at the commit of the run. `profile_text` returns the parameter file of a profile and start.
+    `further_tables` returns more tables of a profile's run as Markdown. The name `scenes@xeon` is the profile scenes on
+    another machine, and `scenes@start2` is its start 2.
 
-    Raises UserError if the last run was not of this name.
+    Raises UserError if the last run was of another name.
     """
     kind = name.partition("@")[0]
-    folder = root / "data" / (kind if kind in OTHERS else "report")
-    command = OTHERS.get(kind) or _of_profile(root, name, profile_text)
+    folder = root / "data" / (kind if kind in COMMANDS else "report")
+    command = COMMANDS.get(kind) or _profile_command(root, name, profile_text)
     check_checksums(folder, f"{command} writes it again")
     sources = sorted(folder.glob("*.md"))
-    texts = [path.read_text(encoding="utf-8") for path in sources] + ([] if kind in OTHERS else [more()])
+    texts = [path.read_text(encoding="utf-8") for path in sources] + ([] if kind in COMMANDS else [further_tables()])
     tables = {caption: table for text in texts for caption, table in tables_in(text)}
     if not (sources and tables):
-        raise UserError(f"{folder} has no tables; {command} makes them")
+        raise UserError(f"{folder} has no tables; {command} writes them")
     try:
         result = ResultFile(
             command=command,
@@ -69,7 +69,7 @@ def write_record(
             machine=_machine(),
             seeds=sorted({int(row["seed"]) for row in _curve(folder) if row["seed"]}),
             tables=tables,
-            figures={figure: _drawn(root, name, folder / f"{figure}.png") for figure in figures},
+            figures={figure: _copy_figure(root, name, folder / f"{figure}.png") for figure in figures},
         )
     except ValidationError as error:
         raise UserError(f"{folder}: {error.errors()[0]['loc']}: {error.errors()[0]['msg']}") from None
@@ -78,7 +78,7 @@ def write_record(
 
 
 def tables_in(markdown: str) -> Iterator[tuple[str, PrintedTable]]:
-    """Yield the tables of a Markdown text, each with the line **caption** above it."""
+    """Yield the tables of a Markdown text with their captions, which are bold lines above them."""
     caption, rows = "", list[list[str]]()
     for line in [*markdown.splitlines(), ""]:
         if line.startswith("|"):
@@ -86,41 +86,44 @@ def tables_in(markdown: str) -> Iterator[tuple[str, PrintedTable]]:
         elif rows:
             yield caption, PrintedTable(columns=rows[0], rows=rows[2:])
             rows = []
-        if given := re.fullmatch(r"\*\*(.+)\*\*", line.strip()):
-            caption = given[1]
+        if bold := re.fullmatch(r"\*\*(.+)\*\*", line.strip()):
+            caption = bold[1]
 
 
 def start_of(name: str) -> int | None:
-    """Return the start that the name of a result file names, as scenes@start2 does; None where it names none."""
+    """Return the number of the start in the name of a result file, 2 for scenes@start2; None without a start."""
     match = START.fullmatch(name)
     return int(match[2]) if match else None
 
 
-def _of_profile(root: Path, name: str, profile_text: Callable[[str, Path], str]) -> str:
-    """Return the command that wrote data/report; raises UserError if that was a run of another profile or start."""
+def _profile_command(root: Path, name: str, profile_text: Callable[[str, Path], str]) -> str:
+    """Return the command that wrote data/report; raises UserError if it was a run of another profile or start."""
     profile, start = name.partition("@")[0], start_of(name)
     try:
         text = profile_text(name, root / "profiles")
     except UserError as error:
-        raise UserError(f"{error}; nor is it one of {', '.join(OTHERS)}") from None
+        raise UserError(f"{error}; other names are {', '.join(COMMANDS)}") from None
     if (root / "params.yaml").read_text(encoding="utf-8") != text:
-        of_start = "" if start is None else f" with start {start}"
-        raise UserError(f"params.yaml is not the profile {profile}{of_start}, so data/report is of another run")
+        with_start = "" if start is None else f" with start {start}"
+        raise UserError(
+            f"params.yaml differs from the profile {profile}{with_start}, so data/report is of another run; run the "
+            "profile first"
+        )
     check_checksums(root / "data" / "sweep", "delete it and run the sweep stage again")
     return f"make repro PROFILE={profile}" + ("" if start is None else f" START={start}")
 
 
-def _drawn(root: Path, name: str, picture: Path) -> PrintedFigure:
-    """Copy a figure to docs/, to its path in the existing result file if it has one.
+def _copy_figure(root: Path, name: str, picture: Path) -> PrintedFigure:
+    """Copy a figure to docs/; a figure of the existing result file keeps its path.
 
     Raises UserError where the figure is missing.
     """
-    shown = START.sub(r"\1", name)
-    file = f"docs/{shown}_{picture.stem}.png"
-    if path_of(root, name).is_file() and (before := read_result(root, name).figures.get(picture.stem)):
-        file = before.file
+    profile = START.sub(r"\1", name)
+    file = f"docs/{profile}_{picture.stem}.png"
+    if path_of(root, name).is_file() and (recorded := read_result(root, name).figures.get(picture.stem)):
+        file = recorded.file
     if not picture.is_file():
-        raise UserError(f"{picture} is missing, which a document shows as {file}")
+        raise UserError(f"{picture} is missing; a document shows it as {file}: write the report again")
     shutil.copyfile(picture, root / file)
     return PrintedFigure(file=file, sha256=sha256(root / file))
 
@@ -135,9 +138,9 @@ def _commit(root: Path) -> str:
     """Return HEAD's short hash, with `-dirty` where code differs from it; raises UserError outside a repository."""
     git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True)
     if git.returncode:
-        raise UserError(f"{root} is no git repository, so there is no commit to record")
-    there = [name for name in CODE if (root / name).exists()]
-    same = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", *there], cwd=root).returncode == 0
+        raise UserError(f"{root} is not a git repository: expected the commit of the run")
+    existing = [name for name in CODE if (root / name).exists()]
+    same = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", *existing], cwd=root).returncode == 0
     return git.stdout.strip() + ("" if same else "-dirty")
 
 
@@ -146,8 +149,8 @@ def _machine() -> str:
     import torch
 
     info = Path("/proc/cpuinfo")
-    named = re.search(r"^model name\s*: *(.+)", info.read_text() if info.exists() else "", re.MULTILINE)
-    processor = named[1] if named else platform.processor() or platform.machine()
+    model = re.search(r"^model name\s*: *(.+)", info.read_text() if info.exists() else "", re.MULTILINE)
+    processor = model[1] if model else platform.processor() or platform.machine()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     gpu = [torch.cuda.get_device_name()] if torch.cuda.is_available() else []
     return ", ".join([processor, f"{cores} cores", *gpu, f"PyTorch {torch.__version__}"])

@@ -1,4 +1,4 @@
-"""Results that the sections of the report are built from, each computed once."""
+"""Content shared by the sections of the report; each part is computed once."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from pipeline.report.headline import headline_pair
 from pipeline.report.shared_captions import SharedCaptions, find_shared_captions
 from pipeline.report.training_histories import History, mean_history, training_runs
 
-HISTORY = "history.jsonl"  # file with the history of all cells
+HISTORY = "history.jsonl"  # file with the training histories of all cells
 
 
 @dataclass(frozen=True, eq=False)
 class ReportContent:
-    """The results, the settings of the report, and what several sections derive from them.
+    """Results, settings of the report, and values that several sections derive from them.
 
-    With `simulated` a grammar wrote the captions that are called human elsewhere. `inputs` are files and folders of
-    optional stages by the name of the section that reads them; the other fields are arguments of `write_report`.
+    With `simulated`, a grammar wrote the captions that the report calls human. `inputs` are files and folders of
+    optional stages, by the name of the section that reads them. The other fields are arguments of `write_report`.
     """
 
     results: Results
@@ -36,7 +36,7 @@ class ReportContent:
     inputs: Mapping[str, Path | None] = field(default_factory=dict)
     retriever: str | None = None
     models: Sequence[Path] = ()
-    drawn_with: int | None = None
+    scene_seed: int | None = None
     scenes: gallery.ReadScenes = gallery.no_scenes
     simulated: bool = False
 
@@ -47,12 +47,12 @@ class ReportContent:
 
     @property
     def annotator(self) -> str:
-        """Return who wrote the human captions."""
+        """Return the author of the human captions."""
         return "simulated annotator" if self.simulated else "person"
 
     @property
     def references(self) -> str:
-        """Return a name of the human captions."""
+        """Return a name for the human captions."""
         return "captions of simulated annotators" if self.simulated else "human captions"
 
     @cached_property
@@ -82,7 +82,7 @@ class ReportContent:
             self.views,
             self.prepared,
             self.images_root,
-            self.drawn_with,
+            self.scene_seed,
             self.scenes,
             self.annotator,
         )
@@ -147,16 +147,16 @@ class ReportContent:
         return [judge for judge in judges if any(shown.ranks[judge] is not None for shown in self._captions)]
 
     @cached_property
-    def finders(self) -> list[tuple[str, str]]:
-        """Return the names and titles of the judges whose first images are known."""
+    def retrieving_judges(self) -> list[tuple[str, str]]:
+        """Return the names and titles of the judges whose highest-ranked images are known."""
         judges = self.results.judges
         return [
             (name, judges[name].title) for name in self.results.ends if any(s.retrieved[name] for s in self._captions)
         ]
 
     @cached_property
-    def judged(self) -> bool:
-        """Return whether the truth of words is known."""
+    def has_truths(self) -> bool:
+        """Return whether the truth of the captions' words is known."""
         return any(shown.truths for shown in self._captions)
 
     @cached_property

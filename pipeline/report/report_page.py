@@ -30,7 +30,7 @@ from pipeline.runtime.files import sha256, write_atomically
 
 @dataclass(frozen=True)
 class PageSection:
-    """A section as the page shows it: its figures with their drawings, and the parts that stand in it."""
+    """Section as the page shows it, with its drawn figures and its subsections."""
 
     section: ReportSection
     tables: Sequence[Table]
@@ -50,24 +50,24 @@ def write_report(
     inputs: Mapping[str, Path | None] | None = None,
     retriever: str | None = None,
     models: Sequence[Path] = (),
-    drawn_with: int | None = None,
+    scene_seed: int | None = None,
     parts: ReportParts | None = None,
 ) -> None:
     """Write the page, its tables, figures and numbers to `out`; equal inputs give equal bytes.
 
     `sweep` holds cells.json, captions.parquet and history.jsonl; each of `evaluations` holds metrics.json and
-    captions.parquet; `prepared` is the prepared data set. Image files lie below `images_root`; without it there is no
-    gallery. `inputs` are the files and folders of optional stages, by the section that reads them. `retriever` is the
-    judge that rewards captions, if any. `models` are the folders of trained methods, and `drawn_with` is the seed of
-    drawn scenes. `parts` are the sections, those of slices included (default: the core's); results with the metric of
-    one of its kinds have a report of their own. Raises UserError if a required file is missing.
+    captions.parquet; `prepared` is the prepared data set. Image files are below `images_root`; None: no gallery.
+    `inputs` are the files and folders of optional stages, by the section that reads them. `retriever` is the judge that
+    rewards captions, if any. `models` are the folders of trained methods, and `scene_seed` is the seed of drawn scenes.
+    `parts` are the sections of the core and of slices (default: the core's); results with the metric of one of its
+    kinds have their own report. Raises UserError if a required file is missing.
     """
     parts = parts or ReportParts()
     results = read_results(sweep, evaluations, first=("pretrained", settings.control), score=settings.score)
     if kind := next((kind for kind in parts.kinds if results.has(*kind.metric)), None):
         return kind.write(results, prepared, images_root, out, settings)
     results = with_frozen_speakers(with_control_overlap(results, settings.control), settings.frozen_speakers)
-    simulated, given = parts.simulated(prepared), (inputs or {}, retriever, models, drawn_with, parts.scenes)
+    simulated, given = parts.simulated(prepared), (inputs or {}, retriever, models, scene_seed, parts.scenes)
     content = ReportContent(results, settings, sweep, prepared, images_root, *given, simulated)
     built = {section: section.build(content) for section in parts.sections}
     tables = [table for each in built.values() for table in each.tables]
@@ -79,7 +79,7 @@ def write_report(
 
 
 def _page(content: ReportContent, built: Mapping[ReportSection, SectionContent]) -> str:
-    """Return the page as HTML: data are escaped, and its content security policy forbids other scripts and requests."""
+    """Return the page as HTML; data are escaped, and the content security policy forbids other scripts and requests."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([TEMPLATE, *{section.template_file.parent: None for section in built}]),
         autoescape=True,
@@ -101,7 +101,7 @@ def _page(content: ReportContent, built: Mapping[ReportSection, SectionContent])
         style=style,
         script=script,
         hashes=[hash_source(style), hash_source(script)],
-        spoken=mark_words,
+        mark_words=mark_words,
         sentence=headline_sentence(
             results, content.choices, content.settings.control, content.comparison.samples, content.references
         ),
@@ -112,7 +112,7 @@ def _page(content: ReportContent, built: Mapping[ReportSection, SectionContent])
 
 
 def _shown_sections(built: Mapping[ReportSection, SectionContent]) -> list[PageSection]:
-    """Return the sections that the page shows, each with the parts that stand in it."""
+    """Return the sections that the page shows, each with its subsections."""
     numbers, shown = count(), dict[str, PageSection]()
     for section, each in built.items():
         figures = {name: panels_svg(panels, f"f{next(numbers)}") for name, panels in each.panels.items()}

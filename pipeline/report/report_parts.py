@@ -1,4 +1,4 @@
-"""Registered parts of the report, of the core and of slices."""
+"""Parts of the report that the core and slices register."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.report.sections import SECTIONS
 
 
 class ReportKind(NamedTuple):
-    """A report on results that have `metric`: results that are no captions have a report of their own.
+    """Report on results with the metric `metric`, for results that are not captions.
 
     `write` takes the results, the prepared data, the images' folder, the output folder and the settings.
     """
@@ -27,7 +27,7 @@ class ReportKind(NamedTuple):
 
 @dataclass(frozen=True)
 class ReportParts:
-    """The sections of the page, the reader of drawn scenes, and the reports of results that are no captions.
+    """Sections of the page, the reader of drawn scenes, and the reports on results that are not captions.
 
     `simulated` returns whether a grammar wrote the captions of a prepared data set.
     """

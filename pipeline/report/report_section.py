@@ -16,11 +16,11 @@ TEMPLATE = Path(__file__).parent / "template"
 
 @dataclass(frozen=True)
 class SectionContent:
-    """The tables, figures and files of a section, and the `values` that its own template shows.
+    """Tables, figures and files of a section, and the `values` that its own template shows.
 
-    `tables` stand in tables.md and on the page; the page has `page_tables` instead if they are given. `panels` maps the
-    name of a figure to its panels. `files` maps the name of a file to its content; None: the file is not written.
-    `sources` are the files whose digests the page shows. `shown` None: shown if there is a table or a panel.
+    `tables` are in tables.md and on the page; `page_tables`, if given, replace them on the page. `panels` maps the name
+    of a figure to its panels. `files` maps the name of a file to its content; None: the file is not written. `sources`
+    are the files whose digests the page shows. `shown` None: the section is shown if it has a table or a panel.
     """
 
     tables: Sequence[Table] = ()
@@ -39,10 +39,10 @@ class SectionContent:
 
 @dataclass(frozen=True)
 class ReportSection:
-    """A section of the page, or with `within` a part of the section of that name.
+    """Section of the page, or with `within` a subsection of the section of that name.
 
-    `name` is its HTML id, and `label` its name in the page's contents ("": the heading). The default template shows
-    `explanation`, which is HTML and holds no data, the figures, and the tables folded below `summary` ("": open).
+    `name` is the HTML id, and `label` the name in the page's contents ("": the heading). The default template shows
+    `explanation` (HTML without data), the figures, and the tables, which are folded below `summary` ("": not folded).
     """
 
     name: str
@@ -61,7 +61,10 @@ class ReportSection:
 
 
 def insert_sections(sections: Sequence[ReportSection], after: Mapping[str, ReportSection]) -> tuple[ReportSection, ...]:
-    """Return `sections` with each section of `after` behind the one that is named."""
+    """Return `sections` with the sections of `after`, each behind the section of its key.
+
+    Raises ValueError for an unknown key.
+    """
     groups = {each.name: (each, *([after[each.name]] if each.name in after else [])) for each in sections}
     if missing := after.keys() - groups.keys():
         raise ValueError(f"no section {', '.join(sorted(missing))} in the report: name one of {', '.join(groups)}")

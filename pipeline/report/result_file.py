@@ -20,7 +20,7 @@ class _Section(BaseModel):
 
 
 class PrintedTable(_Section):
-    """A table of text cells; the first column names the row. Raises ValueError if it is not rectangular."""
+    """Table of text cells; the first column names the rows. Raises ValueError unless each row has all columns."""
 
     columns: list[str]
     rows: list[list[str]]
@@ -36,14 +36,14 @@ class PrintedTable(_Section):
 
 
 class PrintedFigure(_Section):
-    """A figure: its file below the repository's root, and the file's SHA-256."""
+    """Figure: its file below the repository's root, and the SHA-256 of the file."""
 
     file: str
     sha256: str
 
 
 class ResultFile(_Section):
-    """The results of one command. Tables are keyed by their captions, figures by the files they were drawn to."""
+    """Results of one command; tables are keyed by caption, figures by the name of their original file."""
 
     command: str
     commit: str
@@ -55,9 +55,9 @@ class ResultFile(_Section):
     figures: dict[str, PrintedFigure] = {}
 
     def table(self, beginning: str) -> PrintedTable:
-        """Return the table whose name is or begins with `beginning`; methods may have either of their names.
+        """Return the table whose caption equals or begins with `beginning`; methods may have either of their names.
 
-        Raises UserError unless there is exactly one.
+        Raises UserError unless exactly one table matches.
         """
         shown, wanted = {published_name(name): table for name, table in self.tables.items()}, published_name(beginning)
         names = [wanted] if wanted in shown else [name for name in shown if name.startswith(wanted)]
@@ -95,7 +95,7 @@ def read_result(root: Path, name: str) -> ResultFile:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise UserError(f"{shown} is no result file: {place + ': ' if place else ''}{first['msg']}") from None
+        raise UserError(f"{shown} is not a result file: {place + ': ' if place else ''}{first['msg']}") from None
 
 
 def _json(value: Any, indent: str = "") -> str:

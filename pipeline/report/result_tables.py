@@ -1,4 +1,4 @@
-"""Result tables: each method's chosen setting with listeners and captions; every run; cross-play.
+"""Result tables: chosen settings by all judges, every run, cross-play, smaller galleries and drift of listeners.
 
 A table is omitted, or None, where no run has its metrics.
 """
@@ -53,7 +53,7 @@ SHADES = 8  # .heat-0 … .heat-8 of page.css
 def results_table(
     results: Results, choices: Sequence[Choice], direction: str = TEXT, samples: Resamples | None = None
 ) -> Table:
-    """Return language metrics and recall by each judge on test, of each method at the λ chosen on validation."""
+    """Return language metrics and recall by each judge on the test split, at the settings chosen on validation."""
     forward = direction == TEXT
     columns = [*(setting_column(name, "Chosen") for name in _curve_settings(results)), SEEDS]
     if forward:
@@ -62,22 +62,25 @@ def results_table(
         if forward and results.has(*recall_keys(judge.name, HARD_RECALL)):
             columns.append(metric_column(HARD_RECALL, recall_keys(judge.name, HARD_RECALL), group=judge.title))
         columns += recall_columns(judge.name, judge.title, direction)
-    what = "from caption to image" if forward else "from image to caption"
+    direction_text = "from caption to image" if forward else "from image to caption"
     return fill_table(
         "results" if forward else "reverse",
-        f"Test split, {what}: recall in % of {count(results, 'images')} images and median rank (med.)",
+        f"Test split, {direction_text}: recall in % of {count(results, 'images')} images and median rank (med.)",
         rows_with_baselines(choices, measured_baselines(results)),
         columns,
         [
             *_spread_note(choices),
             *_choice_notes(results, choices),
-            *([*_hard_gallery_notes(results, choices, samples), *_not_computed(results)] if forward else ()),
+            *([*_hard_gallery_notes(results, choices, samples), *_missing_metric_notes(results)] if forward else ()),
         ],
     )
 
 
 def human_table(results: Results, choices: Sequence[Choice]) -> Table:
-    """Return recall of human captions by the judges of each chosen setting; only own and adapted listeners differ."""
+    """Return recall of human captions by the judges of each chosen setting.
+
+    Only the own and adapted listeners differ between settings.
+    """
     rows = [(choice.method, choice.point.runs, choice.point) for choice in choices if choice.point]
     columns = [
         column for judge in results.judges.values() for column in recall_columns(judge.name, judge.title, "human", TEXT)
@@ -88,75 +91,75 @@ def human_table(results: Results, choices: Sequence[Choice]) -> Table:
 
 def runs_table(results: Results, choices: Sequence[Choice]) -> Table:
     """Return a row for every run: each cell of the sweep and each single run of the chain."""
-    marked = {id(run) for choice in choices if choice.point and choice.of > 1 for run in choice.point.runs}
+    chosen = {id(run) for choice in choices if choice.point and choice.of > 1 for run in choice.point.runs}
     columns = [setting_column(name) for name in (*_curve_settings(results), *other_settings(results), "seed")]
     columns += [language_column("CIDEr", "Validation", "val")]
     first = results.first.name
     columns += [metric_column(f"{results.score} {first}", results.by(first), 1, "Validation", "val")]
     columns += [language_column("CIDEr", "Test")]
-    columns += [_by(score, judge, "Test") for score in results.scores for judge in results.judges]
+    columns += [_recall_column(score, judge, "Test") for score in results.scores for judge in results.judges]
     columns += [
         metric_column(DIVERSITY[key][0], ("diversity", key), DIVERSITY[key][1], "Test captions") for key in CAPTIONS
     ]
     return fill_table(
         "runs",
         "All runs: recall in %, from caption to image",
-        [(run.method + (" ✓" if id(run) in marked else ""), [run], Point((run,))) for run in results.runs],
+        [(run.method + (" ✓" if id(run) in chosen else ""), [run], Point((run,))) for run in results.runs],
         columns,
         [
-            "✓ chosen on validation. words: per caption; distinct, repeats (a content bigram twice, or a word twice in "
-            "a row) and no end: shares of the captions.",
+            "✓: chosen on validation. words: per caption; distinct, repeats (a content bigram twice, or a word twice "
+            "in a row) and no end (without EOS): shares of the captions.",
             *([f"Papers: {papers}."] if (papers := cite_papers(results.methods)) else []),
         ],
     )
 
 
 def compact_tables(results: Results, choices: Sequence[Choice], samples: Resamples | None = None) -> tuple[Table, ...]:
-    """Return tables narrow enough for a terminal: results by the score, by whole-split recall, and other metrics.
+    """Return tables narrow enough for a terminal: the primary score, recall in the whole split, and other metrics.
 
-    The last table has the notes of all.
+    The last table has the notes of all tables.
     """
     columns = [*(setting_column(name) for name in _curve_settings(results)), replace(SEEDS, group="")]
     columns += [language_column("CIDEr")]
     judges = [judge for judge in results.judges if judge not in (ADAPTED, PRETRAINED)]  # too wide for a terminal
-    columns += [_by(results.score, judge) for judge in judges]
+    columns += [_recall_column(results.score, judge) for judge in judges]
     columns += [metric_column("repeats", ("diversity", "repetition"), 3, spread=False)]
     if truth := results.has(*TRUTH):
         columns += [metric_column("true", TRUTH, 3, spread=False)]
     more = [language_column(name, spread=False) for name in measured_language(results)[1:]]
-    more += [_three(judge) for judge in judges]
+    more += [_compact_recall_column(judge) for judge in judges]
     titles = "; ".join(f"{judge.name}: {judge.words}" for judge in results.judges.values())
     notes = [
         f"Recall in % for {count(results, 'images')} test images, from caption to image, and median rank (med). "
         f"Judges: {titles}.",
-        *(["true: share of the captions' claims that hold of their image."] if truth else []),
+        *(["true: share of the captions' claims that are true of their image."] if truth else []),
         *_spread_note(choices),
         *_choice_notes(results, choices),
         *_hard_gallery_notes(results, choices, samples),
-        *_not_computed(results),
+        *_missing_metric_notes(results),
         *results.notes,
     ]
     rows = rows_with_baselines(choices, measured_baselines(results))
     tables = [fill_table("results", "Results at the chosen λ", rows, columns)]
     for score in results.scores[1:]:
-        whole = [_by(score, judge) for judge in results.judges]
+        whole = [_recall_column(score, judge) for judge in results.judges]
         tables.append(fill_table("whole", f"{score} among all images, at the chosen λ", rows, whole))
     last = fill_table("more", "More metrics at the chosen λ", rows, more, notes)
     return *(replace(table, notes=(), warning="") for table in tables), last
 
 
 def other_settings(results: Results) -> list[str]:
-    """Return settings besides λ, ρ, γ, α and the seed that have several values within a method."""
+    """Return the settings that have several values within a method, without λ, ρ, γ, α and the seed."""
     return sorted({key for method in results.methods for key in results.varying(method)} - {*SYMBOLS})
 
 
 def measured_language(results: Results) -> list[str]:
-    """Return CIDEr, and the other language metrics that a run has; a note states why one was not computed."""
+    """Return CIDEr and the other language metrics that any run has; a note explains a metric that was not computed."""
     return [name for name in LANGUAGE if name == "CIDEr" or results.has("language", name)]
 
 
 def _curve_settings(results: Results) -> list[str]:
-    """Return the settings with a column of their own: λ and ρ, and γ and α where a method has them."""
+    """Return the settings with their own column: λ and ρ, and γ and α where a method has them."""
     return [n for n in SYMBOLS if n in ("lambda", "rho") or any(n in point.settings for point in results.points)]
 
 
@@ -174,7 +177,7 @@ def galleries_table(results: Results, choices: Sequence[Choice]) -> Table | None
         for recall in ("R@1", "MRR" if HARD_GALLERY in where else "R@10")
     ]
     words = "; ".join(f"{judge}: {results.judges[judge].words}" for judge in judges)
-    notes = [f"Judges: {words}. Similar images: those nearest to the right one. MRR: mean of 1 / rank."]
+    notes = [f"Judges: {words}. Similar images: the images nearest to the right one. MRR: mean of 1 / rank."]
     caption = "The same captions in smaller galleries: recall in %, test split, from caption to image"
     rows = rows_with_baselines(choices, measured_baselines(results))
     return fill_table("galleries", caption, rows, columns, notes) if len(places) > 1 else None
@@ -188,8 +191,8 @@ def drift_table(results: Results, choices: Sequence[Choice]) -> Table | None:
         TableColumn("drift", show=lambda point: typographic_sign(_summary(drift(point, results.score)))),
     ]
     notes = [
-        "before and after joint training, of frozen_… after adaptation to a frozen speaker. Below 0: "
-        "the listener retrieves fewer images by human captions than before."
+        "before, after: before and after joint training; for frozen_…, after adaptation to a frozen speaker. A drift "
+        "below 0 means that the listener retrieves fewer images by human captions than before."
     ]
     caption = f"Drift of the listener: {results.score} of human captions in %, test split"
     complete = all(results.has(*human_recall_keys(judge, results.score)) for judge in (OWN, PRETRAINED))
@@ -198,13 +201,13 @@ def drift_table(results: Results, choices: Sequence[Choice]) -> Table | None:
 
 
 def drift(point: Point, score: str) -> list[float | None]:
-    """Return per seed the own listener's score on human captions minus the pretrained listener's; None if unknown."""
+    """Return each seed's drift: the own minus the pretrained listener's score on human captions; None if unknown."""
     pairs = [[run.value("test", *human_recall_keys(judge, score)) for judge in (OWN, PRETRAINED)] for run in point.runs]
     return [None if own is None or before is None else own - before for own, before in pairs]
 
 
 def crossed_table(crossed: Mapping[str, Any]) -> Table:
-    """Return each method's captions (rows) by every listener (columns), shaded from the lowest mean to the highest.
+    """Return recall of each method's captions (rows) by every listener (columns), shaded from lowest to highest mean.
 
     Raises UserError if `crossed` does not have the expected form.
     """
@@ -217,9 +220,10 @@ def crossed_table(crossed: Mapping[str, Any]) -> Table:
         caption = f"Cross-play: {crossed['recall']} in %, {crossed['split']} split, from caption to image"
     except (KeyError, TypeError, ValueError):
         raise UserError(
-            "crossed.json: not captions × listeners with a list of seeds each; delete it and make it again."
+            "crossed.json: expected a matrix of captions × listeners with one value per seed; delete the file and run "
+            "the cross stage again"
         ) from None
-    means = [[None if _lacking(cell) else statistics.fmean(cell) for cell in row] for row in cells.values()]
+    means = [[None if _incomplete(cell) else statistics.fmean(cell) for cell in row] for row in cells.values()]
     known = [value for row in means for value in row if value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     shades = [[None if v is None else round(SHADES * (v - low) / (high - low or 1.0)) for v in row] for row in means]
@@ -229,8 +233,8 @@ def crossed_table(crossed: Mapping[str, Any]) -> Table:
     notes = [f"± is the standard deviation over {len(seeds)} seeds."] if len(seeds) > 1 else []
     words = "; ".join(f"{name}: {judge_title(name).words}" for name in others)
     notes += [f"Listeners: {words}."] if others else []
-    notes += ["Where captions and listener are of one method and seed, the two were trained jointly."]
-    if any(_lacking(cell) for row in cells.values() for cell in row):
+    notes += ["Speaker and listener of the same method and seed were trained jointly."]
+    if any(_incomplete(cell) for row in cells.values() for cell in row):
         notes.append(f"{MISSING}: not measured for every seed.")
     if signature := crossed.get("signature"):
         notes.append("Protocol: " + " | ".join(part.strip() for part in str(signature).split("|")))
@@ -238,26 +242,25 @@ def crossed_table(crossed: Mapping[str, Any]) -> Table:
     return Table("crossed", caption, columns, rows, notes, shades=shades)
 
 
-def _lacking(values: Sequence[float | None]) -> bool:
-    """Return True if any seed's value is missing: there is no mean then, so that no seed is dropped silently."""
+def _incomplete(values: Sequence[float | None]) -> bool:
+    """Return whether any seed's value is missing; such a cell has no mean, so that no seed is dropped silently."""
     return not values or not all(isinstance(value, int | float) and math.isfinite(value) for value in values)
 
 
 def _summary(values: Sequence[Any]) -> str:
     """Return the mean ± standard deviation, or a dash if a value is missing."""
-    if _lacking(values):
+    if _incomplete(values):
         return MISSING
     return format_number(statistics.fmean(values), 1, statistics.stdev(values) if len(values) > 1 else None)
 
 
-def _by(score: str, judge: str, group: str = "") -> TableColumn:
+def _recall_column(score: str, judge: str, group: str = "") -> TableColumn:
     return metric_column(f"{score} {judge}", recall_keys(judge, score), group=group)
 
 
-def _three(judge: str) -> TableColumn:
-    shown = [metric_column(name, recall_keys(judge, name), spread=False) for name in ("R@1", "R@5")] + [
-        median_rank_column(judge)
-    ]
+def _compact_recall_column(judge: str) -> TableColumn:
+    shown = [metric_column(name, recall_keys(judge, name), spread=False) for name in ("R@1", "R@5")]
+    shown.append(median_rank_column(judge))
     return TableColumn(
         f"R@1/5/med {judge}", show=lambda point: " ".join(column.show(point) or MISSING for column in shown)
     )
@@ -270,24 +273,25 @@ def _spread_note(choices: Sequence[Choice]) -> list[str]:
 
 def _choice_notes(results: Results, choices: Sequence[Choice]) -> list[str]:
     others = other_settings(results)
-    beside = [
+    settings = [
         f"{choice.method} {', '.join(f'{name} = {setting(choice.point, name)}' for name in varied)}"
         for choice in choices
         if (varied := [name for name in results.varying(choice.method) if name in others])
     ]
     below = [choice.method for choice in choices if choice.basis is SelectionBasis.BELOW]
     unmeasured = [choice.method for choice in choices if choice.basis is SelectionBasis.UNMEASURED]
-    notes = [f"Chosen in the same way: {'; '.join(beside)}."] if beside else []
+    notes = [f"Other settings chosen by the same rule: {'; '.join(settings)}."] if settings else []
     ends = [
         f"{choice.method} {named_setting(choice.point, results.curve_setting(choice.method))} ({end})"
         for choice in choices
         if choice.point and (end := at_grid_end(results, choice))
     ]
     if ends:
-        notes.append(f"Chosen at an end of its grid, so that a better value may lie outside it: {'; '.join(ends)}.")
+        notes.append(f"Chosen at an end of the grid, so a better value may lie outside the grid: {'; '.join(ends)}.")
     if below:
         notes.append(
-            f"Marked *: no setting of {', '.join(below)} has that CIDEr, so the one with the highest CIDEr is shown."
+            f"Marked *: no setting of {', '.join(below)} has that CIDEr, so the setting with the highest CIDEr is "
+            "shown."
         )
     if unmeasured:
         notes.append(f"Marked †: validation numbers of {', '.join(unmeasured)} are missing, so there was no choice.")
@@ -295,15 +299,15 @@ def _choice_notes(results: Results, choices: Sequence[Choice]) -> list[str]:
 
 
 def _hard_gallery_notes(results: Results, choices: Sequence[Choice], samples: Resamples | None) -> list[str]:
-    """Return notes on R@1 (hard), on the rows without training, and on methods not clearly above the template."""
+    """Return notes on R@1 (hard), on baselines without training, and on methods not clearly above the template."""
     judges = [judge for judge in results.judges.values() if results.has(*recall_keys(judge.name, HARD_RECALL))]
     if not judges:
         return []
     at_random = statistics.fmean(results.values(*recall_keys(judges[0].name, "random (hard)")))
     baselines = measured_baselines(results)
     notes = [
-        f"{HARD_RECALL}: {_describe_hard_gallery(results)}; {at_random:.1f} at random. Images without such another are "
-        "left out."
+        f"{HARD_RECALL}: {_describe_hard_gallery(results)}; {at_random:.1f} at random. Images without a hard gallery "
+        "are omitted."
     ]
     if baselines:
         explained = {b.name: BASELINES[b.name].format(method=b.beside.method) for b in baselines}
@@ -315,7 +319,7 @@ def _hard_gallery_notes(results: Results, choices: Sequence[Choice], samples: Re
             named = [f"{judge.name}: {', '.join(short.get(judge.name, [])) or 'none'}" for judge in judges]
             notes.append(
                 f"Not clearly above the template by {HARD_RECALL} (the 95% interval of the difference includes 0 or is "
-                f"below it), by judge: {'; '.join(named)}."
+                f"below 0), by judge: {'; '.join(named)}."
             )
     return notes
 
@@ -325,15 +329,15 @@ def _describe_hard_gallery(results: Results) -> str:
     parts = dict(part.partition("=")[::2] for run in results.runs for part in run.signature.split("|"))
     by, _, images = parts.get("hard-gallery", "").partition(":")
     if not images:
-        return "among the images that share place, weather and light with the right one, so that these identify none"
-    others = f"among the right one and the {int(images) - 1} nearest to it"
+        return "recall among the images with the right image's place, weather and light, which thus identify no image"
+    gallery = f"recall among the right image and the {int(images) - 1} images nearest to it"
     if by == "features":
-        return f"{others} by the mean of their features, which the judges also receive"
-    return f"{others} by {by}, which neither judges nor takes part in training"
+        return f"{gallery} by the mean of their features, which the judges also receive"
+    return f"{gallery} by {by}, which is neither a judge nor used in training"
 
 
-def _not_computed(results: Results) -> list[str]:
-    """Return one line per metric and reason, with the methods concerned unless all are."""
+def _missing_metric_notes(results: Results) -> list[str]:
+    """Return a note per metric that was not computed and its reason; methods are named unless all are affected."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for run in results.runs:
         for name, reason in run.not_computed.items():

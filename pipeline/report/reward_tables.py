@@ -1,4 +1,4 @@
-"""Tables and figures of captions rewarded by a fixed retriever: its recall, another judge's, and training curves."""
+"""Tables and figures of reward hacking: recall by the rewarding retriever and by another judge, and training curves."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from pipeline.report.tables import (
 )
 from pipeline.report.training_histories import JUDGED, LISTENER, REWARDED, History
 
-RIGHT = "discriminator/accuracy"
+ACCURACY = "discriminator/accuracy"
 
 
 def rewarded_table(results: Results, choices: Sequence[Choice], retriever: str, control: str) -> Table | None:
-    """Return Table 1 of WTF-RL with the column "excess gain"; None where `retriever` did not judge.
+    """Return Table 1 of WTF-RL with the column "excess gain"; None where `retriever` did not judge the captions.
 
-    That column is a method's gain over the control by the retriever, minus the gain by the last judge.
+    Excess gain is a method's gain over the control by the retriever, minus its gain by the last judge.
     """
-    against = next((choice.point for choice in choices if choice.method == control), None)
+    reference = next((choice.point for choice in choices if choice.method == control), None)
     judge = results.ends[-1]
-    if retriever not in results.judges or judge == retriever or against is None:
+    if retriever not in results.judges or judge == retriever or reference is None:
         return None
 
     def gain(point: Point, by: str) -> float | None:
-        own, other = (each.mean("test", *results.by(by)) for each in (point, against))
+        own, other = (each.mean("test", *results.by(by)) for each in (point, reference))
         return None if own is None or other is None else own - other
 
-    def only(point: Point) -> str:
+    def excess(point: Point) -> str:
         rewarded, judged = gain(point, retriever), gain(point, judge)
         if rewarded is None or judged is None:
             return format_number(None, 1)
@@ -57,7 +57,7 @@ def rewarded_table(results: Results, choices: Sequence[Choice], retriever: str, 
     columns += [
         metric_column("Self-BLEU", ("diversity", "Self-BLEU"), 3, "Diversity"),
         *(metric_column(f"{results.score} {by}", results.by(by)) for by in (retriever, judge)),
-        TableColumn("excess gain", show=only),
+        TableColumn("excess gain", show=excess),
     ]
     notes = [
         f"Recall in % of {count(results, 'images')} test images by {retriever}, which rewards captions. Excess "
@@ -76,39 +76,38 @@ def rewarded_histories(histories: Mapping[str, History]) -> dict[str, History]:
 def training_panels(results: Results, histories: Mapping[str, History]) -> list[PlotPanel]:
     """Return validation recall by the retriever and by a judge, against the epochs of training.
 
-    Where the first grows and the second does not, the reward is hacked. Without a judge the second is the listener's.
+    The reward is hacked where the retriever's recall grows and the judge's does not. Without a judge, the second panel
+    has the listener's recall.
     """
     k = results.score.partition(" ")[0].removeprefix("R@")
     judged = any(JUDGED + k in entry for history in histories.values() for entry in history)
     compared = (JUDGED + k, "By the judge, which does not") if judged else (LISTENER + k, "By a listener that does not")
-    up, shown = f"R@{k}, validation split →", ((REWARDED + k, "By the retriever that rewards"), compared)
-    return _panels(results, histories, [(key, title, up, 1.0) for key, title in shown])
+    y_label, shown = f"R@{k}, validation split →", ((REWARDED + k, "By the retriever that rewards"), compared)
+    return _panels(results, histories, [(key, title, y_label, 1.0) for key, title in shown])
 
 
 def discriminator_panels(results: Results, histories: Mapping[str, History]) -> list[PlotPanel]:
     """Return the discriminator's accuracy in %, against the epochs of training."""
-    return _panels(results, histories, [(RIGHT, "The discriminator is right", "share of captions in % →", 100.0)])
+    return _panels(results, histories, [(ACCURACY, "The discriminator is right", "share of captions in % →", 100.0)])
 
 
 def _panels(
     results: Results, histories: Mapping[str, History], shown: Sequence[tuple[str, str, str, float]]
 ) -> list[PlotPanel]:
-    """Return one panel per entry of `shown`: the key in the histories, the title, the y axis label and a factor.
+    """Return one panel per entry of `shown`: key in the histories, title, y axis label, and factor of the values.
 
-    A method is drawn where it has at least two values.
+    A method needs at least two values to be drawn.
     """
     style, panels = styles(results), []
-    for key, title, up, scale in shown:
+    for key, title, y_label, scale in shown:
         lines = []
-        for place, (method, history) in enumerate(histories.items()):
+        for n, (method, history) in enumerate(histories.items()):
             known = [(entry["epoch"], scale * entry[key]) for entry in history if key in entry]
-            spots = [
+            points = [
                 PlotPoint(epoch, value, f"{published_name(method)}, epoch {epoch:g}: {value:.1f}")
                 for epoch, value in known
             ]
-            if len(spots) > 1:
-                lines.append(
-                    PlotSeries(published_name(method), style.get(method, LineStyle(place, place)), tuple(spots))
-                )
-        panels.append(PlotPanel(key, title, "epochs of training →", up, tuple(lines)))
+            if len(points) > 1:
+                lines.append(PlotSeries(published_name(method), style.get(method, LineStyle(n, n)), tuple(points)))
+        panels.append(PlotPanel(key, title, "epochs of training →", y_label, tuple(lines)))
     return [panel for panel in panels if not panel.empty]

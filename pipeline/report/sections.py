@@ -1,4 +1,4 @@
-"""The sections of the report in the order of tables.md and of the page, where a part stands in its section."""
+"""Sections of the report, in the order of tables.md and of the page; subsections appear inside their sections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pairs of test images to which the control gives the same caption, and what another method says of each."""
+"""Pairs of test images with the same caption by the control, and another method's captions of both."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pipeline.report.gallery import GalleryPicture, ShownCaption, picture_with_m
 from pipeline.report.method_names import published_name
 
 PAIRS = 4
-STREAM = 1  # random stream of the report's seed; stream 0 draws the gallery
+STREAM = 1  # random stream of the report's seed; the gallery uses stream 0
 
 
 @dataclass(frozen=True)
 class CaptionedImage:
-    """An image with its captions by the control and by the other method, and its rank by each (1 is best)."""
+    """Image with its captions by the control and by the other method, and its rank with each caption (1 is best)."""
 
     picture: GalleryPicture
     control: ShownCaption
@@ -32,10 +32,10 @@ class CaptionedImage:
 
 @dataclass(frozen=True)
 class SharedCaptions:
-    """Pairs of images that share a caption of the control, and how the other method's captions of all of them rank.
+    """Pairs of images that share a caption of the control, and counts of rank changes by the other method's captions.
 
-    `higher`, `equal` and `lower` count the images that share their caption by the rank of the other method's caption
-    against that of the control's, among all `images` of the test split.
+    Of the `images` test images, some share the control's caption with another image. `higher`, `equal` and `lower`
+    count these images by their rank with the other method's caption, compared with their rank with the control's.
     """
 
     control: str
@@ -50,14 +50,14 @@ class SharedCaptions:
 
     @cached_property
     def sentence(self) -> str:
-        """Return the rule by which the pairs were chosen, and the counts over all images that share a caption."""
+        """Return one paragraph on the selection of the pairs, and the counts over all images that share a caption."""
         sharing = self.higher + self.equal + self.lower
         where = "in its hard gallery" if self.in_hard_gallery else f"among all {self.images:,}"
         control, other = published_name(self.control), published_name(self.other)
         return (
-            f"{control} gives {sharing:,} of {self.images:,} test images a caption that another image has too. The "
-            f"pairs are drawn at random from these. With captions by {other} the {self.judge.title.lower()} ranks "
-            f"{self.higher:,} of the {sharing:,} images higher {where}, {self.lower:,} lower and {self.equal:,} "
+            f"{control} gives {sharing:,} of {self.images:,} test images a caption that another image also has. The "
+            f"pairs are drawn at random from these images. With captions by {other} the {self.judge.title.lower()} "
+            f"ranks {self.higher:,} of the {sharing:,} images higher {where}, {self.lower:,} lower and {self.equal:,} "
             "the same."
         )
 
@@ -69,10 +69,10 @@ def find_shared_captions(
     seed: int,
     pictures_of: Callable[[Sequence[int]], Sequence[GalleryPicture]],
 ) -> SharedCaptions | None:
-    """Return PAIRS pairs, no two with the same caption, and the counts by the results' last judge.
+    """Return PAIRS pairs with different captions, and the counts by the last judge.
 
-    The ranks are those in the hard gallery where recalls are. Returns None where no two images share a caption, or a
-    rank or a picture is missing.
+    Ranks are in the hard gallery where the score is. Returns None where no two images share a caption, or where ranks
+    or pictures are missing.
     """
     judge = results.judges[results.ends[-1]]
     hard = results.score == HARD_RECALL
@@ -90,8 +90,8 @@ def find_shared_captions(
 
     def captioned(image: int) -> CaptionedImage:
         picture = picture_with_methods(pictures[image], [control.method, other.method])
-        of_control, of_other = picture.captions
-        return CaptionedImage(picture, of_control, of_other, by_control[image][1], by_other[image][1])
+        control_caption, other_caption = picture.captions
+        return CaptionedImage(picture, control_caption, other_caption, by_control[image][1], by_other[image][1])
 
     ranks = [(by_control[image][1], by_other[image][1]) for images in sharing.values() for image in images]
     return SharedCaptions(
@@ -108,7 +108,7 @@ def find_shared_captions(
 
 
 def images_by_caption(captions: Mapping[int, str]) -> dict[str, list[int]]:
-    """Return the images of each caption that two or more images have, in the order of `captions`."""
+    """Return the images of each caption that several images share, in the order of `captions`."""
     images: dict[str, list[int]] = defaultdict(list)
     for image, caption in captions.items():
         images[caption].append(image)
@@ -116,7 +116,7 @@ def images_by_caption(captions: Mapping[int, str]) -> dict[str, list[int]]:
 
 
 def draw_pairs(sharing: Mapping[str, Sequence[int]], seed: int) -> list[tuple[int, int]]:
-    """Draw two images of each of PAIRS captions, or of all if there are fewer."""
+    """Draw two images of each of PAIRS captions, or of all captions if there are fewer."""
     draw = np.random.Generator(np.random.Philox(key=[seed, STREAM]))
     groups = [sorted(images) for _, images in sorted(sharing.items())]
     chosen: Sequence[int] = (

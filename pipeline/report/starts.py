@@ -1,7 +1,7 @@
-"""Results over several starts: data, networks, pretraining and joint training, each from another seed.
+"""Results over several starts, which repeat data, networks, pretraining and joint training with another seed.
 
-A start is recorded as results/NAME@startN.json. Their summary, results/NAME.json, has the mean over starts of every
-number, the standard deviation between starts, and each claim's interval over starts.
+A start is recorded as results/NAME@startN.json. The summary results/NAME.json has the mean of every number over starts,
+the standard deviation between starts, and each claim's interval over starts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NUMBER = re.compile(r"[≥≤]?([+−-]?\d[\d,]*(?:\.\d+)?)")
 
 @dataclass(frozen=True)
 class Spread:
-    """A number over starts: one value per start, each a mean over that start's seeds of joint training."""
+    """Number over starts: one value per start, the mean over its seeds of joint training."""
 
     values: tuple[float, ...]
 
@@ -47,8 +47,8 @@ class Spread:
     def interval(self) -> tuple[float, float] | None:
         """Return the 95 % interval of the mean by Student's t over starts; None for one start.
 
-        Starts are independent, and a start's value contains the effects of its seeds and images. So the interval covers
-        starts, seeds and images, with n − 1 degrees of freedom.
+        Starts are independent, and a start's value contains the effects of its seeds and images. The interval therefore
+        covers starts, seeds and images; t has n − 1 degrees of freedom for n starts.
         """
         return self._around(1 / len(self.values))
 
@@ -70,11 +70,13 @@ class Spread:
         ends = self.interval()
         if ends is None or len(self.values) < ENOUGH:
             return "open"
-        return "holds" if ends[0] > 0 else "fails" if ends[1] < 0 else "open"
+        if ends[0] > 0:
+            return "holds"
+        return "fails" if ends[1] < 0 else "open"
 
 
 def read_starts(root: Path, name: str) -> dict[int, ResultFile]:
-    """Return the recorded starts of the profile `name`, by their seed."""
+    """Return the recorded starts of the profile `name`, by number."""
     starts = {}
     for path in (root / FOLDER).glob(f"{name}@start*.json"):
         if number := re.fullmatch(rf"{re.escape(name)}@start(\d+)", path.stem):
@@ -83,10 +85,10 @@ def read_starts(root: Path, name: str) -> dict[int, ResultFile]:
 
 
 def summarise_starts(starts: Mapping[int, ResultFile]) -> ResultFile:
-    """Return the summary of recorded starts. Raises UserError where they have other methods or columns.
+    """Return the summary of recorded starts. Raises UserError where their methods or columns differ.
 
-    Without a table of captions' results, as of dialogs, each table with the same rows and columns in all starts is
-    summarised.
+    Starts without a table of captions' results, such as those of dialogs, have each table summarised whose rows and
+    columns agree in all starts.
     """
     files = list(starts.values())
     known = [name for name in files[0].tables if all(name in file.tables for file in files)]
@@ -112,7 +114,7 @@ def summarise_starts(starts: Mapping[int, ResultFile]) -> ResultFile:
 
 def _frame(table: PrintedTable) -> tuple[str, ...]:
     """Return the columns and the names of the rows."""
-    return (*table.columns, *(_unmarked(row[0]) for row in table.rows))
+    return (*table.columns, *(_remove_marks(row[0]) for row in table.rows))
 
 
 def _over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
@@ -122,12 +124,12 @@ def _over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
 def spreads(tables: Sequence[PrintedTable]) -> dict[tuple[str, str], Spread]:
     """Return the spread of each number of the starts' tables, by row and column, where every start has the number.
 
-    Raises UserError where the tables have other rows or columns.
+    Raises UserError where the rows or columns of the tables differ.
     """
-    first, rows = tables[0], [_unmarked(row[0]) for row in tables[0].rows]
+    first, rows = tables[0], [_remove_marks(row[0]) for row in tables[0].rows]
     for other in tables[1:]:
-        if other.columns != first.columns or [_unmarked(row[0]) for row in other.rows] != rows:
-            raise UserError("the recorded starts have other methods or columns than each other: record them again")
+        if other.columns != first.columns or [_remove_marks(row[0]) for row in other.rows] != rows:
+            raise UserError("the recorded starts differ in methods or columns: record them again")
     spread_of = {}
     for n, row in enumerate(rows):
         for m, column in enumerate(first.columns[1:], 1):
@@ -139,11 +141,11 @@ def spreads(tables: Sequence[PrintedTable]) -> dict[tuple[str, str], Spread]:
 
 
 def results_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
-    """Return the mean ± standard deviation between starts of every number; equal cells stay as they are."""
+    """Return the mean ± standard deviation between starts of every number; equal cells are unchanged."""
     first, spread_of = tables[0], spreads(tables)
     rows = []
     for n, row in enumerate(first.rows):
-        cells = [_unmarked(row[0])]
+        cells = [_remove_marks(row[0])]
         for m, column in enumerate(first.columns[1:], 1):
             same = len({table.rows[n][m] for table in tables}) == 1
             spread = spread_of.get((cells[0], column))
@@ -156,7 +158,7 @@ def results_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
 def claims_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
     """Return each claim's mean difference, its 95 % interval over starts, every start's difference, and the verdict.
 
-    The columns before that of the differences identify a claim, except those with numbers of seeds.
+    The columns before the differences identify a claim, except for numbers of seeds.
     """
     columns = tables[0].columns
     at = next(n for n, column in enumerate(columns) if column.startswith("difference"))
@@ -170,26 +172,28 @@ def claims_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
         if spread is not None:
             digits = _digits_of(row[at])
             ends, verdict = spread.interval(), spread.verdict
-            inside = f" [{_signed(ends[0], digits)}, {_signed(ends[1], digits)}]" if ends else ""
-            difference = _signed(spread.mean, digits) + inside
-            each = ", ".join(_signed(value, digits) for value in spread.values)
+            inside = f" [{_with_sign(ends[0], digits)}, {_with_sign(ends[1], digits)}]" if ends else ""
+            difference = _with_sign(spread.mean, digits) + inside
+            each = ", ".join(_with_sign(value, digits) for value in spread.values)
         rows.append([*claim, str(len(tables)), difference, each, verdict])
     return PrintedTable(columns=[*(columns[n] for n in keys), "starts", columns[at], "by start", "verdict"], rows=rows)
 
 
 def compare_with_recorded(here: PrintedTable, recorded: Sequence[PrintedTable]) -> tuple[PrintedTable, list[str]]:
-    """Return this run's table with the recorded mean ± deviation beside each number, and what lies outside.
+    """Return this run's table with the recorded mean ± deviation beside each number, and a line per outlier.
 
-    A number is outside where the 95 % prediction interval of another start does not contain it.
+    An outlier lies outside the 95 % prediction interval of another start.
     """
     known, first = spreads(recorded), recorded[0]
     digits = {column: _digits(first, column) for column in first.columns}
     rows, outside = [], []
-    mine = [column for column in here.columns[1:] if any((_unmarked(row[0]), column) in known for row in here.rows)]
+    shared = [
+        column for column in here.columns[1:] if any((_remove_marks(row[0]), column) in known for row in here.rows)
+    ]
     for row in here.rows:
         cells = [row[0]]
-        for column in mine:
-            shown, spread = row[here.columns.index(column)], known.get((_unmarked(row[0]), column))
+        for column in shared:
+            shown, spread = row[here.columns.index(column)], known.get((_remove_marks(row[0]), column))
             value = _value(shown)
             if spread is None or value is None or not spread.deviation:
                 cells.append(shown)
@@ -200,11 +204,11 @@ def compare_with_recorded(here: PrintedTable, recorded: Sequence[PrintedTable]) 
                 low, high = (f"{end:.{digits[column]}f}" for end in ends)
                 outside.append(f"{row[0]}, {column}: {shown} is outside {low} to {high}, where 95 % of starts lie")
         rows.append(cells)
-    return PrintedTable(columns=[here.columns[0], *mine], rows=rows), outside
+    return PrintedTable(columns=[here.columns[0], *shared], rows=rows), outside
 
 
-def _unmarked(method: str) -> str:
-    """Return a method's name without the marks of its choice, which differ between starts."""
+def _remove_marks(method: str) -> str:
+    """Return a method's name without the marks of its selection basis, which differ between starts."""
     return method.rstrip("*†")
 
 
@@ -214,25 +218,25 @@ def _digits(table: PrintedTable, column: str) -> int:
 
 
 def _digits_of(cell: str) -> int:
-    """Return the number of decimals of the number that the cell begins with."""
+    """Return the number of decimals of the number at the beginning of the cell."""
     number = _NUMBER.match(cell)
     return len(number[1].partition(".")[2]) if number else 0
 
 
 def _spread_of_cells(cells: Sequence[str], starts: int) -> Spread | None:
-    """Return the spread of the starts' differences; None where a start has none, or only a bound of it."""
+    """Return the spread of the starts' differences; None where a start has no difference, or only a bound."""
     numbers = [_value(cell) for cell in cells if cell[0] not in "≥≤"]
     known = [number for number in numbers if number is not None]
     return Spread(tuple(known)) if len(known) == starts else None
 
 
 def _value(cell: str) -> float | None:
-    """Return the number that the cell begins with; None where it begins with none."""
+    """Return the number at the beginning of the cell; None without one."""
     number = _NUMBER.match(cell)
     return float(number[1].replace("−", "-").replace(",", "")) if number else None
 
 
-def _signed(value: float, digits: int) -> str:
+def _with_sign(value: float, digits: int) -> str:
     return typographic_sign(f"{value:+.{digits}f}")
 
 

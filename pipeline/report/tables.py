@@ -19,9 +19,9 @@ RECALLS = ("R@1", "R@5", "R@10")
 
 @dataclass(frozen=True)
 class TableColumn:
-    """A heading, and `show`, which maps the object of a row to the text of its cell; None gives a dash.
+    """Column of a table: its heading, and `show`, which maps the object of a row to the text of its cell.
 
-    Neighbouring columns of one group have a common heading.
+    None is shown as a dash. Neighbouring columns of one group have a common heading.
     """
 
     label: str
@@ -32,24 +32,24 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of cells as shown; the first column names the row."""
+    """Table of text cells; the first column names the row."""
 
     name: str
     caption: str
     columns: Sequence[TableColumn]
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
-    warning: str = ""  # set if the rows do not follow one protocol
-    shades: Sequence[Sequence[int | None]] = ()  # the shade of each cell but the first of a row
+    warning: str = ""  # set if the rows follow different protocols
+    shades: Sequence[Sequence[int | None]] = ()  # shade of each cell except the first of a row
 
     @property
     def groups(self) -> list[tuple[str, int]]:
-        """Return the common headings, and how many columns each spans."""
+        """Return the common headings, each with the number of columns that it spans."""
         return [(group, len(list(columns))) for group, columns in groupby(column.group for column in self.columns)]
 
 
 def _protocols(runs: Iterable[Run]) -> tuple[dict[str, str], list[str], str]:
-    """Return a letter per protocol of `runs` if there are several, notes that describe them, and a warning."""
+    """Return a letter per protocol of `runs` if there are several, notes on the protocols, and a warning."""
     methods: dict[str, dict[str, None]] = {}
     for run in runs:
         methods.setdefault(run.protocol, {})[run.method] = None
@@ -81,25 +81,25 @@ def fill_table(
 ) -> Table:
     """Build a table from `rows`: each a name, its runs, and the object passed to the columns (None: only dashes).
 
-    `head` is the heading of the names. The protocols of the runs `beside` count too, without a row.
+    `head` is the heading of the names. Protocols are also compared with those of the runs `beside`, which have no row.
     """
     letters, protocols, warning = _protocols([*(run for _, runs, _ in rows for run in runs), *beside])
     cells = []
-    for called, runs, of in rows:
+    for row_name, runs, value in rows:
         mark = "".join(sorted({letters[run.protocol] for run in runs})) if letters else ""
-        shown = [None if of is None else column.show(of) for column in columns]
-        cells.append([called + (f" [{mark}]" if mark else ""), *(text or MISSING for text in shown)])
+        shown = [None if value is None else column.show(value) for column in columns]
+        cells.append([row_name + (f" [{mark}]" if mark else ""), *(text or MISSING for text in shown)])
     return Table(name, caption, [TableColumn(head, text=True), *columns], cells, [*notes, *protocols], warning)
 
 
 def chosen_rows(choices: Sequence[Choice]) -> list[tuple[str, Sequence[Run], Point | None]]:
-    """Return rows for `fill_table`, one per choice, with the mark of its selection basis."""
+    """Return rows for `fill_table`, one per choice; the name has the mark of the selection basis."""
     marks = {SelectionBasis.BELOW: "*", SelectionBasis.UNMEASURED: "†"}
     return [(c.method + marks.get(c.basis, ""), c.point.runs if c.point else (), c.point) for c in choices]
 
 
 def format_number(value: float | None, digits: int, spread: float | None = None) -> str:
-    """Format `value` with `digits` decimals, ± its spread if given; a dash, never 0, for None or NaN."""
+    """Format `value` with `digits` decimals, and ± `spread` if given; None and NaN become a dash, not 0."""
     if value is None or isnan(value):
         return MISSING
     return f"{value:.{digits}f}" if spread is None else f"{value:.{digits}f}±{spread:.{digits}f}"
@@ -115,7 +115,7 @@ def typographic_sign(text: str) -> str:
 def metric_column(
     label: str, keys: Keys, digits: int = 1, group: str = "", split: str = "test", spread: bool = True
 ) -> TableColumn:
-    """Return a column of the metric at `keys` on `split`: the mean over seeds, with `spread` ± standard deviation."""
+    """Return a column of the metric at `keys` on `split`: the mean over seeds, and with `spread` ± their deviation."""
 
     def show(point: Point) -> str:
         return format_number(point.mean(split, *keys), digits, point.spread(split, *keys) if spread else None)
@@ -124,12 +124,12 @@ def metric_column(
 
 
 def language_column(name: str, group: str = "", split: str = "test", spread: bool = True) -> TableColumn:
-    """Return a column of the language metric `name`, with its decimals."""
+    """Return a column of the language metric `name`, with the metric's decimals."""
     return metric_column(name, ("language", name), SHOWN[name].digits, group, split, spread)
 
 
 def setting_column(name: str, group: str = "") -> TableColumn:
-    """Return a column of a setting of a point's runs."""
+    """Return a column of the setting `name` of a point."""
     return TableColumn(SYMBOLS.get(name, name), group, lambda point: setting(point.runs[0], name))
 
 
@@ -159,7 +159,7 @@ def rows_with_baselines(
 
 
 def notes_once(tables: Iterable[Table], earlier: Iterable[str] = ()) -> list[Table]:
-    """Return the tables without notes that are in `earlier` or in tables before; notes on the protocol stay."""
+    """Return the tables without notes that `earlier` or a previous table has; notes on the protocol are kept."""
     known, kept = set(earlier), []
     for table in tables:
         fresh = [note for note in table.notes if note not in known or note.startswith("Protocol")]
@@ -169,16 +169,19 @@ def notes_once(tables: Iterable[Table], earlier: Iterable[str] = ()) -> list[Tab
 
 
 def without_protocol(tables: Sequence[Table]) -> list[Table]:
-    """Remove the notes that name the common protocol: the page shows it once, among the settings."""
+    """Remove the notes on the common protocol, which the page shows once among the settings."""
     return [replace(table, notes=[n for n in table.notes if not n.startswith("Protocol: ")]) for table in tables]
 
 
 def markdown_table(
-    head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], least: int = 3, padded: bool = True
+    head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], min_width: int = 3, padded: bool = True
 ) -> str:
-    """Return a Markdown table, its columns aligned `right` or left; `padded` aligns cells, at least `least` wide."""
+    """Return a Markdown table; each column is aligned `right` or left.
+
+    With `padded`, cells are padded to equal width per column. `min_width` is the minimal width in characters.
+    """
     lines = [[cell.replace("|", "\\|") for cell in line] for line in (head, *rows)]
-    widths = [max(least, *map(len, column)) if padded else least for column in zip(*lines, strict=True)]
+    widths = [max(min_width, *map(len, column)) if padded else min_width for column in zip(*lines, strict=True)]
     lines.insert(1, ["-" * (width - flush) + ":" * flush for width, flush in zip(widths, right, strict=True)])
 
     def line(cells: Sequence[str]) -> str:

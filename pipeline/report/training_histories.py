@@ -1,4 +1,4 @@
-"""Training histories of the chosen settings, with the processor seconds that this machine recorded."""
+"""Training histories of the chosen settings, with recorded processor seconds."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from pipeline.report.number_files import as_csv
 from pipeline.runtime.checksums import check_history
 from pipeline.runtime.processor_seconds import read_processor_seconds
 
-History = Sequence[Mapping[str, float]]  # one entry per epoch, as training writes them
+History = Sequence[Mapping[str, float]]  # entries as training records them, by key
 REWARDED, JUDGED, LISTENER = "val/rewarded_recall@", "val/judged_recall@", "val/recall@"
 HARD_LISTENER, CIDER = "val/hard_recall@", "val/cider"
 STEPS, CAPTIONS, SECONDS = "step", "captions_drawn", "processor_seconds"
 
 
 def training_runs(
-    choices: Iterable[Choice], swept: Path, models: Iterable[Path], seconds: Path | None
+    choices: Iterable[Choice], cells_file: Path, models: Iterable[Path], seconds: Path | None
 ) -> dict[str, list[History]]:
-    """Return the training histories of each method's chosen setting, one for each seed, by method.
+    """Return the training histories of each method's chosen setting by method, one per seed.
 
-    `swept` is the file of the histories of all cells, `models` the folders of single runs, and `seconds` the folder of
-    processor seconds, which become values of the entries. A method is omitted where a seed has no history.
+    `cells_file` holds the histories of all cells, and `models` are the folders of single runs. `seconds` is the folder
+    of processor seconds, which are added to the entries. A method is omitted where a seed has no history.
     """
     cells: dict[tuple[str, str], list[dict[str, float]]] = {}
-    for entry in _lines(swept) or []:
+    for entry in _lines(cells_file) or []:
         cells.setdefault((entry.pop("method"), entry.pop("cell")), []).append(entry)
-    of_single = {folder.name: _lines(folder / "history.jsonl") for folder in models}
-    found: dict[str, list[History]] = {}
+    single_runs = {folder.name: _lines(folder / "history.jsonl") for folder in models}
+    histories: dict[str, list[History]] = {}
     for choice in choices:
         runs = [run for run in (choice.point.runs if choice.point else ()) if run.frozen is None]
-        trained = [cells.get((run.method, run.cell)) if run.cell else of_single.get(run.method) for run in runs]
+        trained = [cells.get((run.method, run.cell)) if run.cell else single_runs.get(run.method) for run in runs]
         known = [history for history in trained if history is not None]
         if known and len(known) == len(trained):
-            found[choice.method] = [_with_seconds(history, seconds) for history in known]
-    return found
+            histories[choice.method] = [_with_seconds(history, seconds) for history in known]
+    return histories
 
 
 def mean_history(runs: Sequence[History]) -> History:
@@ -48,7 +48,7 @@ def mean_history(runs: Sequence[History]) -> History:
 
 def training_csv(histories: Mapping[str, History]) -> str:
     """Return the CSV of budgets, validation metrics and rewards: one line per method and entry."""
-    recalls = [f"{who}{k}" for who in (REWARDED, JUDGED, LISTENER) for k in (1, 10)]
+    recalls = [f"{prefix}{k}" for prefix in (REWARDED, JUDGED, LISTENER) for k in (1, 10)]
     keys = ["epoch", STEPS, CAPTIONS, SECONDS, CIDER, f"{HARD_LISTENER}1", *recalls]
     keys += ["discriminator/accuracy", "discriminability/score", "naturalness/score"]
     rows = [{"method": method, **entry} for method, history in histories.items() for entry in history]

@@ -11,12 +11,13 @@ from pipeline.section import Section
 from pipeline.worlds.scenes.scene_world import NEIGHBOURS
 
 
-def _divided(images: int, val: int, test: int, what: str) -> None:
+def _check_splits(images: int, val: int, test: int, kind: str) -> None:
+    """Raise ValueError where no training images remain, or where a split would divide a neighbourhood."""
     if val + test >= images:
-        raise ValueError(f"val {val} and test {test} leave nothing of images {images} to train on")
+        raise ValueError(f"val {val} and test {test} leave no training images of {images}: increase images")
     if val % NEIGHBOURS or test % NEIGHBOURS:
         raise ValueError(
-            f"val {val} or test {test} would divide a neighbourhood of {NEIGHBOURS} {what}: "
+            f"val {val} or test {test} would divide a neighbourhood of {NEIGHBOURS} {kind}: "
             f"choose multiples of {NEIGHBOURS}"
         )
 
@@ -25,22 +26,22 @@ class DrawScenes(Section):
     """Number and size (pixels a side) of the scenes to draw, and the sizes of val and test."""
 
     images: Count
-    size: Annotated[int, Field(ge=32, le=4096)]
+    size: Annotated[int, Field(ge=32, le=1024)]
     val: Count
     test: Count
 
     def _check(self) -> None:
-        _divided(self.images, self.val, self.test, "scenes")
+        _check_splits(self.images, self.val, self.test, "scenes")
 
 
 class DrawFilms(Section):
     """Number and size (pixels a side) of the films to draw, the frames of each, and the sizes of val and test."""
 
     images: Count
-    size: Annotated[int, Field(ge=32, le=4096)]
+    size: Annotated[int, Field(ge=32, le=1024)]
     frames: Annotated[int, Field(ge=4, le=100)]
     val: Count
     test: Count
 
     def _check(self) -> None:
-        _divided(self.images, self.val, self.test, "films")
+        _check_splits(self.images, self.val, self.test, "films")

@@ -11,21 +11,24 @@ from torch import Tensor
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.evaluation.hard_gallery import HARD_GALLERY, HardGallery, galleries_by_key
-from pipeline.worlds.films.film_facts import FACTS as FILM_FACTS
+from pipeline.worlds.films.film_facts import FILM_FACTS
 from pipeline.worlds.scenes.known_scenes import require_facts
-from pipeline.worlds.scenes.scene_facts import FACTS
+from pipeline.worlds.scenes.scene_facts import SCENE_FACTS
 
 
 def galleries_by_facts(prepared: Prepared) -> HardGallery:
-    """Return galleries of an image's neighbourhood, or of equal setting, weather and light if the data have none.
+    """Return the function that builds each image's hard gallery from the facts.
+
+    A gallery holds the images of one neighbourhood; in data without neighbourhoods, of one setting, weather and light.
 
     Raises UserError if the file of facts, or the facts of an image, are missing.
     """
-    paths = [prepared.folder / name for name in (FACTS, FILM_FACTS)]
+    paths = [prepared.folder / name for name in (SCENE_FACTS, FILM_FACTS)]
     path = next((path for path in paths if path.exists()), None)
     if path is None:
         raise UserError(
-            f"{paths[0]}: missing; evaluate.hard_gallery.similarity = facts needs the facts of drawn scenes or films"
+            f"{paths[0]}: missing; evaluate.hard_gallery.similarity = facts needs the facts of drawn scenes or films; "
+            "choose features, or draw the data set"
         )
     records = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     groups: dict[str, Hashable] = {str(record["imgid"]): _group(record) for record in records}

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from PIL import Image
 
-from pipeline.worlds.films.film_facts import FACTS as FILM_FACTS
+from pipeline.worlds.films.film_facts import FILM_FACTS
 from pipeline.worlds.scenes.drawing.draw_scene import draw_scene
 from pipeline.worlds.scenes.faithfulness import check_words
-from pipeline.worlds.scenes.scene_facts import FACTS, Scene, read_facts
+from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene, read_facts
 
 
 @dataclass(frozen=True)
 class GalleryScene:
-    """A drawn scene with the number of its image."""
+    """Drawn scene with the number of its image."""
 
     scene: Scene
     id: str
@@ -30,11 +30,11 @@ class GalleryScene:
 
 
 def has_simulated_captions(prepared: Path) -> bool:
-    """Return whether the prepared data set is of drawn scenes or films, whose captions a grammar wrote."""
-    return any((prepared / name).exists() for name in (FACTS, FILM_FACTS))
+    """Return whether a grammar wrote the captions: the prepared data set has facts of drawn scenes or films."""
+    return any((prepared / name).exists() for name in (SCENE_FACTS, FILM_FACTS))
 
 
 def gallery_scenes(prepared: Path) -> dict[str, GalleryScene]:
     """Return the scenes of a prepared data set by image id; empty for photos, which have no facts."""
-    path = prepared / FACTS
+    path = prepared / SCENE_FACTS
     return {id: GalleryScene(scene, id) for id, scene in read_facts(path).items()} if path.exists() else {}

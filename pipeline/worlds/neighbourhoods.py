@@ -5,17 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.data.prepared import Prepared
-from pipeline.worlds.films.film_facts import FACTS as FILM_FACTS
-from pipeline.worlds.films.film_facts import read_films
-from pipeline.worlds.scenes.scene_facts import FACTS, read_facts
+from pipeline.worlds.films.film_facts import FILM_FACTS, read_films
+from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, read_facts
 
 
 def neighbourhood_numbers(prepared: Prepared) -> np.ndarray | None:
-    """Return (M,) the number of each image's neighbourhood; None where an image was not drawn in one."""
-    path, drawn = prepared.folder / FACTS, prepared.folder / FILM_FACTS
-    if drawn.exists():
-        scenes = {name: known.film.scene for name, known in read_films(drawn).items()}
+    """Return the number of each image's neighbourhood, (M,) int64; None if any image has no neighbourhood."""
+    films, facts = prepared.folder / FILM_FACTS, prepared.folder / SCENE_FACTS
+    if films.exists():
+        scenes = {name: record.film.scene for name, record in read_films(films).items()}
     else:
-        scenes = read_facts(path) if path.exists() else {}
+        scenes = read_facts(facts) if facts.exists() else {}
     numbers = np.array([scenes[name].neighbourhood if name in scenes else -1 for name in prepared.ids.to_pylist()])
     return None if (numbers < 0).any() else numbers

@@ -1,4 +1,7 @@
-"""Baseline captions of drawn scenes: a template with a linear probe, a lower bound for methods, and an oracle."""
+"""Baseline captions of drawn scenes: a template with a linear probe, and an oracle.
+
+A method should score above the template. The oracle knows the facts.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,10 @@ SENTENCES, ANNOTATOR = 20, 2**40  # captions per image, and an annotator seed th
 
 
 def template_captions(prepared: Prepared, store: FeatureStore) -> BaselineCaptioner:
-    """Return a captioner that appends the place and any night, sunset or rain that the speaker's caption lacks.
+    """Return a captioner that appends the place and the unusual weather where the speaker's caption lacks them.
 
     Ridge regression predicts both from the images' pooled features. It is fitted to the facts of the training split.
+    Weather is unusual at night, at sunset and in rain.
     """
     facts = known_scenes(prepared)
 
@@ -33,12 +37,12 @@ def template_captions(prepared: Prepared, store: FeatureStore) -> BaselineCaptio
         known, wanted = store.pooled(train), store.pooled(rows)
         places = ridge_probe(known, [scene.setting for scene in scenes], wanted)
         weather = ridge_probe(known, [f"{scene.weather} {scene.light}" for scene in scenes], wanted)
-        return [_named(*each) for each in zip(speaker_captions, places, weather, strict=True)]
+        return [_with_surroundings(*each) for each in zip(speaker_captions, places, weather, strict=True)]
 
     return captions
 
 
-def _named(caption: str, place: str, weather: str) -> str:
+def _with_surroundings(caption: str, place: str, weather: str) -> str:
     kinds = {claim.kind for claim in parse_scene_caption(caption).scene}
     sky, light = weather.split()
     where = [] if "setting" in kinds else [PLACES[place][0].text]
@@ -63,7 +67,7 @@ def ridge_probe(known: np.ndarray, labels: Sequence[str], wanted: np.ndarray) ->
 
 
 def oracle_captions(prepared: Prepared, store: FeatureStore | None = None) -> BaselineCaptioner:
-    """Return a captioner that picks, of sampled true sentences about an image's facts, the one with the most claims."""
+    """Return a captioner that samples true sentences about an image and picks the one with the most claims."""
     facts = known_scenes(prepared)
 
     def captions(rows: np.ndarray, speaker_captions: Sequence[str]) -> list[str]:
@@ -74,7 +78,7 @@ def oracle_captions(prepared: Prepared, store: FeatureStore | None = None) -> Ba
 
 
 def oracle_caption(scene: Scene, row: int) -> str:
-    """Return, of sampled true sentences about the scene, which is image `row`, the one with the most claims."""
+    """Sample true sentences about `scene`, image `row`, and return the one with the most claims."""
     written = describe_scene(scene, ANNOTATOR, row, SENTENCES)
     return " ".join(max(written, key=lambda caption: len(caption.claims)).tokens)
 

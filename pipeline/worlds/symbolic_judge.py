@@ -1,4 +1,4 @@
-"""Symbolic judge: it scores a caption's claims against the facts of the drawn images, without pixels or training."""
+"""Symbolic judge, which scores captions' claims against the facts of drawn images, without pixels or training."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from torch import Tensor
 from pipeline.data.prepared import Prepared
 from pipeline.evaluation.judges import JudgedCaptions, JudgeKind, JudgeSources
 from pipeline.worlds.films.film_claims import FilmClaims
-from pipeline.worlds.films.film_facts import FACTS as FILM_FACTS
-from pipeline.worlds.films.film_facts import read_films
+from pipeline.worlds.films.film_facts import FILM_FACTS, read_films
 from pipeline.worlds.scenes.known_scenes import known_scenes, require_facts
 from pipeline.worlds.scenes.scene_claims import SceneClaims
 
@@ -31,8 +30,8 @@ class ClaimChecker(Protocol):
 class SymbolicJudge:
     """Judge that scores a caption on an image by its claims: a true claim adds its weight, a false one subtracts it.
 
-    A claim's weight is −log of the share of the images `train` in which it is true; the count is smoothed by adding a
-    half. `claims` covers all images of the prepared data set, in order.
+    A claim's weight is −log of the share of the images `train` in which it is true, (count + ½) / (images + 1).
+    `claims` covers all images of the prepared data set, in order.
     """
 
     def __init__(self, claims: ClaimChecker, train: np.ndarray) -> None:
@@ -58,10 +57,10 @@ class SymbolicJudge:
 
 def known_claims(prepared: Prepared) -> ClaimChecker:
     """Return the checker of captions' claims against the facts of all images: drawn films or scenes."""
-    every, films = np.arange(len(prepared)), prepared.folder / FILM_FACTS
+    rows, films = np.arange(len(prepared)), prepared.folder / FILM_FACTS
     if films.exists():
-        return FilmClaims([known.film for known in require_facts(prepared, read_films(films), every)])
-    return SceneClaims(require_facts(prepared, known_scenes(prepared), every))
+        return FilmClaims([record.film for record in require_facts(prepared, read_films(films), rows)])
+    return SceneClaims(require_facts(prepared, known_scenes(prepared), rows))
 
 
 def _build(sources: JudgeSources) -> SymbolicJudge:

@@ -1,4 +1,4 @@
-"""Scores of a visual-dialog discriminator: an answer's product with the question's encoding, against other answers'."""
+"""Scores by a visual-dialog discriminator: an answer's product with the question's encoding, against other answers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from pipeline.types import Batch, Message
 class NPairScore:
     """Log-probability of the human answer among candidates, by a softmax over the discriminator's scores.
 
-    It equals minus Eq. 4 of Lu et al. 2017, log(1 + Σ exp(negative − human)). The negatives are all other options, or
-    `options` of them (D-NP), plus `others` human answers to other questions of the batch. With `adversary`, the
-    message's answer is a further negative (GAN2), unless it equals the human answer. No negative equals the human
-    answer. Negatives are drawn uniformly without replacement, or all where there are fewer. The draw depends on the
-    seed and the step (`bind_batch`). `norms` is the weight of the squared lengths of encodings and answers.
+    The score equals minus Eq. 4 of Lu et al. 2017, log(1 + Σ exp(negative − human)). The negatives are all other
+    options, or `options` of them (D-NP), and `others` human answers to other questions of the batch. With `adversary`,
+    the message's answer is a further negative (GAN2). No negative equals the human answer. Negatives are drawn
+    uniformly without replacement; fewer candidates are all used. The draw depends on the seed and the step
+    (`bind_batch`). `norms` is the weight of a penalty on the squared lengths of encodings and answers.
     """
 
     discriminator: Discriminator
@@ -31,7 +31,7 @@ class NPairScore:
     others: int = 0
     adversary: bool = False
     norms: float = 0.0
-    numbers: BatchRandom | None = None  # the source of draws; None: torch's default generator
+    numbers: BatchRandom | None = None  # random numbers of the draws; None: torch's default generator
     differentiable = True
 
     def bind_batch(self, rollouts: Rollouts) -> Score:
@@ -43,29 +43,27 @@ class NPairScore:
         answers = self.discriminator.encode_answers(rounds.answers)  # (U, H)
         human = rounds.options.gather(1, rounds.truth.unsqueeze(1))  # (N, 1)
         numbers = BatchRandom(batch, None) if self.numbers is None else self.numbers
-        of_batch = human.T.expand(len(human), -1)  # (N, N): human answers of the batch
-        rivals = torch.cat(
-            [self._options(rounds.options, human, numbers), _drawn(of_batch, human, self.others, numbers)], 1
-        )
+        options = rounds.options
+        if self.options is not None:
+            options = _draw_negatives(options, human, self.options, numbers)
+        batch_answers = human.T.expand(len(human), -1)  # (N, N): human answers of the batch
+        negatives = torch.cat([options, _draw_negatives(batch_answers, human, self.others, numbers)], 1)
         products = encoding @ answers.T  # (N, U)
-        scores = products.gather(1, rivals).masked_fill(rivals == human, -torch.inf)
+        scores = products.gather(1, negatives).masked_fill(negatives == human, -torch.inf)
         own = products.gather(1, human)
         if self.adversary:
             generated = (encoding[message.images] * self.discriminator.encode_text(message)).sum(1)
             generated = generated.masked_fill(is_human(message, batch), -torch.inf)
             scores = torch.cat([scores, generated.view(len(batch), -1)], 1)
-        size = self.norms * (encoding.square().sum(1) + answers.square().sum(1).mean()) if self.norms else 0.0
-        log_probs = torch.cat([own, scores], 1).log_softmax(1)[:, 0] - size
+        penalty = self.norms * (encoding.square().sum(1) + answers.square().sum(1).mean()) if self.norms else 0.0
+        log_probs = torch.cat([own, scores], 1).log_softmax(1)[:, 0] - penalty
         return log_probs[message.images]
 
-    def _options(self, options: Tensor, human: Tensor, numbers: BatchRandom) -> Tensor:
-        return options if self.options is None else _drawn(options, human, self.options, numbers)
 
+def _draw_negatives(answers: Tensor, human: Tensor, count: int, numbers: BatchRandom) -> Tensor:
+    """Draw min(`count`, M) answers from each row of `answers` (N, M), uniformly without replacement.
 
-def _drawn(answers: Tensor, human: Tensor, count: int, numbers: BatchRandom) -> Tensor:
-    """Draw min(`count`, M) of each row of `answers` (N, M) uniformly without replacement, other than `human` (N, 1).
-
-    Where a row has fewer other answers, `human` fills the rest.
+    The human answer `human` (N, 1) is drawn only where a row has too few other answers.
     """
     if not count:
         return answers[:, :0]
@@ -78,8 +76,8 @@ def _drawn(answers: Tensor, human: Tensor, count: int, numbers: BatchRandom) -> 
 class PairwiseScore:
     """Pairwise preference log σ(s(answer) − s(human answer)): minus the loss of one pair, Eq. 5 of Lu et al. 2017.
 
-    `reverse` swaps the two answers and gives 0 where they are equal, for the training of the discriminator (GAN1).
-    The paper's −L_G has no bound. `norms` is the weight of the squared length of the answer's encoding.
+    `reverse` swaps the two answers, for the training of the discriminator (GAN1); equal answers score 0. The paper's
+    −L_G is unbounded. `norms` is the weight of a penalty on the squared length of the answer's encoding.
     """
 
     discriminator: Discriminator

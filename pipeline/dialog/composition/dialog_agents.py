@@ -23,31 +23,31 @@ InitialEncoder = Literal["own", "discriminator"]
 
 @dataclass(frozen=True)
 class DialogAgents:
-    """The answering speaker and the discriminator; each encodes the image, the history and the question itself."""
+    """Answering speaker and discriminator; each has its own encoder of image, history and question."""
 
     speaker: DialogDecoder
     listener: Discriminator
 
     @property
     def roles(self) -> dict[str, nn.Module]:
-        """The networks by role, as `Method` expects them."""
+        """Networks by role, as `Method` expects them."""
         return {"speaker": self.speaker, "listener": self.listener}
 
 
 def initialise_encoder(agents: DialogAgents, encoder: InitialEncoder) -> None:
-    """Copy the discriminator's encoder and word embeddings into the speaker if `encoder` is discriminator.
+    """Copy the discriminator's encoder and word embeddings to the speaker if `encoder` is "discriminator".
 
     Raises UserError where the two encoders differ in type or size.
     """
     if encoder == "own":
         return
     speaker, listener = agents.speaker, agents.listener
-    for name, mine, other in (
+    for name, own, other in (
         ("encoder", speaker.encoder, listener.encoder),
         ("word embeddings", speaker.word, listener.word),
     ):
         try:
-            mine.load_state_dict(other.state_dict())
+            own.load_state_dict(other.state_dict())
         except RuntimeError:
             raise UserError(
                 f"encoder: discriminator: the speaker's {name} and the listener's differ in type or size; give both "
@@ -64,14 +64,14 @@ def discriminator_guided(
     further: tuple[Term, ...] = (),
     norms: float = 0.0,
 ) -> Method:
-    """Build the objective discriminator's preference + α · likelihood for the speaker.
+    """Build the speaker's objective: the discriminator's preference score + α · likelihood.
 
-    The preference over the human answer reaches the speaker through the estimator `estimator`. Where the schedule
-    `schedule` includes the discriminator, the terms `further` train it.
+    The estimator `estimator` computes the gradient of the preference score. The terms `further` train the discriminator
+    where the schedule `schedule` includes it.
     """
-    preferred: Score = PairwiseScore(agents.listener, norms=norms)
+    preference: Score = PairwiseScore(agents.listener, norms=norms)
     terms = (
-        Term("discriminability", 1.0, preferred, estimator, SPEAKER),
+        Term("discriminability", 1.0, preference, estimator, SPEAKER),
         Term("likelihood", alpha, HumanCaption(), ScoreFunction(Forced()), SPEAKER),
         *further,
     )

@@ -16,12 +16,12 @@ from pipeline.dialog.data.prepared_dialogs import PreparedDialogs
 
 
 class DialogBatches(Batches):
-    """Training batches of dialogs about images, shuffled like batches of captions; each row of a batch is a round."""
+    """Training batches of dialogs about images, shuffled like batches of captions; a row of a batch is one round."""
 
     def __init__(self, prepared: Prepared, dialogs: PreparedDialogs, *arguments: Any, **options: Any) -> None:
         """Prepare batches of `dialogs`, which belong to `prepared`.
 
-        The rest is as in `Batches`; `batch` counts dialogs.
+        Other arguments are those of `Batches`; `batch` is the number of dialogs.
         """
         super().__init__(prepared, *arguments, **options)
         self.dialogs = dialogs
@@ -52,24 +52,24 @@ def _rounds(
 ) -> DialogBatch:
     images = read_batch(prepared, store, rows, rows, prepared.first[rows], epoch, step, pinned)
     per_dialog = dialogs.rounds
-    used, options = np.unique(dialogs.options[rows], return_inverse=True)
+    distinct, options = np.unique(dialogs.options[rows], return_inverse=True)
 
-    def whole(x: np.ndarray) -> torch.Tensor:
+    def int64(x: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(x.astype(np.int64))
 
     rounds = DialogQuestions(
-        questions=whole(dialogs.questions[rows]).flatten(0, 1),
-        history=whole(dialogs.history(rows)),
-        options=whole(options.reshape(len(rows) * per_dialog, -1)),
-        truth=whole(dialogs.truth[rows]).flatten(),
-        answers=whole(dialogs.answers[used]),
+        questions=int64(dialogs.questions[rows]).flatten(0, 1),
+        history=int64(dialogs.history(rows)),
+        options=int64(options.reshape(len(rows) * per_dialog, -1)),
+        truth=int64(dialogs.truth[rows]).flatten(),
+        answers=int64(dialogs.answers[distinct]),
     )
     return DialogBatch(
         images=images.images.repeat_interleave(per_dialog, 0),
         pooled=images.pooled.repeat_interleave(per_dialog, 0),
         regions=images.regions.repeat_interleave(per_dialog, 0),
         region_mask=images.region_mask.repeat_interleave(per_dialog, 0),
-        captions=whole(dialogs.answers[dialogs.human_answers[rows]]).flatten(0, 1),
+        captions=int64(dialogs.answers[dialogs.human_answers[rows]]).flatten(0, 1),
         epoch=epoch,
         step=step,
         rounds=rounds,

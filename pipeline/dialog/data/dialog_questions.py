@@ -16,7 +16,7 @@ class DialogQuestions:
     """Questions of D dialogs of R rounds each: N = D·R questions, dialog by dialog. Token sequences end in EOS (0)."""
 
     questions: Tensor  # (N, Q) int64
-    history: Tensor  # (D, R, L) int64: items 0 … r of a dialog precede round r
+    history: Tensor  # (D, R, L) int64: items 0 … r of a dialog are the history of round r
     options: Tensor  # (N, O) int64: candidates, rows of `answers`
     truth: Tensor  # (N,) int64: index of the human answer among the options
     answers: Tensor  # (U, T) int64: distinct answers
@@ -24,7 +24,7 @@ class DialogQuestions:
 
 @dataclass(frozen=True, kw_only=True)
 class DialogBatch(Batch):
-    """A batch of N questions with their images; its captions are the human answers."""
+    """Batch of N questions with their images; its captions are the human answers."""
 
     rounds: DialogQuestions
 

@@ -23,7 +23,7 @@ ROUNDS, ANSWERS = "rounds.parquet", "answers.parquet"
 
 @dataclass(frozen=True)
 class DialogLengths:
-    """Numbers of words after which texts are cut."""
+    """Maximum numbers of words of texts; longer texts are truncated."""
 
     caption: int
     question: int
@@ -33,8 +33,8 @@ class DialogLengths:
 def write_prepared_dialogs(dialogs: Dialogs, vocabulary: Vocabulary, lengths: DialogLengths, out: Path) -> None:
     """Write rounds.parquet, one row per round, and answers.parquet into the folder `out`.
 
-    Answers that are equal once they are cut and unknown words are UNK are merged. No model could distinguish them, and
-    none is trained to reject one of them.
+    Answers with equal tokens after truncation and UNK are merged: no model could distinguish them, and none should be
+    trained to reject one of them.
     """
     images, rounds = dialogs.question.shape
     answers: dict[tuple[int, ...], int] = {}
@@ -60,8 +60,8 @@ def write_prepared_dialogs(dialogs: Dialogs, vocabulary: Vocabulary, lengths: Di
     for name, values in (("kind", dialogs.kinds), ("refers", dialogs.refers)):
         if values is not None:
             columns[name] = values.ravel().tolist()
-    if dialogs.right is not None:
-        columns["right"] = [json.dumps(dialogs.right[i, r]) for i in range(images) for r in range(rounds)]
+    if dialogs.answer_relevance is not None:
+        columns["right"] = [json.dumps(dialogs.answer_relevance[i, r]) for i in range(images) for r in range(rounds)]
     answer_table = pa.table({"tokens": pa.array(list(answers), pa.list_(pa.int32())), "text": texts})
     for name, table in ((ANSWERS, answer_table), (ROUNDS, pa.table(columns))):
         with atomic_path(out / name) as path:
@@ -116,11 +116,11 @@ class PreparedDialogs:
         return np.take_along_axis(self.options, self.truth[..., None].astype(np.int64), 2)[..., 0]
 
     def history(self, images: np.ndarray) -> np.ndarray:
-        """Return (n, R, L) int32: the new history item of each round: the caption, then the last question and answer.
+        """Return the history items, (n, R, L) int32: the caption, then each question with its answer.
 
-        Item r is new in round r, so the history of round r is the items 0 … r.
+        Item r is new in round r, so the history of round r consists of the items 0 … r.
         """
-        # the last pair is never history
+        # the last question and answer are in no round's history
         both = np.concatenate([self.questions[images], self.answers[self.human_answers[images]]], 2)[:, :-1]
         order = np.argsort(both == 0, 2, kind="stable")  # words first, then padding
         both = np.take_along_axis(both, order, 2)
@@ -132,16 +132,16 @@ class PreparedDialogs:
 
     @cached_property
     def texts(self) -> list[str]:
-        """Return (U,) the answers as annotated; of merged answers, the first."""
+        """Return the answers as annotated, (U,); merged answers have the first text."""
         return read_columns(self.folder / ANSWERS, ["text"])["text"].to_pylist()
 
     def column(self, name: str) -> np.ndarray | None:
-        """Return (M, R) text: the column kind or refers; None where the annotations do not have it."""
+        """Return the column kind or refers, (M, R) text; None if the annotations lack it."""
         if name not in pq.read_schema(self.folder / ROUNDS).names:
             return None
         return np.array(read_columns(self.folder / ROUNDS, [name])[name].to_pylist()).reshape(self.truth.shape)
 
-    def right(self) -> list[dict[str, float]] | None:
-        """Return (M·R,) mappings from answer to relevance, 0 for absent answers; None where it is not annotated."""
+    def answer_relevance(self) -> list[dict[str, float]] | None:
+        """Return M·R mappings from answers to relevance, 0 for absent answers; None if it is not annotated."""
         texts = self.column("right")
         return None if texts is None else [json.loads(text) for text in texts.ravel()]

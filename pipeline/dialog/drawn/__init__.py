@@ -1,1 +1,1 @@
-"""Drawn dialogs: a simulated questioner who knows one caption asks ten questions; an answerer knows the facts."""
+"""Drawn dialogs: a simulated questioner with one caption asks ten questions, and an answerer knows the facts."""

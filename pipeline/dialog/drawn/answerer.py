@@ -1,4 +1,4 @@
-"""True answers to a question in all annotators' wordings, and the answer of one simulated answerer."""
+"""True answers to a question in all wordings, and the answer of one simulated answerer."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pipeline.dialog.drawn.dialog_words import (
     HEDGES,
     KINDS,
     LIGHTS,
-    MARKS,
     NUMBERS,
-    SIZED,
+    PATTERN_NOUNS,
+    SIZE_ANSWERS,
     be,
     depth,
     doing,
@@ -33,39 +33,40 @@ from pipeline.worlds.scenes import scene_words as w
 from pipeline.worlds.scenes.scene_facts import Scene, Thing, atmosphere, pick, relation_holds
 from pipeline.worlds.scenes.scene_world import CATEGORIES
 
-Weighted = list[tuple[str, float]]
+WeightedTexts = list[tuple[str, float]]
 YES, NO = ("yes", "yeah", "yep"), ("no", "nope")
-STYLES = ((0.88, 0.10, 0.02), (0.40, 0.45, 0.15), (0.06, 0.34, 0.60))  # shares of short, longer, full answers
-GUESSED, HEDGED = 0.4, 0.2  # relevance of a guess if the image has no answer, and of a hedge if it has one
+STYLES = ((0.88, 0.10, 0.02), (0.40, 0.45, 0.15), (0.06, 0.34, 0.60))  # shares of short, longer and whole answers
+GUESS_RELEVANCE = 0.4  # relevance of a guess where the image does not show the answer
+HEDGE_RELEVANCE = 0.2  # relevance of a hedge where the image shows the answer
 
 
 @dataclass(frozen=True)
 class SceneQuestion:
-    """Question about thing `of` (−1: the scene); `asked` is its value, `refers` its form of reference to the thing."""
+    """Question about a thing or the scene."""
 
     kind: str
     text: str
-    of: int = -1
-    asked: str = ""
-    refers: str = "none"  # none, name, pronoun or ellipsis
-    unmentioned: tuple[int, ...] = ()  # for "anything else": the things that have not been named
+    thing: int = -1  # index of the thing; -1: the scene
+    asked: str = ""  # value in question, such as the colour in "is it red"
+    refers: str = "none"  # form of reference to the thing: none, name, pronoun or ellipsis
+    unmentioned: tuple[int, ...] = ()  # things without a name so far, for the kind "else"
 
 
 @dataclass(frozen=True)
 class AnswererStyle:
-    """Answering style of a simulated answerer throughout a dialog."""
+    """Style of a simulated answerer throughout a dialog."""
 
-    style: int  # an index of STYLES
-    yes: str
-    no: str
+    length: int  # index of STYLES
+    yes: str  # word for yes
+    no: str  # word for no
     digits: bool  # 2 instead of two
     grey: bool  # grey instead of gray
-    hedges: float  # share of answers without information
+    hedges: float  # share of hedges among the answers
 
     @classmethod
     def draw(cls, rng: np.random.Generator) -> AnswererStyle:
         return cls(
-            style=pick(rng, (0, 1, 2), (0.60, 0.25, 0.15)),
+            length=pick(rng, (0, 1, 2), (0.60, 0.25, 0.15)),
             yes=pick(rng, YES, (0.75, 0.15, 0.10)),
             no=pick(rng, NO, (0.85, 0.15)),
             digits=rng.random() < 0.5,
@@ -75,55 +76,56 @@ class AnswererStyle:
 
 
 class TrueAnswers(NamedTuple):
-    """True answers: the shortest, longer ones (for yes or no, the words after it), and whole sentences."""
+    """True answers to a question."""
 
-    short: str  # yes and no stand for every style's word
-    longer: tuple[str, ...]
-    whole: tuple[str, ...]
+    short: str  # yes and no stand for the style's words
+    longer: tuple[str, ...]  # the words that follow yes or no, or answers without these
+    whole: tuple[str, ...]  # sentences
 
 
 NOTHING = TrueAnswers("nothing", ("nothing really", "just the ground"), ("there is nothing", "nothing that i can see"))
 NOTHING_ELSE = TrueAnswers("nothing", ("nothing else", "that's it"), ("that's all", "there is nothing else"))
 
 
-def give_answer(rng: np.random.Generator, scene: Scene, question: SceneQuestion, person: AnswererStyle) -> str:
-    """Return a random answer in the style of `person`."""
+def give_answer(rng: np.random.Generator, scene: Scene, question: SceneQuestion, style: AnswererStyle) -> str:
+    """Return a random answer in the given style."""
     if question.kind in GUESSES and rng.random() < 0.4:
-        return _own(pick(rng, GUESSES[question.kind]), person)
-    if question.kind in GUESSES or rng.random() < person.hedges:
+        return _in_style(pick(rng, GUESSES[question.kind]), style)
+    if question.kind in GUESSES or rng.random() < style.hedges:
         return pick(rng, HEDGES)
-    options = replies(true_answers(scene, question, person.digits, person.grey), person)
+    options = replies(true_answers(scene, question, style.digits, style.grey), style)
     return pick(rng, [text for text, _ in options], [weight for _, weight in options])
 
 
 def relevance(scene: Scene, question: SceneQuestion) -> dict[str, float]:
-    """Return the relevance of each possible answer: 1 if it is true; all other texts have 0.
+    """Return the relevance of each possible answer: 1 for a true answer; all other texts have 0.
 
-    For questions that the image cannot answer, hedges have relevance 1 and guesses GUESSED. For other questions, hedges
-    have HEDGED.
+    For questions that the image does not answer, hedges have relevance 1, and guesses have GUESS_RELEVANCE. For other
+    questions, hedges have HEDGE_RELEVANCE.
     """
     if question.kind in GUESSES:
-        guesses = {_own(text, person): GUESSED for text in GUESSES[question.kind] for person in WORDINGS}
+        guesses = {_in_style(text, style): GUESS_RELEVANCE for text in GUESSES[question.kind] for style in WORDINGS}
         return guesses | dict.fromkeys(HEDGES, 1.0)
-    relevances = dict.fromkeys(HEDGES, HEDGED)
+    relevances = dict.fromkeys(HEDGES, HEDGE_RELEVANCE)
     for digits, grey in product((False, True), repeat=2):
         answers = true_answers(scene, question, digits, grey)
-        for person in WORDINGS:
-            relevances |= {text: 1.0 for text, _ in replies(answers, person)}
+        for style in WORDINGS:
+            relevances |= {text: 1.0 for text, _ in replies(answers, style)}
     return relevances
 
 
-def replies(answers: TrueAnswers, person: AnswererStyle) -> Weighted:
-    """Return all wordings of `answers` in the style of `person`, with weights."""
-    short, longer, whole = STYLES[person.style]
-    head = _own(answers.short, person)
+def replies(answers: TrueAnswers, style: AnswererStyle) -> WeightedTexts:
+    """Return all wordings of `answers` in the given style, with weights."""
+    short, longer, whole = STYLES[style.length]
+    head = _in_style(answers.short, style)
     after = [f"{head} {text}" if answers.short in ("yes", "no") else text for text in answers.longer]
     wordings = [(head, short)] + [(text, longer / len(after)) for text in after]
     return wordings + [(text, whole / len(answers.whole)) for text in answers.whole]
 
 
-def _own(text: str, person: AnswererStyle) -> str:
-    return {"yes": person.yes, "no": person.no}.get(text, text)
+def _in_style(text: str, style: AnswererStyle) -> str:
+    """Return the style's word for yes or no, and any other text unchanged."""
+    return {"yes": style.yes, "no": style.no}.get(text, text)
 
 
 WORDINGS = tuple(
@@ -132,21 +134,21 @@ WORDINGS = tuple(
 
 
 def true_answers(scene: Scene, question: SceneQuestion, digits: bool = False, grey: bool = False) -> TrueAnswers:
-    """Return the true answers. Raises ValueError for a kind of question that no scene can answer."""
+    """Return the true answers. Raises ValueError for an unknown kind of question, or one that no scene answers."""
     kind, asked = question.kind, question.asked
-    if question.of >= 0:
-        return _of_thing(scene, scene.things[question.of], kind, asked, digits, grey)
+    if question.thing >= 0:
+        return _answer_about_thing(scene, scene.things[question.thing], kind, asked, digits, grey)
     if kind == "exist":
-        return _existing([t for t in scene.things if t.category == asked], plural(asked), digits, grey)
+        return _existence([t for t in scene.things if t.category == asked], plural(asked), digits, grey)
     if kind == "exist_kind":
-        return _existing(of_kind(scene, asked), asked, digits, grey)
+        return _existence(of_kind(scene, asked), asked, digits, grey)
     if kind == "else":
-        return _listed([scene.things[i] for i in question.unmentioned], NOTHING_ELSE, digits, grey)
+        return _name_one([scene.things[i] for i in question.unmentioned], NOTHING_ELSE, digits, grey)
     if kind == "total":
         number = sum(thing.count for thing in of_kind(scene, asked))
         n = NUMBERS[not digits][number] if number else "none"
-        there = "is" if number == 1 else "are"
-        return TrueAnswers(n, (f"i see {n}", f"just {n}"), (f"there {there} {n}", f"i can see {n}"))
+        verb = "is" if number == 1 else "are"
+        return TrueAnswers(n, (f"i see {n}", f"just {n}"), (f"there {verb} {n}", f"i can see {n}"))
     if kind == "weather":
         short, whole, *longer = ATMOSPHERES[atmosphere(scene)]
         return TrueAnswers(short, tuple(longer), (whole,))
@@ -175,11 +177,11 @@ def true_answers(scene: Scene, question: SceneQuestion, digits: bool = False, gr
 
 
 def of_kind(scene: Scene, name: str) -> list[Thing]:
-    """Return the things that are people, children, animals or vehicles."""
+    """Return the things of a kind; `name` is people, children, animals or vehicles."""
     return [thing for thing in scene.things if CATEGORIES[thing.category].kind in KINDS[name]]
 
 
-def _of_thing(scene: Scene, thing: Thing, kind: str, asked: str, digits: bool, grey: bool) -> TrueAnswers:
+def _answer_about_thing(scene: Scene, thing: Thing, kind: str, asked: str, digits: bool, grey: bool) -> TrueAnswers:
     it, is_, colour = pronoun(thing), be(thing), _colour(thing, grey)
     if kind in ("colour", "is_colour"):
         verb = f"{is_} wearing" if is_worn(thing) else is_
@@ -205,49 +207,53 @@ def _of_thing(scene: Scene, thing: Thing, kind: str, asked: str, digits: bool, g
             )
         return TrueAnswers("no", (verb, f"{it} {is_} {verb}"), (f"{it} {is_} {verb}", f"{it} {is_} just {verb}"))
     if kind == "size":
-        short, *longer = SIZED[thing.size]
+        short, *longer = SIZE_ANSWERS[thing.size]
         return TrueAnswers(short, tuple(longer), (f"{it} {is_} {short}", f"{it} {is_} {longer[0]}"))
     if kind == "pattern":
         if thing.pattern == asked:
             return TrueAnswers(
-                "yes", (f"i see {MARKS[asked]}", MARKS[asked]), (f"i see {MARKS[asked]}", f"it has {MARKS[asked]}")
+                "yes",
+                (f"i see {PATTERN_NOUNS[asked]}", PATTERN_NOUNS[asked]),
+                (f"i see {PATTERN_NOUNS[asked]}", f"it has {PATTERN_NOUNS[asked]}"),
             )
-        own = "plain" if thing.pattern == "plain" else MARKS[thing.pattern]
-        return TrueAnswers("no", (own, f"just {own}"), (f"just {own}", f"no {MARKS[asked]}"))
+        own = "plain" if thing.pattern == "plain" else PATTERN_NOUNS[thing.pattern]
+        return TrueAnswers("no", (own, f"just {own}"), (f"just {own}", f"no {PATTERN_NOUNS[asked]}"))
     if kind == "facing":
         return TrueAnswers(
             thing.facing, (f"to the {thing.facing}", f"looking {thing.facing}"), (f"{it} {is_} facing {thing.facing}",)
         )
     if kind == "side":
-        here, far = side(thing), depth(thing)
-        at = f"{'in the middle' if here == 'middle' else f'on the {here}'} {DEPTHS[far]}"
-        return TrueAnswers(f"{far} {here}", (at, f"{here} {DEPTHS[far]}"), (f"{it} {is_} {at}", f"{at} of the picture"))
+        third, plane = side(thing), depth(thing)
+        where = "in the middle" if third == "middle" else f"on the {third}"
+        at = f"{where} {DEPTHS[plane]}"
+        phrases = (at, f"{third} {DEPTHS[plane]}")
+        return TrueAnswers(f"{plane} {third}", phrases, (f"{it} {is_} {at}", f"{at} of the picture"))
     if kind == "look":
         verb = doing(thing.category, thing.pose)
         moves = len(CATEGORIES[thing.category].poses) > 1
-        first = verb if moves else SIZED[thing.size][0]
+        first = verb if moves else SIZE_ANSWERS[thing.size][0]
         short = f"{first} in {colour}" if is_worn(thing) else f"{colour} and {first}"
         return TrueAnswers(short, (f"{short} i think",), (f"{it} {is_} {short}", f"looks {short}"))
     if kind in ("near", "relation"):
         relation = asked or kind
         others = [o for o in scene.things if o is not thing and relation_holds(relation, o, thing)]
-        return _listed(others, NOTHING, digits, grey)
+        return _name_one(others, NOTHING, digits, grey)
     if kind == "which":
         plain, coloured = _phrase(thing, digits, grey, False), _phrase(thing, digits, grey, True)
         return TrueAnswers(noun(thing), (plain, coloured), (f"i see {plain}", f"{it} {is_} {plain}"))
     raise ValueError(kind)
 
 
-def _listed(things: list[Thing], nothing: TrueAnswers, digits: bool, grey: bool) -> TrueAnswers:
-    """Return the answers that name one of `things`, or `nothing` if there are none."""
+def _name_one(things: list[Thing], nothing: TrueAnswers, digits: bool, grey: bool) -> TrueAnswers:
+    """Return the answers that name one of `things`; without things, `nothing`."""
     if not things:
         return nothing
     names = [_phrase(thing, digits, grey, coloured) for thing in things for coloured in (True, False)]
     return TrueAnswers(names[0], tuple(names[1:]), tuple(f"i see {name}" for name in names))
 
 
-def _existing(things: list[Thing], name: str, digits: bool, grey: bool) -> TrueAnswers:
-    """Return the answers to whether any of `things` exist; `name` is the requested category."""
+def _existence(things: list[Thing], name: str, digits: bool, grey: bool) -> TrueAnswers:
+    """Return the answers to whether there are any `things`; `name` is the requested category."""
     if not things:
         return TrueAnswers("no", ("i don't see any", "there aren't any"), ("not that i can see", f"no {name}"))
     names = [_phrase(thing, digits, grey, coloured) for thing in things for coloured in (False, True)]
@@ -257,7 +263,7 @@ def _existing(things: list[Thing], name: str, digits: bool, grey: bool) -> TrueA
 
 
 def _phrase(thing: Thing, digits: bool, grey: bool, coloured: bool) -> str:
-    """Return the first mention of a thing: a dog, 2 red cars."""
+    """Return a noun phrase for the first mention of a thing, for example a dog or 2 red cars."""
     name = noun(thing)
     if coloured and is_worn(thing):
         worn = f"{_colour(thing, grey)} {garment(thing)}"

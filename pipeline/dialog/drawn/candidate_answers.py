@@ -1,8 +1,8 @@
-"""A hundred candidate answers to each question, as in VisDial: the true, plausible, popular and random ones.
+"""Candidate answers to each question, as in VisDial: the human answer, and plausible, popular and random answers.
 
-The first plausible ones are rivals: false answers of the true one's type, such as other colours. The others come from
-other dialogs, about scenes that are in no data set. The candidates of an image thus depend on the seed and the image
-alone, and a training split does not depend on a test split.
+The first plausible answers are rivals: false answers of the same type, such as other colours. All others come from
+dialogs about scenes that are in no data set. The candidates of an image thus depend on the seed and the image alone,
+and the splits do not depend on each other.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 from pipeline.dialog.drawn.questioner import DialogRound
 
 OPTIONS, SIMILAR, POPULAR = 100, 50, 30
-SYNONYMS = 4  # other candidates that say the same as the truth
-OTHERS = 600  # dialogs from which candidates come
-BEGINNING = 3  # first words of a question that are compared by position
+SYNONYMS = 4  # maximum of true candidates besides the human answer
+POOL_DIALOGS = 600  # dialogs from which candidates come
+LEADING_WORDS = 3  # words at the beginning of a question that are compared by position
 
 
 class CandidatePool:
@@ -33,12 +33,12 @@ class CandidatePool:
         counts = Counter(self._all)
         self._popular = sorted(counts, key=lambda text: (-counts[text], text))[:POPULAR]
         if len(counts) < OPTIONS + len(self._popular):
-            raise ValueError(f"{len(counts)} different answers are too few for {OPTIONS} candidates")
+            raise ValueError(f"{len(counts)} distinct answers are too few for {OPTIONS} candidates")
         texts = list(self._answers)
         words = sorted({word for text in texts for word in text.split()})
-        self._place = {word: i for i, word in enumerate(words)}
-        held = Counter(word for text in texts for word in set(text.split()))
-        self._rarity = np.log(len(texts) / np.array([held[word] for word in words]))
+        self._column = {word: i for i, word in enumerate(words)}
+        frequencies = Counter(word for text in texts for word in set(text.split()))
+        self._idf = np.log(len(texts) / np.array([frequencies[word] for word in words]))
         vectors = np.stack([self._vector(text) for text in texts])
         self._texts, self._vectors, self._norms = texts, vectors, (vectors**2).sum(1)
         self.plausible = cache(self._plausible)
@@ -53,7 +53,7 @@ class CandidatePool:
     ) -> tuple[list[str], int]:
         """Return OPTIONS distinct answers in random order, and the index of `truth`.
 
-        The `rivals` are among them. Of the `true` answers, at most SYNONYMS are beside the truth.
+        They contain all `rivals`, and at most SYNONYMS of the `true` answers besides `truth`.
         """
         chosen = dict.fromkeys((truth, *rivals))  # an ordered set
         synonyms = 0
@@ -74,7 +74,7 @@ class CandidatePool:
         return options, options.index(truth)
 
     def _plausible(self, question: str) -> list[str]:
-        """Return the answers to the most similar questions with repetition, twice as many as are needed."""
+        """Return the answers to the most similar questions, with repetitions, twice as many as are needed."""
         vector, answers = self._vector(question), []
         for i in np.argsort(self._norms - 2 * self._vectors @ vector, kind="stable"):
             answers += self._answers[self._texts[i]]
@@ -83,14 +83,14 @@ class CandidatePool:
         return answers[: 2 * SIMILAR]
 
     def _vector(self, question: str) -> np.ndarray:
-        """Return the idf of the question's words, the first ones by position.
+        """Return a vector of the idf of the question's words; the LEADING_WORDS have separate entries by position.
 
-        Similar questions begin alike (Das et al. 2017).
+        Similar questions begin with the same words (Das et al. 2017).
         """
-        weights = np.zeros((BEGINNING + 1, len(self._place)), np.float32)
+        weights = np.zeros((LEADING_WORDS + 1, len(self._column)), np.float32)
         words = question.split()
         for n, word in enumerate(words):
-            if (place := self._place.get(word)) is not None:
-                share = 1 if n < BEGINNING else 1 / (len(words) - BEGINNING)
-                weights[min(n, BEGINNING), place] += self._rarity[place] * share
+            if (column := self._column.get(word)) is not None:
+                share = 1 if n < LEADING_WORDS else 1 / (len(words) - LEADING_WORDS)
+                weights[min(n, LEADING_WORDS), column] += self._idf[column] * share
         return weights.ravel()

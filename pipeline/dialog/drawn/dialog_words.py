@@ -1,8 +1,8 @@
-"""Wordings of questions and answers; texts that are listed twice are twice as likely.
+"""Wordings of questions and answers; a text that is listed twice is twice as likely.
 
-In questions {s}, {o} and {p} stand for a thing's name or pronoun as subject, object and possessive. The gaps {be} and
-{do} stand for the matching verb. The gap {plural} stands for the category's plural, {garment} for the garment, {asked}
-for the value in question.
+In questions {s}, {o} and {p} are a thing's name or pronoun as subject, object and possessive. {be} and {do} are the
+matching forms of these verbs, {plural} is the category's plural, {garment} the garment, and {asked} the value in
+question.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pipeline.worlds.scenes import scene_words as w
 from pipeline.worlds.scenes.scene_captions import article, verbs_of
 from pipeline.worlds.scenes.scene_facts import Thing
 
-PEOPLE, ALIVE, MOVING = ("person", "child"), ("person", "child", "animal"), ("person", "child", "animal", "vehicle")
+PEOPLE, MOVING = ("person", "child"), ("person", "child", "animal", "vehicle")
 KINDS: dict[str, tuple[str, ...]] = {
     "people": PEOPLE,
     "children": ("child",),
@@ -20,10 +20,10 @@ KINDS: dict[str, tuple[str, ...]] = {
 }
 SIDES = ("left", "middle", "right")
 DEPTHS = {"top": "at the top", "back": "in the back", "front": "in the front"}
-MARKS = {"striped": "stripes", "spotted": "spots"}
+PATTERN_NOUNS = {"striped": "stripes", "spotted": "spots"}
 HEDGES = ("i can't tell", "i can't tell", "can't tell", "can't tell", "not sure", "hard to tell", "i don't know")
 
-OF_THINGS: dict[str, tuple[str, ...]] = {  # ":worn": about people's clothes; ":group": "how many" of the named things
+THING_QUESTIONS: dict[str, tuple[str, ...]] = {  # ":worn": about clothes; ":group": "how many" about named things
     "colour": (
         "what color {be} {s}",
         "what color {be} {s}",
@@ -51,10 +51,10 @@ OF_THINGS: dict[str, tuple[str, ...]] = {  # ":worn": about people's clothes; ":
     "brand": ("what brand {be} {s}", "can you see a logo on {o}"),
     "inside": ("is anyone inside {o}", "is there anyone in {o}"),
 }
-AGAIN = ("and the {noun}", "what about the {noun}")  # repeats the last question for another thing
-OTHER = ("and the other one", "what about the other one")  # the same if two things have been named
-WHICH = ("what kind", "which kind", "what kind do you see")  # after "yes" to a kind of things
-OF_SCENE: dict[str, tuple[str, ...]] = {
+REPEAT_TEXTS = ("and the {noun}", "what about the {noun}")  # repeats the last question for another thing
+OTHER_TEXTS = ("and the other one", "what about the other one")  # does the same if two things have been named
+KIND_TEXTS = ("what kind", "which kind", "what kind do you see")  # after "yes" to a kind of things
+SCENE_QUESTIONS: dict[str, tuple[str, ...]] = {
     "exist": ("is there {a_asked}", "do you see {a_asked}", "are there any {plural}", "can you see any {plural}"),
     "exist_kind": ("are there any {asked}", "do you see any {asked}", "any {asked} in the picture"),
     "total": ("how many {asked} are there", "how many {asked} do you see", "how many {asked} in total"),
@@ -88,7 +88,7 @@ LIGHTS = {
     "sunset": ("sunset", "evening", "the sun is setting", "it looks like sunset"),
     "night": ("night", "night time", "at night", "it is night"),
 }
-SIZED = {
+SIZE_ANSWERS = {
     "small": ("small", "pretty small", "kind of small"),
     "medium": ("medium", "average", "medium size"),
     "large": ("large", "pretty big", "very big"),
@@ -102,8 +102,8 @@ GUESSES: dict[str, tuple[str, ...]] = {  # guesses at facts that the image does 
     "time": ("noon", "morning", "afternoon", "maybe 3 pm", "around noon"),
     "good": ("yes", "it is a drawing", "pretty good", "no", "kind of"),
 }
-BLIND: dict[str, tuple[str, ...]] = {"animal": ("happy", "collar"), "vehicle": ("brand", "inside")}
-BLIND |= {kind: ("age", "happy") for kind in PEOPLE}
+UNANSWERABLE: dict[str, tuple[str, ...]] = {"animal": ("happy", "collar"), "vehicle": ("brand", "inside")}
+UNANSWERABLE |= {kind: ("age", "happy") for kind in PEOPLE}
 NUMBERS = (
     ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9"),
     ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
@@ -124,7 +124,7 @@ def be(thing: Thing) -> str:
 
 
 def noun(thing: Thing, other: bool = False) -> str:
-    """Return the noun of a thing, plural for several objects; `other`: a synonym that is true, if there is one."""
+    """Return the noun of a thing, plural for several objects; with `other`, a true synonym if there is one."""
     words = [n for n in w.NOUNS[thing.category] if n.size in ("", thing.size) and not n.kind]
     word = words[-1] if other else words[0]
     return word.plural if thing.count > 1 else word.singular
@@ -139,7 +139,7 @@ def with_article(words: str) -> str:
 
 
 def doing(category: str, pose: str) -> str:
-    """Return the verb of a category's pose: running."""
+    """Return the plainest verb of a category's pose, for example running."""
     return verbs_of(category, pose)[0]
 
 
@@ -161,4 +161,6 @@ def side(thing: Thing) -> str:
 
 def depth(thing: Thing) -> str:
     """Return whether the thing is at the top (in the air), in the back or in the front of the picture."""
-    return "top" if thing.place == "air" else "front" if thing.box[3] > 0.78 else "back"
+    if thing.place == "air":
+        return "top"
+    return "front" if thing.box[3] > 0.78 else "back"

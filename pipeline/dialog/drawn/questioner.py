@@ -1,4 +1,4 @@
-"""Dialogs of a simulated questioner and one answerer; questions refer to earlier rounds by pronoun and ellipsis."""
+"""Dialogs of a simulated questioner and answerer; questions refer to earlier rounds by pronoun and ellipsis."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 
 from pipeline.dialog.drawn.answerer import AnswererStyle, SceneQuestion, give_answer, of_kind, true_answers
 from pipeline.dialog.drawn.dialog_words import (
-    AGAIN,
     ATMOSPHERES,
-    BLIND,
-    MARKS,
+    KIND_TEXTS,
     MOVING,
     NUMBERS,
-    OF_SCENE,
-    OF_THINGS,
-    OTHER,
+    OTHER_TEXTS,
+    PATTERN_NOUNS,
     RELATIONS,
+    REPEAT_TEXTS,
+    SCENE_QUESTIONS,
     SCENERY,
-    WHICH,
+    THING_QUESTIONS,
+    UNANSWERABLE,
     be,
     doing,
     garment,
@@ -36,8 +36,8 @@ from pipeline.worlds.scenes.scene_facts import CONVERSE, Scene, atmosphere, pick
 from pipeline.worlds.scenes.scene_world import CATEGORIES, SETTINGS
 
 ROUNDS = 10
-STREAM = 11  # random stream; drawing and captions have their own
-ABOUT_A_THING = 0.85  # share of questions about a thing, once one has been named
+STREAM = 11  # random stream of dialogs
+THING_SHARE = 0.85  # share of questions about a thing, after a thing has been named
 ATTRIBUTE_OF = {
     "colour": "colour",
     "is_colour": "colour",
@@ -47,45 +47,40 @@ ATTRIBUTE_OF = {
     "size": "size",
     "pattern": "pattern",
 }
-OF_A_THING = {  # most ask for what only the picture shows; answers of yes or no would be easy to guess
+# relative probability of each kind of question; questions with the answers yes and no are rare, since guesses are easy
+THING_KINDS = {
     **{"colour": 4.0, "is_colour": 0.2, "count": 1.6, "pose": 1.6, "is_pose": 0.2, "size": 0.1, "look": 1.6},
     **{"pattern": 0.1, "facing": 0.05, "side": 1.6, "near": 0.5, "relation": 1.6, "blind": 0.05},
 }
-OF_THE_SCENE = {
+SCENE_KINDS = {
     **{"exist": 1.0, "exist_kind": 0.4, "else": 2.0, "total": 0.2, "weather": 0.3, "is_weather": 0.05, "light": 0.05},
     **{"setting": 0.5, "is_setting": 0.1, "scenery": 0.1, "outdoors": 0.02, "time": 0.02, "good": 0.02},
 }
 CONVERSES = CONVERSE | {converse: relation for relation, converse in CONVERSE.items()}
-DULL = 0.75  # share of questions with the answer no or one that are skipped
-EMPTY = 0.95  # share of questions for things that are nowhere that are skipped
-REPEATED = (
-    "colour",
-    "count",
-    "look",
-    "pose",
-    "size",
-    "facing",
-    "side",
-)  # kinds that "and the dog" repeats
+SKIP_NO = 0.75  # share of the questions with the answer no, none or one that are skipped
+SKIP_NOTHING = 0.95  # share of the questions with the answer nothing that are skipped
+REPEATABLE = ("colour", "count", "look", "pose", "size", "facing", "side")  # kinds that "and the dog" repeats
 
 
 class DialogRound(NamedTuple):
+    """Question and answer."""
+
     question: SceneQuestion
     answer: str
 
 
 def generate_dialog(scene: Scene, caption: SceneCaption, seed: int, index: int) -> list[DialogRound]:
-    """Return ten questions and answers about `scene`, image `index`; they depend on the arguments alone.
+    """Return ROUNDS questions and answers about `scene`, image `index`; they depend on the arguments alone.
 
-    The questioner knows `caption`, the answerer knows the scene.
+    The questioner knows `caption`, and the answerer knows the scene.
     """
     rng = stream(seed, index, STREAM)
-    talk, person = DialogState(scene, caption, rng), AnswererStyle.draw(rng)
+    state, style = DialogState(scene, caption, rng), AnswererStyle.draw(rng)
     rounds: list[DialogRound] = []
     while len(rounds) < ROUNDS:
-        question = talk.ask()
-        answer = give_answer(rng, scene, question, person)
-        talk.update_knowledge(question, answer)
+        question = state.ask()
+        answer = give_answer(rng, scene, question, style)
+        state.update_knowledge(question, answer)
         rounds.append(DialogRound(question, answer))
     return rounds
 
@@ -95,45 +90,45 @@ class DialogState:
 
     def __init__(self, scene: Scene, caption: SceneCaption, rng: np.random.Generator) -> None:
         self.scene, self.rng = scene, rng
-        named = [thing for claim in caption.claims for thing in (claim.of, claim.to) if thing >= 0]
+        named = [thing for claim in caption.claims for thing in (claim.thing, claim.other) if thing >= 0]
         self.known = list(dict.fromkeys(named))  # things that have been named
-        self.stated = {(claim.what, claim.of) for claim in caption.claims}  # attributes of things
+        self.stated = {(claim.kind, claim.thing) for claim in caption.claims}  # attributes of things
         self.asked: set[tuple[str, int, str]] = set()
         for claim in caption.claims:
-            if claim.what == "relation":
-                self.stated |= {(claim.value, claim.to), (CONVERSES.get(claim.value, claim.value), claim.of)}
-        if any(claim.what in ("weather", "light") for claim in caption.claims):
+            if claim.kind == "relation":
+                self.stated |= {(claim.value, claim.other), (CONVERSES.get(claim.value, claim.value), claim.thing)}
+        if any(claim.kind in ("weather", "light") for claim in caption.claims):
             self.asked |= {("weather", -1, ""), ("light", -1, "")}
-        if any(claim.what == "setting" for claim in caption.claims):
+        if any(claim.kind == "setting" for claim in caption.claims):
             self.asked |= {("setting", -1, ""), ("is_setting", -1, "")}
-        self.focus = self.known[0] if self.known else -1  # the referent of a pronoun
+        self.focus = self.known[0] if self.known else -1  # thing to which a pronoun refers
         self.last: SceneQuestion | None = None
-        self.vague = -1  # an unnamed thing of a kind that is known to be in the scene
+        self.unnamed = -1  # a thing that the last answer implied by its kind alone
 
     def ask(self) -> SceneQuestion:
-        """Return the next question; it repeats no question and asks for no known fact."""
+        """Return the next question, which neither repeats a question nor asks for a known fact."""
         for _ in range(1000):
             question = self._propose()
-            if question is not None and self._key(question) not in self.asked and not self._dull(question):
+            if question is not None and self._key(question) not in self.asked and not self._is_skipped(question):
                 self.asked.add(self._key(question))
                 return question
-        raise RuntimeError("nothing left to ask")
+        raise RuntimeError("no further question is possible")
 
-    def _dull(self, question: SceneQuestion) -> bool:
-        """Return whether to skip the question because its answer is no, nothing or one, as most answers would be."""
+    def _is_skipped(self, question: SceneQuestion) -> bool:
+        """Return whether to skip the question; most questions with the answer no, none, nothing or one are skipped."""
         if question.kind not in ("exist", "exist_kind", "scenery", "total", "near", "relation", "else", "count"):
             return False
         answer = true_answers(self.scene, question).short
-        skipped = {"no": DULL, "none": DULL, NUMBERS[1][1]: DULL, "nothing": EMPTY}
+        skipped = {"no": SKIP_NO, "none": SKIP_NO, NUMBERS[1][1]: SKIP_NO, "nothing": SKIP_NOTHING}
         return answer in skipped and self.rng.random() < skipped[answer]
 
     def update_knowledge(self, question: SceneQuestion, answer: str) -> None:
         """Update the common knowledge with an answer."""
         things, words = self.scene.things, set(answer.split())
-        if question.of >= 0:
-            self.focus = question.of
-            self.stated.add((ATTRIBUTE_OF.get(question.kind, question.kind), question.of))
-            self.stated |= {("colour", question.of)} if question.kind == "look" else set()
+        if question.thing >= 0:
+            self.focus = question.thing
+            self.stated.add((ATTRIBUTE_OF.get(question.kind, question.kind), question.thing))
+            self.stated |= {("colour", question.thing)} if question.kind == "look" else set()
         named = [i for i, thing in enumerate(things) if i not in self.known and noun(thing) in words]
         if question.kind == "exist" and words & {"yes", "yeah", "yep", "there", "see"}:
             named = [i for i, thing in enumerate(things) if thing.category == question.asked]
@@ -141,8 +136,8 @@ class DialogState:
             self._learn(i)
             self.stated |= {("colour", i)} if things[i].colour in words else set()
         if question.kind == "exist_kind" and not named and words & {"yes", "yeah", "yep"}:
-            there = [i for i, thing in enumerate(things) if thing in of_kind(self.scene, question.asked)]
-            self.vague = next((i for i in there if i not in self.known), -1)
+            of_that_kind = [i for i, thing in enumerate(things) if thing in of_kind(self.scene, question.asked)]
+            self.unnamed = next((i for i in of_that_kind if i not in self.known), -1)
         self.last = question
 
     def _learn(self, i: int) -> None:
@@ -151,45 +146,45 @@ class DialogState:
         self.focus = i
 
     def _key(self, question: SceneQuestion) -> tuple[str, int, str]:
-        return question.kind, question.of, "" if question.kind == "is_setting" else question.asked
+        return question.kind, question.thing, "" if question.kind == "is_setting" else question.asked
 
     def _propose(self) -> SceneQuestion | None:
-        """Return a random question; None if it makes no sense."""
+        """Return a random question; None if it does not apply."""
         rng, last = self.rng, self.last
-        if self.vague >= 0:
-            i, self.vague = self.vague, -1
+        if self.unnamed >= 0:
+            i, self.unnamed = self.unnamed, -1
             self._learn(i)
-            return SceneQuestion("which", pick(rng, WHICH), i, refers="ellipsis")
-        if last is not None and last.of >= 0 and last.kind in REPEATED and rng.random() < 0.4:
-            return self._again(last)
-        if self.known and rng.random() < ABOUT_A_THING:
+            return SceneQuestion("which", pick(rng, KIND_TEXTS), i, refers="ellipsis")
+        if last is not None and last.thing >= 0 and last.kind in REPEATABLE and rng.random() < 0.4:
+            return self._repeat(last)
+        if self.known and rng.random() < THING_SHARE:
             i = self.focus if self.focus >= 0 and rng.random() < 0.65 else pick(rng, self.known)
-            return self._of_thing(i, pick(rng, tuple(OF_A_THING), tuple(OF_A_THING.values())))
-        return self._of_scene(pick(rng, tuple(OF_THE_SCENE), tuple(OF_THE_SCENE.values())))
+            return self._ask_about_thing(i, pick(rng, tuple(THING_KINDS), tuple(THING_KINDS.values())))
+        return self._ask_about_scene(pick(rng, tuple(SCENE_KINDS), tuple(SCENE_KINDS.values())))
 
-    def _again(self, last: SceneQuestion) -> SceneQuestion | None:
+    def _repeat(self, last: SceneQuestion) -> SceneQuestion | None:
         attribute = ATTRIBUTE_OF.get(last.kind, last.kind)
-        others = [i for i in self.known if i != last.of and (attribute, i) not in self.stated]
-        if not others or not self._fits(others[0], last.kind):
+        others = [i for i in self.known if i != last.thing and (attribute, i) not in self.stated]
+        if not others or not self._applies(others[0], last.kind):
             return None
-        texts = OTHER if len(self.known) == 2 and self.rng.random() < 0.4 else AGAIN
+        texts = OTHER_TEXTS if len(self.known) == 2 and self.rng.random() < 0.4 else REPEAT_TEXTS
         text = pick(self.rng, texts).format(noun=noun(self.scene.things[others[0]], self.rng.random() < 0.15))
         return SceneQuestion(last.kind, text, others[0], refers="ellipsis")
 
-    def _fits(self, i: int, kind: str) -> bool:
+    def _applies(self, i: int, kind: str) -> bool:
         """Return whether a question of this kind applies to thing `i`."""
         category = CATEGORIES[self.scene.things[i].category]
-        needs = {"pose": MOVING, "facing": MOVING, **dict.fromkeys(BLIND, ())}.get(kind)
+        needs = {"pose": MOVING, "facing": MOVING, **dict.fromkeys(UNANSWERABLE, ())}.get(kind)
         if needs is not None and category.kind not in needs:
             return False
         if kind == "is_pose":
             return len(category.poses) > 1
         return category.patterned > 0 if kind == "pattern" else True
 
-    def _of_thing(self, i: int, kind: str) -> SceneQuestion | None:
+    def _ask_about_thing(self, i: int, kind: str) -> SceneQuestion | None:
         rng, thing = self.rng, self.scene.things[i]
         category = CATEGORIES[thing.category]
-        if (ATTRIBUTE_OF.get(kind, kind), i) in self.stated or not self._fits(i, kind):
+        if (ATTRIBUTE_OF.get(kind, kind), i) in self.stated or not self._applies(i, kind):
             return None
         asked = ""
         if kind == "relation":
@@ -197,23 +192,23 @@ class DialogState:
             if (asked, i) in self.stated:
                 return None
         elif kind == "blind":
-            if category.kind not in BLIND:
+            if category.kind not in UNANSWERABLE:
                 return None
-            kind = pick(rng, BLIND[category.kind])
+            kind = pick(rng, UNANSWERABLE[category.kind])
         elif kind == "is_colour":
             asked = thing.colour if rng.random() < 0.5 else pick(rng, category.colours)
         elif kind == "is_pose":
             asked = thing.pose if rng.random() < 0.5 else pick(rng, tuple(category.poses))
         elif kind == "pattern":
-            asked = thing.pattern if thing.pattern != "plain" else pick(rng, tuple(MARKS))
+            asked = thing.pattern if thing.pattern != "plain" else pick(rng, tuple(PATTERN_NOUNS))
         by_pronoun = i == self.focus and rng.random() < 0.75
-        texts = OF_THINGS[kind]
+        texts = THING_QUESTIONS[kind]
         if is_worn(thing):
-            texts = OF_THINGS.get(f"{kind}:worn", texts)
+            texts = THING_QUESTIONS.get(f"{kind}:worn", texts)
         if kind == "count" and by_pronoun:
-            texts = OF_THINGS["count:group"]
+            texts = THING_QUESTIONS["count:group"]
         asked_text = doing(thing.category, asked) if kind == "is_pose" else RELATIONS.get(asked, asked)
-        shown = {"asked": asked_text, "marks": MARKS.get(asked, "")}
+        shown = {"asked": asked_text, "marks": PATTERN_NOUNS.get(asked, "")}
         text = pick(rng, texts).format(**self._names(i, by_pronoun), **shown)
         return SceneQuestion(kind, text, i, asked, "pronoun" if by_pronoun else "name")
 
@@ -232,14 +227,14 @@ class DialogState:
             "plural": plural(thing.category),
         }
 
-    def _of_scene(self, kind: str) -> SceneQuestion | None:
+    def _ask_about_scene(self, kind: str) -> SceneQuestion | None:
         rng, scene = self.rng, self.scene
         unknown = [i for i in range(len(scene.things)) if i not in self.known]
         asked, shown = "", ""
         unmentioned: tuple[int, ...] = ()
         if kind == "exist":
-            there = bool(unknown) and rng.random() < 0.5
-            asked = scene.things[unknown[0]].category if there else pick(rng, SETTINGS[scene.setting])
+            present = bool(unknown) and rng.random() < 0.5
+            asked = scene.things[unknown[0]].category if present else pick(rng, SETTINGS[scene.setting])
             if any(scene.things[i].category == asked for i in self.known):
                 return None
         elif kind in ("exist_kind", "total"):
@@ -259,5 +254,5 @@ class DialogState:
             shown = SCENERY[asked]
         category = plural(asked) if kind == "exist" else ""
         a_asked = with_article(asked) if kind == "exist" else ""
-        text = pick(rng, OF_SCENE[kind]).format(asked=shown or asked, a_asked=a_asked, plural=category)
+        text = pick(rng, SCENE_QUESTIONS[kind]).format(asked=shown or asked, a_asked=a_asked, plural=category)
         return SceneQuestion(kind, text, -1, asked, "ellipsis" if kind == "else" else "none", unmentioned)

@@ -1,4 +1,4 @@
-"""False answers of the true one's type: the same question is answered about things in other scenes."""
+"""False answers of the right type: answers to the same question about things in other scenes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STREAM = 14  # random stream of these answers
 
 
 class RivalAnswers:
-    """Answers to questions about `scenes`, which are in no data set."""
+    """Source of answers to questions about `scenes`, which are in no data set."""
 
     def __init__(self, seed: int, scenes: Sequence[Scene]) -> None:
         self._seed, self._scenes = seed, scenes
@@ -28,23 +28,23 @@ class RivalAnswers:
     ) -> list[str]:
         """Return up to RIVALS distinct answers to the question in other scenes, none of them `relevant`."""
         category, count = "", 0
-        if question.of >= 0:
-            thing = scene.things[question.of]
+        if question.thing >= 0:
+            thing = scene.things[question.thing]
             category, count = thing.category, 0 if question.kind == "count" else thing.count
         answers = self._answers(question.kind, question.asked, category, count)
         rivals = dict.fromkeys(answers[i] for i in rng.permutation(len(answers)) if answers[i] not in relevant)
         return list(rivals)[:RIVALS]
 
     def _draw_answers(self, kind: str, asked: str, category: str, count: int) -> list[str]:
-        """Return ANSWERS answers about things of a category and a count (0: any), or about scenes; [] without any."""
+        """Return ANSWERS answers about things of a category and a count (0: any), or about scenes; [] if none fit."""
         rng = stream(self._seed, zlib.crc32(f"{kind} {asked} {category} {count}".encode()), STREAM)
-        places = []
+        questions = []
         for scene in self._scenes:
             things = [i for i, thing in enumerate(scene.things) if thing.category == category]
             asked_about = [i for i in things if count in (0, scene.things[i].count)] if category else [-1]
             named = np.flatnonzero(rng.random(len(scene.things)) < 0.5).tolist() if kind == "else" else ()
-            places += [(scene, SceneQuestion(kind, "", i, asked, unmentioned=tuple(named))) for i in asked_about]
-        if not places:
+            questions += [(scene, SceneQuestion(kind, "", i, asked, unmentioned=tuple(named))) for i in asked_about]
+        if not questions:
             return []
-        chosen = (places[int(rng.random() * len(places))] for _ in range(ANSWERS))
+        chosen = (questions[int(rng.random() * len(questions))] for _ in range(ANSWERS))
         return [give_answer(rng, scene, question, AnswererStyle.draw(rng)) for scene, question in chosen]

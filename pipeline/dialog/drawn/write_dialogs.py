@@ -1,4 +1,4 @@
-"""Drawn dialogs on disk: VisDial's format, and the relevance of candidates in the format of its dense annotations."""
+"""Files of drawn dialogs: VisDial's format, with the relevance of candidates as dense annotations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.dialog.data.dialog_corpus import DistinctTexts
 from pipeline.dialog.drawn.answerer import relevance
-from pipeline.dialog.drawn.candidate_answers import OTHERS, CandidatePool
+from pipeline.dialog.drawn.candidate_answers import POOL_DIALOGS, CandidatePool
 from pipeline.dialog.drawn.questioner import DialogRound, generate_dialog
 from pipeline.dialog.drawn.rival_answers import RivalAnswers
 from pipeline.runtime.files import write_atomically
@@ -19,8 +19,8 @@ from pipeline.worlds.scenes.scene_facts import Scene, pick, stream
 
 DIALOGS, RELEVANCE = "dialogs_{}.json", "relevance_{}.json"  # by split
 FILES = tuple(name.format(split) for split in ("train", "val", "test") for name in (DIALOGS, RELEVANCE))
-ELSEWHERE = 8_000_000  # scenes from this number on are in no data set
-CAPTION, CHOICE = 12, 13  # streams of random numbers
+POOL_START = 8_000_000  # scenes from this number on are in no data set
+CAPTION, CHOICE = 12, 13  # random streams of captions and of candidates
 
 
 def write_scene_dialogs(
@@ -28,15 +28,15 @@ def write_scene_dialogs(
 ) -> dict[str, int]:
     """Write a dialog about each of the scenes `drawn` into the folder `root`; a scene's index is its image's number.
 
-    Returns counts: dialogs, questions and answers (distinct texts). A dialog begins with one of its image's captions.
-    In addition to VisDial's keys, a round has `kind`, the kind of question, and `refers`, the form of reference: name,
-    pronoun, ellipsis or none. The relevance of each candidate is exact. `answers` has the relevance of every possible
-    answer, 0 for other texts.
+    Returns the numbers of dialogs, and of distinct questions and answers. A dialog begins with one of the image's
+    captions. In addition to VisDial's keys, a round has `kind`, the kind of question, and `refers`, the form of
+    reference: name, pronoun, ellipsis or none. The relevance of each candidate is exact. The key `answers` has the
+    relevance of every possible answer, 0 for other texts.
     """
-    # several scenes of each neighbourhood, since sampling one takes longer than drawing the dialogs about its scenes
-    elsewhere = {i: sample_scene(seed, i) for i in range(ELSEWHERE, ELSEWHERE + 2 * OTHERS, 2)}
-    others = CandidatePool(_about(seed, i, scene)[1] for i, scene in elsewhere.items())
-    rivals = RivalAnswers(seed, list(elsewhere.values()))
+    # several scenes per neighbourhood: sampling a neighbourhood takes longer than drawing dialogs about its scenes
+    pool_scenes = {i: sample_scene(seed, i) for i in range(POOL_START, POOL_START + 2 * POOL_DIALOGS, 2)}
+    pool = CandidatePool(_dialog_about(seed, i, scene)[1] for i, scene in pool_scenes.items())
+    rivals = RivalAnswers(seed, list(pool_scenes.values()))
     counts, texts = {"dialogs": 0}, (set[str](), set[str]())
     for split in ("train", "val", "test"):
         numbers = [i for i, at in enumerate(splits) if at == split]
@@ -44,13 +44,13 @@ def write_scene_dialogs(
         dialogs, relevant = [], []
         for i in numbers:
             scene, described = drawn[i]
-            caption, rounds = _about(seed, i, scene, described)
+            caption, rounds = _dialog_about(seed, i, scene, described)
             rng, written = stream(seed, i, CHOICE), []
             for number, (question, answer) in enumerate(rounds, start=1):
-                right = relevance(scene, question)
-                true = [text for text, value in right.items() if value == 1.0]
-                alike = rivals.draw(rng, scene, question, right)
-                options, truth = others.candidates(question.text, answer, rng, alike, true)
+                relevance_of = relevance(scene, question)
+                true = [text for text, value in relevance_of.items() if value == 1.0]
+                false = rivals.draw(rng, scene, question, relevance_of)
+                options, truth = pool.candidates(question.text, answer, rng, false, true)
                 written.append(
                     {
                         "question": questions.number(question.text),
@@ -61,8 +61,8 @@ def write_scene_dialogs(
                         "refers": question.refers,
                     }
                 )
-                scores = [right.get(text, 0.0) for text in options]
-                relevant.append({"image_id": i, "round_id": number, "gt_relevance": scores, "answers": right})
+                scores = [relevance_of.get(text, 0.0) for text in options]
+                relevant.append({"image_id": i, "round_id": number, "gt_relevance": scores, "answers": relevance_of})
             dialogs.append({"image_id": i, "caption": caption, "dialog": written})
         data = {"questions": questions.texts, "answers": answers.texts, "dialogs": dialogs}
         _write(root / DIALOGS.format(split), {"version": "0.9", "split": split, "data": data})
@@ -73,7 +73,7 @@ def write_scene_dialogs(
     return counts | {"questions": len(texts[0]), "answers": len(texts[1])}
 
 
-def _about(
+def _dialog_about(
     seed: int, index: int, scene: Scene | None = None, described: Sequence[SceneCaption] | None = None
 ) -> tuple[str, list[DialogRound]]:
     """Return the first caption of a dialog about image `index`, and its rounds."""

@@ -15,7 +15,7 @@ from pipeline.models.decoder import Decoder
 from pipeline.models.unroll import teacher_force
 from pipeline.types import Batch
 
-TOGETHER = 4096  # candidates per forward pass
+CANDIDATES_AT_ONCE = 4096  # candidates per forward pass
 
 
 @torch.no_grad()
@@ -23,17 +23,17 @@ def candidate_likelihoods(speaker: Decoder, batch: Batch) -> Tensor:
     """Return log p (N, O) of every candidate, EOS included, without dropout."""
     rounds = questions_of(batch)
     speaker.eval()
-    encoded, many, log_probs = speaker.encode_image(batch), rounds.options.shape[1], []
-    each = max(1, TOGETHER // many)
-    for first in range(0, len(batch), each):
-        rows = torch.arange(first, min(first + each, len(batch)), device=batch.device)
-        # score each distinct text once a round, so that equal texts tie to the bit
-        options, place = _different(rounds.options[rows])
-        owners = rows[options[:, 0]]
-        some = replace(batch, images=batch.images[owners], captions=rounds.answers[options[:, 1]])
-        message = teacher_force(speaker, some, encoded=encoded[owners])
+    encoded, log_probs = speaker.encode_image(batch), []
+    step = max(1, CANDIDATES_AT_ONCE // rounds.options.shape[1])
+    for first in range(0, len(batch), step):
+        rows = torch.arange(first, min(first + step, len(batch)), device=batch.device)
+        # each distinct text of a round is scored once, so that equal texts have exactly equal scores
+        pairs, pair_of_option = _distinct_options(rounds.options[rows])
+        questions = rows[pairs[:, 0]]
+        part = replace(batch, images=batch.images[questions], captions=rounds.answers[pairs[:, 1]])
+        message = teacher_force(speaker, part, encoded=encoded[questions])
         assert message.log_probs is not None
-        log_probs.append(message.log_probs.sum(1)[place])
+        log_probs.append(message.log_probs.sum(1)[pair_of_option])
     return torch.cat(log_probs)
 
 
@@ -46,18 +46,18 @@ def discriminator_scores(discriminator: Discriminator, batch: Batch) -> Tensor:
     return (discriminator.encode_question(batch) @ answers.T).gather(1, rounds.options)
 
 
-def _different(options: Tensor) -> tuple[Tensor, Tensor]:
+def _distinct_options(options: Tensor) -> tuple[Tensor, Tensor]:
     """Return the distinct pairs (M, 2) of a row and an option of `options` (n, O), and each option's pair (n, O)."""
     rows = torch.arange(len(options), device=options.device).unsqueeze(1).expand_as(options)
-    pairs, place = torch.stack([rows, options], -1).flatten(0, 1).unique(dim=0, return_inverse=True)
-    return pairs, place.view(options.shape)
+    pairs, pair_of_option = torch.stack([rows, options], -1).flatten(0, 1).unique(dim=0, return_inverse=True)
+    return pairs, pair_of_option.view(options.shape)
 
 
 @dataclass(frozen=True)
 class RankingValidation:
-    """MRR, R@k and mean rank of `batches()`, a whole split in order.
+    """Validation by MRR, R@k and mean rank of `batches()`, a whole split in order.
 
-    The speaker ranks by likelihood; without a speaker, the listener, a discriminator, ranks by score.
+    The speaker ranks candidates by likelihood. Without a speaker, the listener, a discriminator, ranks them by score.
     """
 
     speaker: Decoder | None

@@ -1,7 +1,7 @@
 """Ranking of candidate answers (Das et al. 2017), and NDCG (VisDial challenge); ties count against the model.
 
-A human answer that shares its score with others ranks behind them. A model that scores all candidates alike thus gains
-nothing, and options that clipping made equal do not help.
+A human answer ranks behind all candidates with the same score. Equal scores of all candidates therefore gain nothing,
+and neither do options that truncation made equal.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ def ndcg(scores: Tensor, relevance: Tensor) -> Tensor:
 
 
 def truth_correlation(scores: Tensor, relevance: Tensor) -> Tensor:
-    """Return Pearson's correlation (N,) of `scores` (N, O) with truth: relevance 1 against less.
+    """Return Pearson's correlation (N,) of `scores` (N, O) with truth, which is 1 for relevance 1 and else 0.
 
-    NaN where relevance is unknown, or where all candidates have one score or one truth.
+    NaN where relevance is unknown, or where all candidates have the same score or the same truth.
     """
     known = ~relevance.isnan().any(1)
     pair = torch.stack([scores.double(), (relevance == 1).double()])
     pair = pair - pair.mean(2, keepdim=True)
-    found = pair.prod(0).sum(1) / pair.square().sum(2).prod(0).sqrt()
-    return torch.where(known & found.isfinite(), found, torch.nan)
+    correlation = pair.prod(0).sum(1) / pair.square().sum(2).prod(0).sqrt()
+    return torch.where(known & correlation.isfinite(), correlation, torch.nan)
 
 
 def ranking_summary(ranks: Tensor, gains: Tensor | None = None) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Priors that rank candidate answers without a model: chance, and the frequency of human answers."""
+"""Priors that rank candidate answers without a model: chance, and frequencies of human answers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pipeline.dialog.settings import CHANCE, PRIOR
 def prior_scores(name: str, dialogs: PreparedDialogs, train: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return scores (n·R, O) float64 of the candidates in the dialogs about the images `rows` (n,).
 
-    CHANCE: random numbers. PRIOR: the count of an answer in the dialogs about the images `train`. OF_QUESTION: its
-    count after a question of the same tokens, with ties broken by the overall count.
+    CHANCE gives random numbers. PRIOR gives the count of an answer in the dialogs about the images `train`. OF_QUESTION
+    gives its count after questions with the same tokens; the overall count breaks ties.
     """
     options = dialogs.options[rows].reshape(-1, dialogs.options.shape[2])
     if name == CHANCE:
@@ -27,6 +27,9 @@ def prior_scores(name: str, dialogs: PreparedDialogs, train: np.ndarray, rows: n
     def texts(images: np.ndarray) -> list[bytes]:
         return [tokens.tobytes() for tokens in dialogs.questions[images].reshape(-1, dialogs.questions.shape[2])]
 
-    given = Counter(zip(texts(train), human.tolist(), strict=True))
-    own = [[given[asked, at] for at in offered.tolist()] for asked, offered in zip(texts(rows), options, strict=True)]
-    return np.array(own) + counts[options] / (counts.sum() + 1)
+    pairs = Counter(zip(texts(train), human.tolist(), strict=True))
+    after_question = [
+        [pairs[question, answer] for answer in candidates.tolist()]
+        for question, candidates in zip(texts(rows), options, strict=True)
+    ]
+    return np.array(after_question) + counts[options] / (counts.sum() + 1)

@@ -1,1 +1,1 @@
-"""Methods of visual dialog: one module per paper, found like those of pipeline/methods."""
+"""Methods of visual dialog: one module per paper, registered like those of pipeline/methods."""

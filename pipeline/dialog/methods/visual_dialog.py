@@ -1,4 +1,4 @@
-"""Visual dialog (Lu et al. 2017): a generator trained by a discriminator that ranks candidate answers.
+"""Visual dialog (Lu et al. 2017): a generator trained with the score of a discriminator of answers.
 
 `alpha` is the weight of the additional likelihood term. The paper uses `reduction: mean` in the objective.
 With `encoder: discriminator`, training starts from the discriminator's encoder and word embeddings in place of the
@@ -48,7 +48,7 @@ CARDS = {
 
 
 def g_more(agents: DialogAgents, objective: Objective, encoder: InitialEncoder = "own") -> Method:
-    """Build further likelihood training: the control for the effect of more steps."""
+    """Build further training by likelihood, the control for the effect of more steps."""
     initialise_encoder(agents, encoder)
     return teacher_forcing(agents.roles)
 
@@ -64,7 +64,7 @@ def g_dis(
     """Build G-DIS: straight-through Gumbel tokens, scored by the frozen pretrained discriminator (Eq. 5)."""
     initialise_encoder(agents, encoder)
     return discriminator_guided(
-        agents, objective, alpha, _through(objective, _gumbel(objective, temperature)), norms=norms
+        agents, objective, alpha, _pathwise(objective, _gumbel(objective, temperature)), norms=norms
     )
 
 
@@ -76,45 +76,45 @@ def g_psst(
     mix: Mix = "caption",
     feed: Feed = "distribution",
 ) -> Method:
-    """Build G-DIS's objective through partial sampling: a share ρ of answers passes as full distributions."""
+    """Build the objective of G-DIS with partial sampling: a share ρ of answers is passed as full distributions."""
     channel = PartialSampling(StraightThrough(eos_gradient=objective.eos_gradient), rho, mix, feed)
-    return discriminator_guided(agents, objective, alpha, _through(objective, channel))
+    return discriminator_guided(agents, objective, alpha, _pathwise(objective, channel))
 
 
 def g_reinmax(
     agents: DialogAgents, objective: Objective, alpha: NonNegative = 0.5, temperature: Positive = 1.0
 ) -> Method:
-    """Build G-DIS's objective with ReinMax's gradient."""
+    """Build the objective of G-DIS with the gradient of ReinMax."""
     return discriminator_guided(
         agents,
         objective,
         alpha,
-        _through(objective, ReinMax(eos_gradient=objective.eos_gradient, temperature=temperature)),
+        _pathwise(objective, ReinMax(eos_gradient=objective.eos_gradient, temperature=temperature)),
     )
 
 
 def g_rloo(agents: DialogAgents, objective: Objective, alpha: NonNegative = 0.5, samples: Count = 4) -> Method:
-    """Build G-DIS's objective by REINFORCE; the baseline is the mean of the question's other samples."""
+    """Build the objective of G-DIS with REINFORCE; the baseline is the mean over the question's other samples."""
     return discriminator_guided(agents, objective, alpha, ScoreFunction(Multinomial(samples), LeaveOneOut()))
 
 
 def gan1(agents: DialogAgents, objective: Objective, alpha: NonNegative = 0.5, temperature: Positive = 0.5) -> Method:
     """Build alternate training in which the discriminator minimises log(1 + exp(generated − human))."""
     channel = _gumbel(objective, temperature)
-    listening = Term("listening", 1.0, PairwiseScore(agents.listener, reverse=True), Detached(channel), LISTENER)
-    return discriminator_guided(agents, objective, alpha, _through(objective, channel), ALTERNATE, (listening,))
+    listener_term = Term("listening", 1.0, PairwiseScore(agents.listener, reverse=True), Detached(channel), LISTENER)
+    return discriminator_guided(agents, objective, alpha, _pathwise(objective, channel), ALTERNATE, (listener_term,))
 
 
 def gan2(agents: DialogAgents, objective: Objective, alpha: NonNegative = 0.5, temperature: Positive = 0.5) -> Method:
-    """Build alternate training in which the generated answer is one more negative of the discriminator."""
+    """Build alternate training in which the generated answer is a further negative of the discriminator."""
     channel = _gumbel(objective, temperature)
-    listening = Term("listening", 1.0, NPairScore(agents.listener, adversary=True), Detached(channel), LISTENER)
-    return discriminator_guided(agents, objective, alpha, _through(objective, channel), ALTERNATE, (listening,))
+    listener_term = Term("listening", 1.0, NPairScore(agents.listener, adversary=True), Detached(channel), LISTENER)
+    return discriminator_guided(agents, objective, alpha, _pathwise(objective, channel), ALTERNATE, (listener_term,))
 
 
 def _gumbel(objective: Objective, temperature: float) -> Gumbel:
     return Gumbel(eos_gradient=objective.eos_gradient, temperature=temperature)
 
 
-def _through(objective: Objective, channel: Channel) -> Pathwise:
+def _pathwise(objective: Objective, channel: Channel) -> Pathwise:
     return Pathwise(channel, objective.reduction)

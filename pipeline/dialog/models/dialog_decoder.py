@@ -1,4 +1,4 @@
-"""Generators of visual dialog: any decoder on an encoding of image, history and question."""
+"""Generators of visual dialog: a decoder on an encoding of image, history and question."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pipeline.types import Batch
 
 
 class DialogDecoder(WrappedDecoder):
-    """The decoder `inner` with the output of `encoder` in place of regions; both share word embeddings."""
+    """Decoder `inner` on the output of `encoder` in place of regions; both share word embeddings."""
 
     def __init__(self, encoder: DialogEncoder, inner: Decoder) -> None:
-        made_of = constructor_arguments(locals())
-        super().__init__(inner.vocabulary, inner.hidden, inner.max_words, inner.dropout, made_of)
+        arguments = constructor_arguments(locals())
+        super().__init__(inner.vocabulary, inner.hidden, inner.max_words, inner.dropout, arguments)
         self.encoder, self.inner = encoder, inner
 
     def encode_image(self, batch: Batch) -> Tensor:
@@ -39,5 +39,5 @@ class DialogDecoder(WrappedDecoder):
 
 def _with_encoding(batch: Batch, regions: Tensor) -> Batch:
     """Return `batch` with the encoding in place of its regions."""
-    there = torch.ones(regions.shape[:2], dtype=torch.bool, device=regions.device)
-    return replace(batch, regions=regions, region_mask=there)
+    mask = torch.ones(regions.shape[:2], dtype=torch.bool, device=regions.device)
+    return replace(batch, regions=regions, region_mask=mask)

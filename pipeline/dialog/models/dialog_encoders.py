@@ -1,7 +1,7 @@
 """Encoders of image, history and question as one vector.
 
-Each returns (N, 3, H) for N = D·R questions: the encoding, and the hidden and cell state of the question's LSTM, which
-initialise a decoder. Without `history` or `image`, zeros replace that input.
+An encoder returns (N, 3, H) for N = D·R questions: the encoding, and the hidden and cell states of the question's LSTM,
+which initialise a decoder. Without `history` or `image`, zeros replace that input.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ class DialogEncoder(nn.Module, ABC):
     ) -> None:
         """Build the layers for word embeddings of size `words`.
 
-        `places` is the number of grid regions with learned position vectors, 0: none. `layer_norm` normalises the
-        fusion layer's output before its tanh, which otherwise saturates in generators. The paper has neither.
+        `places` is the number of grid regions with learned position vectors, 0 for none. `layer_norm` normalises the
+        fusion layer's output before its tanh, which otherwise saturates in generators. The paper has no position
+        vectors and no normalisation.
         """
         super().__init__()
         self.arguments = constructor_arguments(locals())
@@ -61,7 +62,7 @@ class DialogEncoder(nn.Module, ABC):
     def fuse(
         self, batch: Batch, rounds: DialogQuestions, question: Tensor, word: nn.Embedding, drop: RolloutDropout
     ) -> list[Tensor]:
-        """Return the parts of history and image, (N, H) each, that belong to the questions (N, H)."""
+        """Return the encodings of history and image, (N, H) each, for the questions (N, H)."""
 
     def attention_shares(self, batch: Batch, word: nn.Embedding) -> tuple[Tensor, Tensor] | None:
         """Return attention weights of history items (N, R) and of regions (N, K); None without attention."""
@@ -69,16 +70,16 @@ class DialogEncoder(nn.Module, ABC):
 
     def expand_regions(self, batch: Batch, rounds: DialogQuestions) -> tuple[Tensor, Tensor]:
         """Return the projected regions (D, K, H) of each dialog's image, and their mask (D, K)."""
-        many = rounds.history.shape[1]
-        regions = self.region(batch.regions[::many])
-        return torch.tanh(regions if self.place is None else regions + self.place), batch.region_mask[::many]
+        per_dialog = rounds.history.shape[1]
+        regions = self.region(batch.regions[::per_dialog])
+        return torch.tanh(regions if self.place is None else regions + self.place), batch.region_mask[::per_dialog]
 
 
 class Hciae(DialogEncoder):
     """History-conditioned image attention (Lu et al. 2017, Eq. 1–3).
 
-    The question attends to the rounds of the history; both attend to the image. With `order`, each round also has an
-    embedding of its distance from the current round, which the paper lacks.
+    The question attends to the history items, and question and history attend to the image. With `order`, each history
+    item also has an embedding of its distance from the current round, which the paper lacks.
     """
 
     def __init__(self, *arguments: Any, order: bool = False, **options: Any) -> None:
@@ -90,7 +91,7 @@ class Hciae(DialogEncoder):
         self.history_weight = nn.Linear(hidden, 1, bias=False)
         self.region_key, self.region_query = nn.Linear(hidden, hidden), nn.Linear(2 * hidden, hidden, bias=False)
         self.region_weight = nn.Linear(hidden, 1, bias=False)
-        self.ago = nn.Embedding(AGO, hidden) if order else None
+        self.ago = nn.Embedding(DISTANCES, hidden) if order else None
 
     def fuse(
         self, batch: Batch, rounds: DialogQuestions, question: Tensor, word: nn.Embedding, drop: RolloutDropout
@@ -108,30 +109,30 @@ class Hciae(DialogEncoder):
         if not (self.history and self.image):
             return None
         rounds = questions_of(batch)
-        nothing = RolloutDropout(0.0, BatchRandom(batch, None))
+        no_dropout = RolloutDropout(0.0, BatchRandom(batch, None))
         question, _ = last_lstm_states(self.question, word(rounds.questions), rounds.questions)
-        history, items = self.attend_history(rounds, question, word, nothing)
+        history, items = self.attend_history(rounds, question, word, no_dropout)
         _, regions = self.attend_image(batch, rounds, torch.cat([question, history], -1))
         return items, regions
 
     def attend_history(
         self, rounds: DialogQuestions, question: Tensor, word: nn.Embedding, drop: RolloutDropout
     ) -> tuple[Tensor, Tensor]:
-        """Return the attended history (N, H) of questions (N, H), and weights of items (N, R), 0 for later items."""
+        """Return the attended history (N, H) for questions (N, H), and weights of items (N, R), 0 for later items."""
         dialogs, many, _ = rounds.history.shape
         tokens = rounds.history.flatten(0, 1)
         items = last_lstm_states(self.rounds, drop(word(tokens)), tokens)[0].view(dialogs, many, -1)
         now = torch.arange(many, device=tokens.device)
         keys = self.history_key(items).unsqueeze(1)  # (D, 1, R, H)
         if self.ago is not None:
-            keys = keys + self.ago((now.unsqueeze(1) - now).clamp(0, AGO - 1))
+            keys = keys + self.ago((now.unsqueeze(1) - now).clamp(0, DISTANCES - 1))
         query = self.history_query(question).view(dialogs, many, 1, -1)
         scores = self.history_weight(torch.tanh(keys + query)).squeeze(-1)  # (D, R, R)
         shares = scores.masked_fill(now > now.unsqueeze(1), -torch.inf).softmax(-1)
         return (shares @ items).flatten(0, 1), shares.flatten(0, 1)
 
     def attend_image(self, batch: Batch, rounds: DialogQuestions, query: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the attended image (N, H) of question and history (N, 2H), and the weights of regions (N, K)."""
+        """Return the attended image (N, H) for question and history (N, 2H), and the weights of regions (N, K)."""
         regions, mask = self.expand_regions(batch, rounds)
         query = self.region_query(query).view(len(regions), -1, 1, self.hidden)
         scores = self.region_weight(torch.tanh(self.region_key(regions).unsqueeze(1) + query)).squeeze(-1)
@@ -187,18 +188,18 @@ class Hierarchical(DialogEncoder):
         return [history, image]
 
 
-AGO = 16  # distances in rounds that have an embedding of their own
+DISTANCES = 16  # distances in rounds with an embedding
 ENCODERS: dict[str, type[DialogEncoder]] = {"hciae": Hciae, "lf": LateFusion, "hre": Hierarchical}
 
 
 def mean_regions(regions: Tensor, mask: Tensor) -> Tensor:
     """Compute the mean (D, H) of regions (D, K, H) over those in `mask` (D, K)."""
-    there = mask.unsqueeze(-1).to(regions.dtype)
-    return (regions * there).sum(1) / there.sum(1)
+    weights = mask.unsqueeze(-1).to(regions.dtype)
+    return (regions * weights).sum(1) / weights.sum(1)
 
 
 def last_lstm_states(lstm: nn.LSTM, embedded: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Return hidden and cell states (n, H) after the unpadded `tokens` (n, T) with embeddings `embedded` (n, T, E)."""
+    """Return hidden and cell states (n, H) after the last word of `tokens` (n, T), embedded as `embedded` (n, T, E)."""
     lengths = (tokens > 0).sum(1).clamp(min=1).cpu()
     packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
     _, (h, c) = lstm(packed)

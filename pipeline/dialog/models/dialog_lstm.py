@@ -11,17 +11,17 @@ from pipeline.types import Batch
 
 
 class DialogLstm(LstmDecoder):
-    """Decoder of dialogs, with the projected encoding as input before the first token.
+    """LSTM decoder of dialogs, whose input before BOS is the projected encoding.
 
-    Its input in place of regions is (B, 3, H): the encoding, then the initial hidden and cell states.
+    In place of regions it takes (B, 3, H): the encoding, then the initial hidden and cell states.
     """
 
     def __init__(
         self, vocabulary: int, region_size: int, words: int = 300, dropout: float = 0.5, max_words: int = 9
     ) -> None:
         """Build the layers; `region_size` is H, the size of the encoding and of the decoder's states."""
-        made_of = constructor_arguments(locals())
-        super().__init__(vocabulary, (region_size, words), words, region_size, max_words, dropout, made_of)
+        arguments = constructor_arguments(locals())
+        super().__init__(vocabulary, (region_size, words), words, region_size, max_words, dropout, arguments)
 
     def encode_image(self, batch: Batch) -> Tensor:
         return batch.regions

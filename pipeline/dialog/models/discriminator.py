@@ -1,4 +1,4 @@
-"""Discriminators of visual dialog (Lu et al. 2017), which score an answer by its product with the encoding."""
+"""Discriminators of visual dialog (Lu et al. 2017): an answer's score is its product with the question's encoding."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pipeline.types import Batch, Message, caption_mask
 
 
 class Discriminator(nn.Module):
-    """LSTM encoder of answers: its last state (`answer: last`), or attention over its states (`attention`).
+    """Discriminator with an LSTM encoder of answers: the last state (`answer: last`), or attention over the states.
 
-    It encodes tokens, or distributions as mixtures of its embeddings (`message.relaxed`). With `encode_eos` it encodes
-    the answer's EOS too, so that its score can depend on the length. Without, an empty answer is a zero state.
+    Answers are tokens, or distributions as mixtures of embeddings (`message.relaxed`). With `encode_eos` the answer's
+    EOS is encoded too, so that the score can depend on the length. Without it, an empty answer is a zero state.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class Discriminator(nn.Module):
         if self.inner is not None and self.weight is not None:
             padded, _ = pad_packed_sequence(states, batch_first=True)
             scores = self.weight(self.drop(torch.tanh(self.inner(padded)))).squeeze(-1)
-            there = torch.arange(padded.shape[1], device=tokens.device) < lengths.clamp(min=1).unsqueeze(1)
-            shares = scores.masked_fill(~there, -torch.inf).softmax(-1)
+            valid = torch.arange(padded.shape[1], device=tokens.device) < lengths.clamp(min=1).unsqueeze(1)
+            shares = scores.masked_fill(~valid, -torch.inf).softmax(-1)
             encodings = (shares.unsqueeze(1) @ padded).squeeze(1)
         encodings = encodings * (lengths > 0).unsqueeze(1)
         return torch.tanh(self.outer(self.drop(encodings)))

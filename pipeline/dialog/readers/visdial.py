@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,16 +14,16 @@ import numpy as np
 from pipeline.data.corpus import SPLITS, AnnotatedCaption, Corpus, CorpusImage, tokenise
 from pipeline.dialog.data.dialog_corpus import Dialogs, DistinctTexts, Words
 from pipeline.errors import UserError
-from pipeline.readers.annotation_file import FileRow, JsonFile, UniqueNames, show_json
+from pipeline.readers.annotation_file import FileRow, JsonFile, UniqueNames
 from pipeline.readers.checks import make_caption
 from pipeline.runtime.untrusted import require_plain_file
 
-HELD_OUT = 1000  # dialogs at the end of train that form the validation split without a val file (v0.9)
+HELD_OUT = 1000  # last dialogs of train, which form the validation split if there is no val file (v0.9)
 
 
 @dataclass(frozen=True)
 class ExpectedDialog:
-    """The required numbers of rounds per dialog and options per round; None: as many as the first has."""
+    """Required numbers of rounds per dialog and options per round; None: the number in the first dialog."""
 
     rounds: int | None = 10
     options: int | None = 100
@@ -31,11 +32,11 @@ class ExpectedDialog:
 def read_visdial(
     files: Mapping[str, Path], relevance: Mapping[str, Path], expected: ExpectedDialog, whole: Corpus | None = None
 ) -> Corpus:
-    """Read the dialogs of each split's file, and the relevance of their options where there is a file for it.
+    """Read the dialogs of each split from `files`, and the relevance of their options from the files `relevance`.
 
-    Without a `val` file the validation split is the last HELD_OUT dialogs of train. Images have the captions and files
-    of `whole`, matched by id; without it they have one caption, the dialog's. Relevance has the form of
-    visdial_1.0_val_dense_annotations.json, for some rounds or for all. Raises UserError with file, dialog and round.
+    Without a `val` file, the validation split is the last HELD_OUT dialogs of train. Images have the captions and files
+    of `whole`, matched by id; without it they have only the dialog's caption. Relevance has the format of
+    visdial_1.0_val_dense_annotations.json, for all rounds or for some. Raises UserError with file, dialog and round.
     """
     reader = _Reader(expected)
     for split in SPLITS:
@@ -68,7 +69,7 @@ def with_captions_of(corpus: Corpus, whole: Corpus) -> Corpus:
 
 
 class _Reader:
-    """A builder that accumulates the dialogs of all splits."""
+    """Builder that accumulates the dialogs of all splits."""
 
     def __init__(self, expected: ExpectedDialog) -> None:
         self.expected = expected
@@ -76,22 +77,22 @@ class _Reader:
         self.splits: list[str] = []
         self.captions: list[Words] = []
         self.questions, self.answers = DistinctTexts[Words](), DistinctTexts[Words]()
-        # questions, options, truth of each dialog
+        # questions, options and index of the human answer of each dialog
         self.rounds: list[tuple[list[int], list[np.ndarray], list[int]]] = []
         self.annotations: list[list[tuple[str, str]]] = []  # kind and refers of each round
         self.relevance: dict[tuple[int, int], list[float]] = {}
-        self.right: dict[tuple[int, int], dict[str, float]] = {}
-        self._seen = UniqueNames("image")
+        self.answer_relevance: dict[tuple[int, int], dict[str, float]] = {}
+        self._images = UniqueNames("image")
 
     def read(self, file: Path, split: str, relevance: Path | None) -> None:
         data = JsonFile(file).data.get("data")
         if not isinstance(data, dict) or not {"questions", "answers", "dialogs"} <= data.keys():
-            raise UserError(f"{file}, line 1: no `data` with `questions`, `answers` and `dialogs`, as VisDial has it")
+            raise UserError(
+                f"{file}, line 1: no `data` with `questions`, `answers` and `dialogs`; expected VisDial's form"
+            )
         for name, kind in (("questions", str), ("answers", str), ("dialogs", dict)):
             if not isinstance(data[name], list) or not all(isinstance(one, kind) for one in data[name]):
-                raise UserError(
-                    f"{file}: `{name}` of `data` must be a list, each {'a text' if kind is str else 'a dialog'}"
-                )
+                raise UserError(f"{file}: `{name}` of `data` must be a list of {'texts' if kind is str else 'dialogs'}")
         questions, answers = ([tokenise(text) for text in data[name]] for name in ("questions", "answers"))
         question_of = np.array([self.questions.number(words) for words in questions], np.int32)
         answer_of = np.array([self.answers.number(words) for words in answers], np.int32)
@@ -106,24 +107,27 @@ class _Reader:
                 place.fail(f"not a dialog of VisDial's form ({type(error).__name__}: {str(error)[:80]})")
             self.splits.append(split)
         if relevance is not None:
-            self._relevant(relevance, {image: first + i for i, image in enumerate(self.images[first:])})
+            self._read_relevance(relevance, {image: first + i for i, image in enumerate(self.images[first:])})
 
     def _dialog(self, dialog: Any, place: _Dialog, question_of: np.ndarray, answer_of: np.ndarray) -> None:
         image, rounds = str(dialog["image_id"]), dialog["dialog"]
         place = replace(place, image=image)
-        self._seen.add(image, place)
-        self._fits("rounds", len(rounds), place)
+        self._images.add(image, place)
+        self._check_number("rounds", len(rounds), place)
         asked, offered, truth = [], [], []
         for number, entry in enumerate(rounds, start=1):
             here = replace(place, round=number)
             options, at = np.array(entry["answer_options"], np.int64), entry["gt_index"]
-            self._fits("options", len(options), here)
-            if not 0 <= at < len(options) or options[at] != entry["answer"]:
-                there = f"`gt_index` {at} is none of the {len(options)} options"
-                other = f"option {at} is answer {options[at]}" if 0 <= at < len(options) else there
-                here.fail(f"{other}, but the human answer is {entry['answer']}")
-            if options.min() < 0 or options.max() >= len(answer_of):
-                here.fail(f"option {show_json(int(options.max()))} is none of the {len(answer_of)} answers")
+            self._check_number("options", len(options), here)
+            if not 0 <= at < len(options):
+                here.fail(f"`gt_index` {at} is none of the {len(options)} options")
+            if options[at] != entry["answer"]:
+                here.fail(f"option {at} is answer {options[at]}, but the human answer is {entry['answer']}")
+            unknown = options[(options < 0) | (options >= len(answer_of))]
+            if len(unknown):
+                here.fail(f"option {unknown[0]} is none of the {len(answer_of)} answers")
+            if not 0 <= entry["question"] < len(question_of):
+                here.fail(f"question {entry['question']} is none of the {len(question_of)} questions")
             asked.append(int(question_of[entry["question"]]))
             offered.append(answer_of[options])
             truth.append(at)
@@ -132,14 +136,15 @@ class _Reader:
         self.rounds.append((asked, offered, truth))
         self.annotations.append([(entry.get("kind", ""), entry.get("refers", "")) for entry in rounds])
 
-    def _fits(self, what: str, number: int, place: _Dialog) -> None:
-        wanted = getattr(self.expected, what)
-        if wanted is None:
-            self.expected = replace(self.expected, **{what: number})
-        elif number != wanted:
-            place.fail(f"{number} {what}, and {wanted} are expected (prepare.dialogs.{what})")
+    def _check_number(self, key: str, number: int, place: _Dialog) -> None:
+        """Check the number of rounds or options; the first dialog sets a number that is not required."""
+        expected = getattr(self.expected, key)
+        if expected is None:
+            self.expected = replace(self.expected, **{key: number})
+        elif number != expected:
+            place.fail(f"{number} {key}, and {expected} are expected (prepare.dialogs.{key})")
 
-    def _relevant(self, file: Path, rows: Mapping[str, int]) -> None:
+    def _read_relevance(self, file: Path, rows: Mapping[str, int]) -> None:
         try:
             entries = json.loads(require_plain_file(file).read_text(encoding="utf-8"))
             for number, entry in enumerate(entries):
@@ -150,9 +155,9 @@ class _Reader:
                     place.fail(f"no round {entry['round_id']} of image {entry['image_id']} is in this split")
                 if len(scores) != len(self.rounds[row][1][at]):
                     place.fail(f"{len(scores)} numbers for {len(self.rounds[row][1][at])} options")
-                self.relevance[row, at] = scores
+                self.relevance[row, at] = [float(score) for score in scores]
                 if "answers" in entry:
-                    self.right[row, at] = entry["answers"]
+                    self.answer_relevance[row, at] = entry["answers"]
         except FileNotFoundError:
             raise UserError(f"{file}: the file of relevances is missing") from None
         except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
@@ -161,7 +166,7 @@ class _Reader:
             raise UserError(f"{file}: not VisDial's dense annotations ({type(error).__name__}: {error})") from None
 
     def dialogs(self) -> Dialogs:
-        """Return all dialogs read so far."""
+        """Return all dialogs that have been read."""
         options = np.array([offered for _, offered, _ in self.rounds], np.int32)
         relevance = None
         if self.relevance:
@@ -170,7 +175,8 @@ class _Reader:
                 relevance[at] = scores
         annotated = np.array(self.annotations)
         has_kinds = bool(annotated.size) and bool((annotated != "").any())
-        every = {(i, r): self.right.get((i, r), {}) for i in range(len(options)) for r in range(options.shape[1])}
+        rounds = product(range(len(options)), range(options.shape[1]))
+        answer_relevance = {place: self.answer_relevance.get(place, {}) for place in rounds}
         return Dialogs(
             captions=tuple(self.captions),
             questions=self.questions.texts,
@@ -181,13 +187,13 @@ class _Reader:
             relevance=relevance,
             kinds=annotated[..., 0] if has_kinds else None,
             refers=annotated[..., 1] if has_kinds else None,
-            right=every if self.right else None,
+            answer_relevance=answer_relevance if self.answer_relevance else None,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Dialog(FileRow):
-    """The position of a dialog in a file's list, from 0, and of a round in it, from 1."""
+    """Position of a dialog in a file's list, from 0, and of a round in the dialog, from 1."""
 
     image: str = ""
     round: int = 0

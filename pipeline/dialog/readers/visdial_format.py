@@ -1,4 +1,4 @@
-"""The form of Visual Dialog: JSON files of each split, or the two files of published code."""
+"""Corpus format of Visual Dialog: a JSON file per split, or the two files of published code."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pipeline.readers.karpathy import read_karpathy
 FILES = {*SPLITS, "captions", *(f"{split}_relevance" for split in SPLITS)}
 
 
-def _fits(source: CorpusSource) -> bool:
-    named = source.files.keys()
-    files = {"train", "test"} <= named <= FILES or named - {"captions"} == {"data", "params"}
+def _accepts(source: CorpusSource) -> bool:
+    names = source.files.keys()
+    files = {"train", "test"} <= names <= FILES or names - {"captions"} == {"data", "params"}
     return files and source.given == {"dialogs"}
 
 
 def _read(source: CorpusSource) -> Corpus:
-    """Read the files; `captions` adds captions of the images."""
+    """Read the files; the file `captions` adds captions of the images."""
     paths, expected = source.files, ExpectedDialog(**source.slice_settings["dialogs"])
     whole = read_karpathy(paths["captions"]) if "captions" in paths else None
     if "params" in paths:
@@ -31,9 +31,9 @@ def _read(source: CorpusSource) -> Corpus:
 
 VISDIAL = CorpusFormat(
     "visdial",
-    "format visdial takes dialogs: and annotations {train: file, test: file}, with val, captions and {split}_relevance "
-    "if need be, or {data: visdial_data.h5, params: visdial_params.json}, and no more",
-    _fits,
+    "format visdial takes dialogs: and annotations {train: file, test: file}, optionally val, captions and "
+    "{split}_relevance, or {data: visdial_data.h5, params: visdial_params.json}, optionally captions",
+    _accepts,
     _read,
     own_words=lambda source: "params" in source.files,
     may_miss_images=False,

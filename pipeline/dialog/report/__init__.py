@@ -1,1 +1,1 @@
-"""The report on dialogs: rankings, tables and page."""
+"""Report on dialogs: rankings, tables and page."""

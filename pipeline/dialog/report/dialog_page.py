@@ -1,4 +1,4 @@
-"""The report of visual dialog: tables, and dialogs with the answers of every system."""
+"""Report on visual dialog: tables, and example dialogs with the answers of every system."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline import report
 from pipeline.analysis.caption_files import read_rows
 from pipeline.analysis.results import Point, Results, Run, read_results_json
 from pipeline.analysis.selection import ReportSettings, choose_best
-from pipeline.dialog.report.dialog_ranking import MRR, OF_METHODS
+from pipeline.dialog.report.dialog_ranking import METHOD_JUDGES, MRR
 from pipeline.dialog.report.dialog_tables import RANKING, RULE, TITLES, dialog_tables
 from pipeline.report.gallery import LONGEST_SIDE, data_uri, open_thumbnail
 from pipeline.report.method_names import published_name
@@ -26,56 +26,56 @@ from pipeline.runtime.untrusted import path_inside
 
 TEMPLATE = Path(__file__).parent / "template"
 PAGE_TEMPLATE = Path(report.__file__).parent / "template"  # macros and style of the core's page
-SHORT = ("generators", "discriminators", "claims")  # tables that are printed to the terminal
-RANK = "rank_"  # prefix of columns: rank_ and the judge
+TERMINAL_TABLES = ("generators", "discriminators", "claims")  # names of the tables for the terminal
+RANK = "rank_"  # prefix of the columns with a judge's ranks
 
-Row = dict[str, Any]  # a row of a captions file
+Row = dict[str, Any]  # row of a captions file
 
 
 @dataclass(frozen=True)
 class SystemAnswer:
-    """A system's answer, its relevance (None if unknown), and the system's rank of the human answer."""
+    """Answer of one system to a question."""
 
     system: str
     answer: str
-    relevance: float | None
-    rank: int
+    relevance: float | None  # None if unknown
+    rank: int  # rank of the human answer by this system
 
 
 @dataclass(frozen=True)
 class AttentionMap:
-    """A system's attention: a weight per item of the history so far, and per cell of a square grid."""
+    """Attention weights of one system for a question."""
 
-    history: list[float]
-    cells: list[list[float]]  # rows of weights divided by the largest; [] where the regions form no grid
+    history: list[float]  # weight of each history item so far
+    cells: list[list[float]]  # rows of the regions' weights, divided by the largest; [] unless the grid is square
 
 
 @dataclass(frozen=True)
 class ShownRound:
-    """A question with all its answers; `ranks` are those by the judges, `best` the best candidates of one system."""
+    """Question with all its answers."""
 
     number: int
     question: str
     human: str
     answers: list[SystemAnswer]
-    ranks: list[tuple[str, int]]
-    best: list[str]
-    attention: AttentionMap | None
+    ranks: list[tuple[str, int]]  # rank of the human answer by each judge
+    best: list[str]  # highest-ranked candidates of one system
+    attention: AttentionMap | None  # attention of the same system
 
 
 @dataclass(frozen=True)
 class ShownDialog:
-    """A dialog about an image."""
+    """Dialog about an image."""
 
-    id: str
-    picture: str | None  # as a data URI
-    shape: str  # width / height, as in CSS
+    id: str  # image id
+    picture: str | None  # data URI
+    shape: str  # CSS aspect ratio, width / height
     caption: str
     rounds: list[ShownRound]
 
     def history(self, number: int) -> list[str]:
         """Return the caption and the rounds before round `number`, as text."""
-        return [self.caption, *(f"{each.question}? {each.human}" for each in self.rounds[: number - 1])]
+        return [self.caption, *(f"{shown.question}? {shown.human}" for shown in self.rounds[: number - 1])]
 
 
 def write_dialog_report(
@@ -85,18 +85,18 @@ def write_dialog_report(
     choices = choose_best(results, MRR)
     tables = dialog_tables(results, choices, settings.control)
     points = [choice.point for choice in choices if choice.point]
-    of = max(points, key=lambda point: point.mean("val", "ranking", "MRR") or 0.0).method
+    best = max(points, key=lambda point: point.mean("val", "ranking", "MRR") or 0.0).method
     manifest = read_results_json(prepared / "manifest.json")
     page = _page(
         dataset=manifest["dataset"],
         tables=tables,
         rule=RULE,
-        dialogs=_shown(points, of, images_root, settings),
-        of=of,
+        dialogs=_example_dialogs(points, best, images_root, settings),
+        best=best,
         titles=TITLES,
     )
     files = {
-        "table.md": markdown([table for table in tables if table.name in SHORT], RULE),
+        "table.md": markdown([table for table in tables if table.name in TERMINAL_TABLES], RULE),
         "tables.md": markdown(tables, RULE),
         "curve.csv": _curve(results),
         "report.html": page,
@@ -106,7 +106,7 @@ def write_dialog_report(
 
 
 def _curve(results: Results) -> str:
-    """Return the CSV with a line per run and split, numbers in full, empty where there is none."""
+    """Return the CSV with a line per run and split; numbers are unrounded, and missing numbers are empty."""
     names = [name for name, _ in RANKING]
     rows = [
         {"method": run.method, "split": split, **run.settings, **{n: run.value(split, "ranking", n) for n in names}}
@@ -117,26 +117,28 @@ def _curve(results: Results) -> str:
     return as_csv(["method", *settings, "split", *names], rows)
 
 
-def _shown(points: Sequence[Point], of: str, images_root: Path | None, settings: ReportSettings) -> list[ShownDialog]:
-    """Return `settings.images` dialogs drawn at random from the test split, by the first seed of each setting.
+def _example_dialogs(
+    points: Sequence[Point], best: str, images_root: Path | None, settings: ReportSettings
+) -> list[ShownDialog]:
+    """Return `settings.images` dialogs drawn at random from the test split, with answers by the first seed.
 
-    Attention and the best candidates are those of the method `of`.
+    Attention and the highest-ranked candidates are those of the method `best`.
     """
-    judged = [name for name in _judged(points) if name not in OF_METHODS]
+    rankers = [name for name in _rankers(points) if name not in METHOD_JUDGES]
     images = sorted({row["image"] for row in _rows(points[0].runs[0], ["image"])})
     draw = np.random.Generator(np.random.Philox(key=[settings.seed, 0]))
     chosen = sorted(draw.choice(images, size=min(settings.images, len(images)), replace=False).tolist())
     columns = ["id", "file", "caption", "question", "human", "answer", "relevance_answer", "rank", "best"]
-    columns += ["history_shares", "regions_shares", *(f"{RANK}{name}" for name in judged)]
+    columns += ["history_shares", "regions_shares", *(f"{RANK}{name}" for name in rankers)]
     rows_of: dict[str, dict[tuple[int, int], Row]] = {}
     for point in points:
         rows = _rows(point.runs[0], ["image", "round", *columns], chosen)
         rows_of[point.method] = {(row["image"], row["round"]): row for row in rows}
-    return [_dialog(image, rows_of, of, judged, images_root) for image in chosen]
+    return [_dialog(image, rows_of, best, rankers, images_root) for image in chosen]
 
 
-def _judged(points: Sequence[Point]) -> list[str]:
-    """Return the names of all that rank the candidates: judges and baselines."""
+def _rankers(points: Sequence[Point]) -> list[str]:
+    """Return the names of all rankers of candidates: judges and baselines."""
     numbers = (keys for point in points for keys in point.runs[0].numbers)
     return list(dict.fromkeys(keys[2] for keys in numbers if keys[1] in ("judges", "beside")))
 
@@ -150,25 +152,35 @@ def _rows(run: Run, columns: Sequence[str], images: Sequence[int] | None = None)
 
 
 def _dialog(
-    image: int, rows_of: Mapping[str, Mapping[tuple[int, int], Row]], of: str, judged: Iterable[str], root: Path | None
+    image: int,
+    rows_of: Mapping[str, Mapping[tuple[int, int], Row]],
+    best: str,
+    rankers: Iterable[str],
+    root: Path | None,
 ) -> ShownDialog:
     rounds = []
-    for number in sorted(number for at, number in rows_of[of] if at == image):
-        here = {method: rows[image, number] for method, rows in rows_of.items()}
-        ranks = [(name, row[f"{RANK}{name}"]) for name in judged for row in here.values() if row.get(f"{RANK}{name}")]
-        one = here[of]
-        answers = [SystemAnswer(m, row["answer"], row.get("relevance_answer"), row["rank"]) for m, row in here.items()]
-        shown = ShownRound(
-            number, one["question"], one["human"], answers, list(dict(ranks).items()), one["best"], _attention(one)
+    for number in sorted(number for row_image, number in rows_of[best] if row_image == image):
+        rows = {method: method_rows[image, number] for method, method_rows in rows_of.items()}
+        ranks = {name: row[f"{RANK}{name}"] for name in rankers for row in rows.values() if row.get(f"{RANK}{name}")}
+        answers = [
+            SystemAnswer(method, row["answer"], row.get("relevance_answer"), row["rank"])
+            for method, row in rows.items()
+        ]
+        row = rows[best]
+        rounds.append(
+            ShownRound(
+                number, row["question"], row["human"], answers, list(ranks.items()), row["best"], _attention(row)
+            )
         )
-        rounds.append(shown)
-    image_ = open_thumbnail(path_inside(root, one["file"]), LONGEST_SIDE) if root and one["file"] else None
-    picture, shape = (None, "") if image_ is None else (data_uri(image_, 85), f"{image_.width} / {image_.height}")
-    return ShownDialog(one["id"], picture, shape, one["caption"], rounds)
+    picture, shape = None, ""
+    if root and row["file"]:
+        thumbnail = open_thumbnail(path_inside(root, row["file"]), LONGEST_SIDE)
+        picture, shape = data_uri(thumbnail, 85), f"{thumbnail.width} / {thumbnail.height}"
+    return ShownDialog(row["id"], picture, shape, row["caption"], rounds)
 
 
 def _attention(row: Row) -> AttentionMap | None:
-    """Return the attention of a row; None where the system has none."""
+    """Return the attention in a row; None for a system without attention."""
     if row.get("history_shares") is None:
         return None
     shares = np.array(row["regions_shares"])

@@ -1,4 +1,4 @@
-"""Rankings of dialogs' candidate answers, and the differences between rankers with intervals over dialogs."""
+"""Rankings of candidate answers, and differences between rankers with intervals over dialogs."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from pipeline.analysis.results import Point, Results, Run
 from pipeline.analysis.selection import Choice
 
 MRR = ("ranking", "MRR")  # mean reciprocal rank of candidate answers
-OF_METHODS = ("own", "adapted")  # judges that differ between methods
+METHOD_JUDGES = ("own", "adapted")  # names of judges that each method has
 SEED = re.compile(r"(.+)_(\d+)")  # d_mle_2 is d_mle with another seed
 
 
 @dataclass(frozen=True)
 class Ranker:
-    """Generator, discriminator or prior: a point with the metrics of its ranking, one run per seed."""
+    """Generator, discriminator or prior that ranks candidates."""
 
     name: str
-    point: Point
-    columns: tuple[str, ...]  # each run's column of the human answers' ranks in its captions file
+    point: Point  # metrics of the ranking, one run per seed
+    columns: tuple[str, ...]  # by run: the column of the captions file with the human answers' ranks
 
     def reciprocals(self) -> list[np.ndarray | None]:
         """Return the `reciprocal_ranks` of each seed."""
-        return [reciprocal_ranks(*each) for each in zip(self.point.runs, self.columns, strict=True)]
+        return [reciprocal_ranks(run, column) for run, column in zip(self.point.runs, self.columns, strict=True)]
 
     def true_shares(self) -> list[np.ndarray | None]:
-        """Return each seed's share of true answers in each test dialog, (D,); of generators about drawn scenes."""
+        """Return each seed's share of true answers per test dialog, (D,), for generators about drawn scenes."""
         return [dialog_means(run, "relevance_answer", lambda relevance: relevance == 1) for run in self.point.runs]
 
 
@@ -51,10 +51,12 @@ class MrrDifference:
 
     @property
     def verdict(self) -> Literal["holds", "fails", "open"]:
-        """Return "holds" or "fails" if the interval and all seeds, at least two, lie on one side of 0; else "open"."""
-        if len(self.by_seed) > 1 and self.low > 0 and min(self.by_seed) > 0:
+        """Return "holds" or "fails" if the interval and all seeds, at least two, are on one side of 0; else "open"."""
+        if len(self.by_seed) < 2:
+            return "open"
+        if self.low > 0 and min(self.by_seed) > 0:
             return "holds"
-        return "fails" if len(self.by_seed) > 1 and self.high < 0 and max(self.by_seed) < 0 else "open"
+        return "fails" if self.high < 0 and max(self.by_seed) < 0 else "open"
 
 
 def generators(choices: Iterable[Choice]) -> dict[str, Ranker]:
@@ -64,20 +66,20 @@ def generators(choices: Iterable[Choice]) -> dict[str, Ranker]:
 
 
 def discriminators(results: Results, choices: Sequence[Choice]) -> dict[str, Ranker]:
-    """Return all judges and other rankers of the evaluations, priors included, then the adversarial discriminators.
+    """Return the judges, other rankers and priors of the evaluations, then the adversarial discriminators.
 
-    Rankers whose names differ only in a final number are seeds of one ranker. Adversarial discriminators are named
-    after their methods.
+    Rankers whose names differ only in a final number are seeds of one ranker. The names of adversarial discriminators
+    contain their methods.
     """
     seeds_of: dict[str, list[tuple[Run, str]]] = {}
-    held: dict[str, tuple[Run, Keys]] = {}
+    measured: dict[str, tuple[Run, Keys]] = {}
     for run in results.runs:
         for keys in run.numbers:
-            if keys[1] in ("judges", "beside") and keys[2] not in OF_METHODS:
-                held.setdefault(keys[2], (run, (keys[1], keys[2])))
-    for name, (run, place) in held.items():
+            if keys[1] in ("judges", "beside") and keys[2] not in METHOD_JUDGES:
+                measured.setdefault(keys[2], (run, (keys[1], keys[2])))
+    for name, (run, place) in measured.items():
         numbered = SEED.fullmatch(name)
-        base = numbered[1] if numbered and numbered[1] in held else name
+        base = numbered[1] if numbered and numbered[1] in measured else name
         seeds_of.setdefault(base, []).append((_ranking(run, place, base), f"rank_{name}"))
     for choice in choices:
         if choice.point and choice.method.startswith("gan"):
@@ -90,12 +92,12 @@ def discriminators(results: Results, choices: Sequence[Choice]) -> dict[str, Ran
 
 
 def adversary(method: str) -> str:
-    """Return the name of the discriminator that was trained against the method's generator."""
+    """Return the name of the discriminator that is trained against the method's generator."""
     return f"{method}'s D"
 
 
 def _ranking(run: Run, place: Keys, name: str) -> Run:
-    """Return `run` as a run of the ranker at `place` of its numbers; it keeps its captions file."""
+    """Return `run` with only the numbers of the ranker at the keys `place`, under the ranker's name."""
     numbers = {(k[0], *k[1 + len(place) :]): v for k, v in run.numbers.items() if k[1 : 1 + len(place)] == place}
     return replace(run, method=name, beside=run.speaker, settings={}, numbers=numbers)
 
@@ -120,12 +122,13 @@ def dialog_means(run: Run, column: str, of: Callable[[np.ndarray], np.ndarray]) 
     return of(values[order]).reshape(-1, int(rounds.max())).mean(1)
 
 
-def mrr_difference(mine: Sequence[np.ndarray | None], theirs: Sequence[np.ndarray | None]) -> MrrDifference | None:
-    """Return the mean difference of dialogs (D,) over several seeds; a single seed is paired with all of the other's.
+def mrr_difference(minuend: Sequence[np.ndarray | None], other: Sequence[np.ndarray | None]) -> MrrDifference | None:
+    """Return the mean of `minuend` − `other`, each with one array (D,) over dialogs per seed.
 
-    None if values are missing, or if the numbers of dialogs or seeds differ.
+    A single seed is paired with every seed of the other ranker. Returns None if values are missing, or if the numbers
+    of dialogs or seeds differ.
     """
-    first, second = [x for x in mine if x is not None], [x for x in theirs if x is not None]
+    first, second = [x for x in minuend if x is not None], [x for x in other if x is not None]
     if not first or not second or len({len(x) for x in (*first, *second)}) != 1:
         return None
     seeds = max(len(first), len(second))
@@ -135,12 +138,12 @@ def mrr_difference(mine: Sequence[np.ndarray | None], theirs: Sequence[np.ndarra
     gain = np.mean(first, 0) - np.mean(second, 0)
     drawn = draw_resamples(len(gain))
     low, high = interval(drawn @ gain / len(gain))
-    each = tuple(float((one - other).mean()) for one, other in zip(first, second, strict=True))
-    return MrrDifference(float(gain.mean()), low, high, each)
+    by_seed = tuple(float((a - b).mean()) for a, b in zip(first, second, strict=True))
+    return MrrDifference(float(gain.mean()), low, high, by_seed)
 
 
-def known_difference(known: Mapping[str, Ranker], mine: str, theirs: str) -> MrrDifference | None:
-    """Return the MRR of `mine` minus that of `theirs`; None if one is unknown."""
-    if not {mine, theirs} <= known.keys():
+def known_difference(known: Mapping[str, Ranker], name: str, other: str) -> MrrDifference | None:
+    """Return the MRR of ranker `name` minus that of ranker `other`; None if one is unknown."""
+    if not {name, other} <= known.keys():
         return None
-    return mrr_difference(known[mine].reciprocals(), known[theirs].reciprocals())
+    return mrr_difference(known[name].reciprocals(), known[other].reciprocals())

@@ -27,7 +27,7 @@ from pipeline.report.tables import (
 )
 
 RANKING = (("MRR", 4), ("R@1", 1), ("R@5", 1), ("R@10", 1), ("mean_rank", 2), ("NDCG", 3))
-# VisDial v0.9: MRR, R@1, R@5, R@10, mean rank
+# MRR, R@1, R@5, R@10 and mean rank on VisDial v0.9, as reported
 REPORTED = {
     "g_mle_lf": (0.5199, 41.83, 61.78, 67.59, 17.07),
     "g_mle_hre": (0.5242, 42.28, 62.33, 68.17, 16.79),
@@ -43,7 +43,7 @@ REPORTED = {
     adversary("gan1"): (0.2177, 8.82, 32.97, 52.14, 18.53),
     adversary("gan2"): (0.6050, 46.20, 77.92, 87.20, 4.97),
 }
-BESIDE = "Lu et al. 2017"
+REPORTED_GROUP = "Lu et al. 2017"
 TITLES = {  # titles of the baselines and ablations that rank candidates
     "chance": "chance",
     "prior": "answer frequency",
@@ -81,19 +81,19 @@ def dialog_tables(results: Results, choices: Sequence[Choice], control: str) -> 
     """Return the tables of generators, discriminators, claims, question kinds and answers, without empty ones."""
     speakers, listeners = generators(choices), discriminators(results, choices)
     tables = [
-        _generators(results, choices, speakers, control),
-        _discriminators(listeners),
-        _claims(speakers | listeners),
-        _kinds(choices, listeners),
-        _answers(choices, speakers, control),
+        _generator_table(results, choices, speakers, control),
+        _discriminator_table(listeners),
+        _claim_table(speakers | listeners),
+        _kind_table(choices, listeners),
+        _answer_table(choices, speakers, control),
     ]
     return [table for table in tables if table.rows]
 
 
-def _generators(results: Results, choices: Sequence[Choice], known: Mapping[str, Ranker], control: str) -> Table:
+def _generator_table(results: Results, choices: Sequence[Choice], known: Mapping[str, Ranker], control: str) -> Table:
     names = list(dict.fromkeys(key for point in results.points for key in point.settings))
     columns = [setting_column(name, "Chosen") for name in names]
-    columns += [_seeds(), *_ranking("Candidates by likelihood")]
+    columns += [_seed_column(), *_ranking_columns("Candidates by likelihood")]
     further = [
         metric_column(_label(name), ("ranking_per_word", name), digits, "Candidates by likelihood per word")
         for name, digits in RANKING
@@ -101,7 +101,11 @@ def _generators(results: Results, choices: Sequence[Choice], known: Mapping[str,
     ]
     if control in known:
         further.append(
-            TableColumn("MRR", f"less {control}", lambda point: _shown(known_difference(known, point.method, control)))
+            TableColumn(
+                "MRR",
+                f"less {control}",
+                lambda point: _format_difference(known_difference(known, point.method, control)),
+            )
         )
     further.append(_truth_correlation("likelihood"))
     at = len(columns) - len(REPORTED["g_mle"])
@@ -110,36 +114,36 @@ def _generators(results: Results, choices: Sequence[Choice], known: Mapping[str,
     return fill_table("generators", caption, chosen_rows(choices), columns, [NOTE])
 
 
-def _discriminators(known: Mapping[str, Ranker]) -> Table:
-    columns = [_seeds(), *_ranking("Candidates by score")]
+def _discriminator_table(known: Mapping[str, Ranker]) -> Table:
+    columns = [_seed_column(), *_ranking_columns("Candidates by score")]
     columns.insert(len(columns) - len(REPORTED["g_mle"]), _truth_correlation("score"))
     caption = "Discriminators: rank of the human answer among the candidates"
-    return fill_table("discriminators", caption, _rows(known), columns, [NOTE], head="Discriminator")
+    return fill_table("discriminators", caption, _ranker_rows(known), columns, [NOTE], head="Discriminator")
 
 
-def _rows(known: Mapping[str, Ranker]) -> list[tuple[str, Sequence[Run], Point]]:
+def _ranker_rows(known: Mapping[str, Ranker]) -> list[tuple[str, Sequence[Run], Point]]:
     return [(TITLES.get(name, name), each.point.runs, each.point) for name, each in known.items()]
 
 
-def _seeds() -> TableColumn:
+def _seed_column() -> TableColumn:
     return TableColumn("seeds", "", lambda point: str(len(point.runs)))
 
 
-def _ranking(group: str) -> list[TableColumn]:
-    """Return columns of our metrics and, for those in the paper, columns of the reported ones."""
+def _ranking_columns(group: str) -> list[TableColumn]:
+    """Return columns of the metrics, and columns of the reported numbers for the metrics in the paper."""
     columns = [metric_column(_label(name), ("ranking", name), digits, group) for name, digits in RANKING]
-    return columns + [_reported(n, digits) for n, (_, digits) in enumerate(RANKING[: len(REPORTED["g_mle"])])]
+    return columns + [_reported_column(n, digits) for n, (_, digits) in enumerate(RANKING[: len(REPORTED["g_mle"])])]
 
 
 def _truth_correlation(what: str) -> TableColumn:
     return metric_column("truth", ("truth_correlation",), 3, f"Correlation of {what} with")
 
 
-def _answers(choices: Sequence[Choice], known: Mapping[str, Ranker], control: str) -> Table:
+def _answer_table(choices: Sequence[Choice], known: Mapping[str, Ranker], control: str) -> Table:
     def gain(point: Point) -> str:
         if not {point.method, control} <= known.keys():
             return MISSING
-        return _shown(mrr_difference(known[point.method].true_shares(), known[control].true_shares()))
+        return _format_difference(mrr_difference(known[point.method].true_shares(), known[control].true_shares()))
 
     columns = [
         metric_column("true", ("answers", "true"), 3, "Answers of the beam"),
@@ -156,8 +160,8 @@ def _answers(choices: Sequence[Choice], known: Mapping[str, Ranker], control: st
     return fill_table("answers", "Truth, relevance and diversity of answers", chosen_rows(choices), columns)
 
 
-def _kinds(choices: Sequence[Choice], known: Mapping[str, Ranker]) -> Table:
-    rows = [*chosen_rows(choices), *_rows(known)]
+def _kind_table(choices: Sequence[Choice], known: Mapping[str, Ranker]) -> Table:
+    rows = [*chosen_rows(choices), *_ranker_rows(known)]
     numbers = next((runs[0].numbers for _, runs, _ in rows if runs), {})
     of = [keys[1:] for keys in numbers if keys[0] == "test" and keys[1] in KINDS]
     columns = [metric_column(key, (where, key), 3, KINDS[where], spread=False) for where, key in of]
@@ -165,13 +169,13 @@ def _kinds(choices: Sequence[Choice], known: Mapping[str, Ranker]) -> Table:
     return fill_table("kinds", caption, rows, columns, head="Model")
 
 
-def _claims(known: Mapping[str, Ranker]) -> Table:
+def _claim_table(known: Mapping[str, Ranker]) -> Table:
     rows = []
     for claim, better, other in CLAIMS:
         difference = known_difference(known, better, other)
         if difference is not None:
             seeds = ", ".join(typographic_sign(f"{value:+.4f}") for value in difference.by_seed)
-            rows.append([claim, _shown(difference), seeds, difference.verdict])
+            rows.append([claim, _format_difference(difference), seeds, difference.verdict])
     columns = [
         TableColumn("Claim", text=True),
         TableColumn("difference in MRR"),
@@ -182,19 +186,19 @@ def _claims(known: Mapping[str, Ranker]) -> Table:
 
 
 RULE = (
-    "Each method shows its setting with the highest MRR on the validation split, seeds averaged. A human answer ranks "
-    "behind the candidates that share its score."
+    "Each method has its setting with the highest MRR on the validation split, averaged over seeds. A human answer "
+    "ranks behind all candidates with the same score."
 )
-NOTE = "Reported numbers are of VisDial v0.9, real dialogs: only their order can be compared."
+NOTE = "Reported numbers are for VisDial v0.9, dialogs about photos: only their order is comparable."
 INTERVALS = (
-    "holds or fails: the 95 % interval over test dialogs drawn with replacement is on one side of 0, and so is every "
-    "seed's difference, of two seeds at least; else open. Models are fixed, seeds averaged. Seeds are those of joint "
-    "training for generators, which begin from one pretraining, and of pretraining for discriminators."
+    "Verdict holds or fails: the 95 % interval over resampled test dialogs and the differences of all seeds, at least "
+    "two, are on one side of 0; else open. Models are fixed, and seeds are averaged. Generators have seeds of joint "
+    "training after one pretraining; discriminators have seeds of pretraining."
 )
 KINDS = {"refers": "Referred to by", "kinds": "Asked for"}
 
 
-def _shown(difference: MrrDifference | None) -> str:
+def _format_difference(difference: MrrDifference | None) -> str:
     if difference is None:
         return MISSING
     return (
@@ -203,12 +207,12 @@ def _shown(difference: MrrDifference | None) -> str:
     )
 
 
-def _reported(n: int, digits: int) -> TableColumn:
+def _reported_column(n: int, digits: int) -> TableColumn:
     def show(point: Point) -> str:
         reported = REPORTED.get(point.method)
         return format_number(None if reported is None else reported[n], digits)
 
-    return TableColumn(_label(RANKING[n][0]), BESIDE, show)
+    return TableColumn(_label(RANKING[n][0]), REPORTED_GROUP, show)
 
 
 def _label(name: str) -> str:

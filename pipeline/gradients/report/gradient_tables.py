@@ -165,7 +165,7 @@ def plane_panels(results: GradientResults) -> list[PlotPanel]:
         series = tuple(PlotSeries(name, styles[name], tuple(some)) for name, some in spots.items())
         title = f"{samples} caption{'' if samples == 1 else 's'} per image"
         panels.append(
-            PlotPanel(f"k{samples}", title, across, up, series, level=(1, 1), level_words=AS_LONG, shows=ENDS)
+            PlotPanel(f"k{samples}", title, across, up, series, band=(1, 1), band_label=AS_LONG, includes=ENDS)
         )
     return panels
 
@@ -184,7 +184,7 @@ def claim_panels(results: GradientResults) -> list[PlotPanel]:
             spots = [PlotPoint(rho, times, f"{called}, {key} × {times:.2f}") for rho, times, called in points]
             series.append(PlotSeries(name, styles[name], tuple(spots)))
         shown = ((0, 1), (0, 1))
-        panels.append(PlotPanel(key, key.capitalize(), across, up, tuple(series), words, level=(1, 1), shows=shown))
+        panels.append(PlotPanel(key, key.capitalize(), across, up, tuple(series), words, band=(1, 1), includes=shown))
     return panels
 
 

@@ -52,7 +52,7 @@ def trained_panels(results: Mapping[str, Any]) -> list[PlotPanel]:
             series.append(PlotSeries(called, styles[called], tuple(spots)))
         lines = tuple(series)
         return PlotPanel(
-            name, title, across, up, lines, level=(1, 1), level_words=AS_LONG, shows=ENDS, logarithmic=True
+            name, title, across, up, lines, band=(1, 1), band_label=AS_LONG, includes=ENDS, logarithmic=True
         )
 
     bias, noise = "← less bias: |mean − truth| / |truth|", "← less noise: deviation of a step / |truth|"

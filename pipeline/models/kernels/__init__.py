@@ -1,1 +1,1 @@
-"""Fast forms of the models' computations, each compared with the plain form by tests."""
+"""Fast forms of the models' computations; tests compare each with its plain form."""

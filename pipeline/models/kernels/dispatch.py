@@ -11,7 +11,7 @@ from pipeline.runtime import devices
 
 
 def fast_form(decoder: Decoder) -> Any:
-    """Return the fast form that computes `begin`, `step`, `select` and `teacher_force`, or `decoder` without one."""
+    """Return the fast form of `decoder`, with `begin`, `step`, `select` and `teacher_force`, or `decoder` itself."""
     if not has_fast_form(decoder):
         return decoder
     from pipeline.models.kernels.fast_att2in import FastAtt2in  # imported here: numba takes a second
@@ -25,7 +25,7 @@ def has_fast_form(decoder: Decoder) -> TypeGuard[Att2in]:
 
 
 def fast_random(numbers: BatchRandom) -> BatchRandom:
-    """Return the stream `numbers`, from its beginning, by the fast form of its device."""
+    """Return the stream `numbers` from its beginning, in the fast form of its device if there is one."""
     if numbers.rng is None or not devices.is_synchronous(numbers.batch.device):
         return numbers
     from pipeline.models.kernels.mersenne_twister import TwisterRandom  # imported here: numba takes a second

@@ -30,7 +30,7 @@ class FastState:
 
 
 class FastAtt2in:
-    """The fast form of `plain`, with the same results."""
+    """Fast form of `plain`, with the same results."""
 
     def __init__(self, plain: Att2in) -> None:
         self.plain = plain
@@ -54,12 +54,12 @@ class FastAtt2in:
         return FastState(zero, zero, rows, rows // width, width, drop, FusedRecurrence(weights, plain.mask(batch)))
 
     def step(self, inputs: Tensor, state: FastState) -> tuple[Tensor, FastState]:
-        entering = state.recurrence.entering(state.drop(F.relu(inputs), state.rows, state.width))
-        return self.advance(entering, state)
+        gate_inputs = state.recurrence.gate_inputs(state.drop(F.relu(inputs), state.rows, state.width))
+        return self.advance(gate_inputs, state)
 
-    def advance(self, entering: Tensor, state: FastState) -> tuple[Tensor, FastState]:
-        """Compute one step; `entering` (n, 5H) is the contribution of the input embeddings to the gates."""
-        h, c = state.recurrence(entering, state.h, state.c, state.images)
+    def advance(self, gate_inputs: Tensor, state: FastState) -> tuple[Tensor, FastState]:
+        """Compute one step; `gate_inputs` (n, 5H) is the contribution of the input embeddings to the gates."""
+        h, c = state.recurrence(gate_inputs, state.h, state.c, state.images)
         return h, replace(state, h=h, c=c)
 
     def select(self, state: FastState, rows: Tensor | slice, same_images: bool = False) -> FastState:
@@ -70,23 +70,23 @@ class FastAtt2in:
         """Run teacher forcing like `plain`, without computation after a caption's EOS."""
         tokens, plain = batch.captions, self.plain
         columns = tokens.shape[1]
-        order, going = _longest_first(caption_mask(tokens))
-        places = torch.cat([order[:rows] * columns + t for t, rows in enumerate(going)])
+        order, batch_sizes = _longest_first(caption_mask(tokens))
+        places = torch.cat([order[:rows] * columns + t for t, rows in enumerate(batch_sizes)])
         state = self.select(self.begin(batch, encoded, drop, 1), order)
         embedded = SharedWeight(plain.word.weight).rows(plain.shift_right(tokens).flatten()[places])
         states = []
-        for entering in state.recurrence.entering(drop(F.relu(embedded), places, columns)).split(going):
-            state = self.select(state, slice(len(entering)))
-            hidden, state = self.advance(entering, state)
+        for gate_inputs in state.recurrence.gate_inputs(drop(F.relu(embedded), places, columns)).split(batch_sizes):
+            state = self.select(state, slice(len(gate_inputs)))
+            hidden, state = self.advance(gate_inputs, state)
             states.append(hidden)
         return torch.cat(states), places
 
 
 class InferenceAtt2in(Decoder):
-    """Inference-optimised copy of `plain` with frozen weights, without dropout; a table holds each token's gate inputs.
+    """Inference-optimised copy of `plain` with frozen weights and without dropout.
 
-    It pays for many batches, since the table (V + 2, 5H) is computed first. Large products use `dtype`. In bfloat16
-    they take half the time on processors that support it, and some captions differ.
+    A table (V + 2, 5H) of all tokens' gate inputs is computed first, which pays for many batches. Large products use
+    `dtype`. In bfloat16 they take half the time on processors that support it, and some captions differ.
     """
 
     requires_grad = False
@@ -100,15 +100,15 @@ class InferenceAtt2in(Decoder):
         self.logit = plain.logit if self.dtype == self.own else copy.deepcopy(plain.logit).to(self.dtype)
         gates = F.linear(F.relu(plain.word.weight), plain.from_word.weight, _bias(plain))
         self.word = nn.Embedding.from_pretrained(gates)
-        self.of_state = torch.cat([plain.from_state.weight, plain.query.weight]).to(self.dtype)
+        self.state_weight = torch.cat([plain.from_state.weight, plain.query.weight]).to(self.dtype)
         self.eval()
 
     def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> FastState:
         return self.fast.begin(batch, encoded, drop, width)
 
     def step(self, inputs: Tensor, state: FastState) -> tuple[Tensor, FastState]:
-        of_state = (state.h.to(self.dtype) @ self.of_state.T).to(self.own)
-        gates, query = of_state.tensor_split([5 * self.hidden], 1)
+        products = (state.h.to(self.dtype) @ self.state_weight.T).to(self.own)
+        gates, query = products.tensor_split([5 * self.hidden], 1)
         steps = state.recurrence.steps
         h, c, _, _ = steps.step(gates + inputs, query.contiguous(), state.c, state.images)
         return h, replace(state, h=h, c=c)

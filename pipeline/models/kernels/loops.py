@@ -1,9 +1,9 @@
 """Loops compiled by numba: the element-wise parts of Att2in2 and of the GRU, between the matrix products.
 
-models/att2in.py has the same computation in plain torch. `rows` are the first caption of a call and the one after its
-last. All rows of one image belong to one call, so calls may run in parallel. The compiler vectorises loops over few
-arrays only, so the computation of one row is several loops. Constants have the arrays' precision; a Python number
-would promote single precision to double.
+models/att2in.py has the same computation in plain torch. `rows` holds the index of a call's first caption and the index
+after its last caption. All captions of one image belong to one call, so calls may run in parallel. The compiler
+vectorises only loops over few arrays, so one row is computed in several loops. Constants have the arrays' precision; a
+Python number would promote single precision to double. `grad_x` is the gradient of `x`.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -12,13 +12,13 @@ import numpy as np
 
 from pipeline.runtime.compiled import compiled, exp, tanh
 
-MOST = 43  # bound of attention's keys and queries: exp(2 · 43) is below the largest number of single precision
+BOUND = 43  # bound of attention's keys and queries: exp(2 · 43) is below the largest number of single precision
 
 
 @compiled
 def exponentials(x, values):
-    """Write exp(2x) of `x` (A,), clipped to ±MOST, to `values`."""
-    most = x.dtype.type(MOST)
+    """Write exp(2x) of `x` (A,), clipped to ±BOUND, to `values`."""
+    most = x.dtype.type(BOUND)
     for a in range(len(x)):
         clipped = most if x[a] > most else (-most if x[a] < -most else x[a])
         values[a] = exp(clipped + clipped)
@@ -58,12 +58,12 @@ def attention_forward(rows, keys, regions, mask, weight, query, images, shares, 
 
 
 @compiled
-def attention_backward(rows, keys, regions, weight, query, images, shares, d, of_query, of_keys, of_weight):
+def attention_backward(rows, keys, regions, weight, query, images, shares, d, grad_query, grad_keys, grad_weight):
     """Compute gradients of attention from `d` (n, H), the gradient of the attended regions.
 
-    `keys` are `exponentials`, but `of_keys` (B, R, A) is the gradient of the keys themselves, without the factor
-    `weight`; it is added up, and so is `of_weight` (A,). The query's gradient is written to `of_query` (n, A). The
-    gradients of a caption's scores sum to 0, so the constant of tanh has no part in `of_weight`.
+    `keys` are `exponentials`, but `grad_keys` (B, R, A) is the gradient of the keys themselves, without the factor
+    `weight`. Gradients are added to `grad_keys` and `grad_weight` (A,), and written to `grad_query` (n, A). The
+    gradients of a caption's scores sum to 0, so the constant of tanh has no part in `grad_weight`.
     """
     zero, one = weight.dtype.type(0), weight.dtype.type(1)
     scores, active = np.empty(keys.shape[1], query.dtype), np.empty(query.shape[1], query.dtype)
@@ -72,32 +72,32 @@ def attention_backward(rows, keys, regions, weight, query, images, shares, d, of
         exponentials(query[n], active)
         mean = zero
         for r in range(keys.shape[1]):
-            of_share = zero
+            grad_share = zero
             for h in range(regions.shape[2]):
-                of_share += regions[image, r, h] * d[n, h]
-            scores[r] = of_share
-            mean += of_share * shares[n, r]
-        of_query[n] = zero
+                grad_share += regions[image, r, h] * d[n, h]
+            scores[r] = grad_share
+            mean += grad_share * shares[n, r]
+        grad_query[n] = zero
         for r in range(keys.shape[1]):
-            of_score = shares[n, r] * (scores[r] - mean)
-            twice = of_score + of_score
+            grad_score = shares[n, r] * (scores[r] - mean)
+            twice = grad_score + grad_score
             for a in range(keys.shape[2]):
                 part = one / (one + keys[image, r, a] * active[a])
                 slope = (twice + twice) * (part - part * part)
-                of_weight[a] -= twice * part
-                of_query[n, a] += slope
-                of_keys[image, r, a] += slope
+                grad_weight[a] -= twice * part
+                grad_query[n, a] += slope
+                grad_keys[image, r, a] += slope
         for a in range(keys.shape[2]):
-            of_query[n, a] *= weight[a]
+            grad_query[n, a] *= weight[a]
 
 
 @compiled
 def lstm_forward(rows, gates, chosen, c, after, h):
-    """Compute an LSTM step from `gates` (n, 5H), in, forget, out and two candidates, and cells `c` (n, H).
+    """Compute an LSTM step from `gates` (n, 5H) and cells `c` (n, H); gates are in, forget, out and two candidates.
 
     The attended regions add `chosen` (n, 2H) to the candidates. `gates` is overwritten with the activated gates, the
-    larger candidate, and its index (1: the first; 0: the second; ½: equal). Cells are written to `after`, hidden states
-    to `h`.
+    larger candidate, and its index (1: the first; 0: the second; ½: equal). New cells are written to `after`, and
+    hidden states to `h`.
     """
     size = c.shape[1]
     half = gates.dtype.type(0.5)
@@ -118,21 +118,21 @@ def lstm_forward(rows, gates, chosen, c, after, h):
 
 
 @compiled
-def lstm_backward(rows, gates, c, after, of_h, of_after, of_gates, of_c):
-    """Compute the gradients `of_gates` (n, 5H) and `of_c` (n, H) of `lstm_forward` from those of its outputs."""
+def lstm_backward(rows, gates, c, after, grad_h, grad_after, grad_gates, grad_c):
+    """Compute the gradients `grad_gates` (n, 5H) and `grad_c` (n, H) of `lstm_forward` from those of its outputs."""
     size, one = c.shape[1], c.dtype.type(1)
     for n in range(rows[0], rows[1]):
         for j in range(size):
             enter, forget, leave = gates[n, j], gates[n, size + j], gates[n, 2 * size + j]
             candidate, which = gates[n, 3 * size + j], gates[n, 4 * size + j]
             active = tanh(after[n, j])
-            of_cell = of_after[n, j] + of_h[n, j] * leave * (one - active * active)
-            of_gates[n, j] = of_cell * candidate * enter * (one - enter)
-            of_gates[n, size + j] = of_cell * c[n, j] * forget * (one - forget)
-            of_gates[n, 2 * size + j] = of_h[n, j] * active * leave * (one - leave)
-            of_gates[n, 3 * size + j] = of_cell * enter * which
-            of_gates[n, 4 * size + j] = of_cell * enter * (one - which)
-            of_c[n, j] = of_cell * forget
+            grad_cell = grad_after[n, j] + grad_h[n, j] * leave * (one - active * active)
+            grad_gates[n, j] = grad_cell * candidate * enter * (one - enter)
+            grad_gates[n, size + j] = grad_cell * c[n, j] * forget * (one - forget)
+            grad_gates[n, 2 * size + j] = grad_h[n, j] * active * leave * (one - leave)
+            grad_gates[n, 3 * size + j] = grad_cell * enter * which
+            grad_gates[n, 4 * size + j] = grad_cell * enter * (one - which)
+            grad_c[n, j] = grad_cell * forget
 
 
 @compiled
@@ -140,7 +140,7 @@ def gru_forward(gates, x, before, new, after):
     """Compute a GRU step from the state's part `gates` (n, 3H), reset, update and candidate, and the input's part `x`.
 
     `gates` is overwritten with the activated reset and update gates; its candidate part is kept. The candidate is
-    written to `new` (n, H), the state to `after`.
+    written to `new` (n, H), and the new state to `after`.
     """
     size = before.shape[1]
     half = gates.dtype.type(0.5)
@@ -156,37 +156,37 @@ def gru_forward(gates, x, before, new, after):
 
 
 @compiled
-def gru_backward(gates, before, new, d, of_gates, of_x):
-    """Compute the gradients `of_gates` and `of_x` (n, 3H) of `gru_forward` from `d` (n, H), that of its states.
+def gru_backward(gates, before, new, d, grad_gates, grad_x):
+    """Compute the gradients `grad_gates` and `grad_x` (n, 3H) of `gru_forward` from `d` (n, H), that of its states.
 
-    `d` is overwritten with the direct part of the previous state's gradient, which passes no weights.
+    `d` is overwritten with the direct part of the previous state's gradient, without the part through the weights.
     """
     size, one = before.shape[1], before.dtype.type(1)
     for n in range(len(gates)):
         reset, update, state = gates[n, :size], gates[n, size : 2 * size], gates[n, 2 * size :]
-        of_reset, of_update, of_new = of_x[n, :size], of_x[n, size : 2 * size], of_x[n, 2 * size :]
+        grad_reset, grad_update, grad_new = grad_x[n, :size], grad_x[n, size : 2 * size], grad_x[n, 2 * size :]
         for j in range(size):
-            of_new[j] = d[n, j] * (one - update[j]) * (one - new[n, j] * new[n, j])
+            grad_new[j] = d[n, j] * (one - update[j]) * (one - new[n, j] * new[n, j])
         for j in range(size):
-            of_reset[j] = of_new[j] * state[j] * reset[j] * (one - reset[j])
+            grad_reset[j] = grad_new[j] * state[j] * reset[j] * (one - reset[j])
         for j in range(size):
-            of_update[j] = d[n, j] * (before[n, j] - new[n, j]) * update[j] * (one - update[j])
+            grad_update[j] = d[n, j] * (before[n, j] - new[n, j]) * update[j] * (one - update[j])
         for j in range(2 * size):
-            of_gates[n, j] = of_x[n, j]
+            grad_gates[n, j] = grad_x[n, j]
         for j in range(size):
-            of_gates[n, 2 * size + j] = of_new[j] * reset[j]
+            grad_gates[n, 2 * size + j] = grad_new[j] * reset[j]
             d[n, j] *= update[j]
 
 
 @compiled
-def log_prob_backward(logits, index, total, d, of_logits, of_bias):
-    """Compute the gradients `of_logits` (n, V) of `logits` from those of the tokens' log-probabilities, `d` (n,).
+def log_prob_backward(logits, index, total, d, grad_logits, grad_bias):
+    """Compute the gradients `grad_logits` (n, V) of `logits` from those of the tokens' log-probabilities, `d` (n,).
 
-    `total` (n,) is the log-sum-exp of each row. The sum over rows is added to `of_bias` (V,).
+    `total` (n,) is the log-sum-exp of each row. The sum over rows is added to `grad_bias` (V,).
     """
     for n in range(len(logits)):
         for v in range(logits.shape[1]):
-            of_logits[n, v] = -d[n] * exp(logits[n, v] - total[n])
-        of_logits[n, index[n]] += d[n]
+            grad_logits[n, v] = -d[n] * exp(logits[n, v] - total[n])
+        grad_logits[n, index[n]] += d[n]
         for v in range(logits.shape[1]):
-            of_bias[v] += of_logits[n, v]
+            grad_bias[v] += grad_logits[n, v]

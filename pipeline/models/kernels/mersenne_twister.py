@@ -1,4 +1,4 @@
-"""torch's uniform numbers on the CPU, equal to the bit, by compiled loops that take a quarter of the time."""
+"""Uniform numbers equal to those of torch on the CPU, by compiled loops in a quarter of the time."""
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
@@ -13,11 +13,11 @@ from pipeline.runtime.compiled import compiled
 from pipeline.types import Batch
 
 WORDS = 624  # words of the state
-SHIFT, REST = 397, 227  # a word depends on the one SHIFT places after it in the old state, or REST before it in the new
+SHIFT, REST = 397, 227  # a word depends on the old word SHIFT places later, or on the new word REST places earlier
 
 
 class TwisterRandom(BatchRandom):
-    """The numbers of `BatchRandom` on a CPU with a generator that nothing else uses."""
+    """Numbers of `BatchRandom` on a CPU, for a generator without other uses."""
 
     def __init__(self, batch: Batch, rng: torch.Generator) -> None:
         super().__init__(batch, rng)
@@ -28,7 +28,7 @@ class TwisterRandom(BatchRandom):
 
 
 class MersenneTwister:
-    """The stream of `torch.Generator().manual_seed(seed)` (mt19937), for uniform numbers in single precision."""
+    """Stream of `torch.Generator().manual_seed(seed)` (mt19937), for uniform numbers in single precision."""
 
     def __init__(self, seed: int) -> None:
         self._state, self._before, self._used = np.empty(WORDS, np.uint32), np.empty(WORDS, np.uint32), WORDS
@@ -52,7 +52,7 @@ def begin(state, seed):
 
 @compiled
 def fill(state, before, used, values):
-    """Write uniform numbers to `values` (N,), from word `used` of `state` (624,) on; return the number of the next."""
+    """Write uniform numbers to `values` (N,), from word `used` of `state` (624,) on; return the next index."""
     at = 0
     while at < len(values):
         if used == WORDS:

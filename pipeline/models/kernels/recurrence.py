@@ -1,4 +1,4 @@
-"""The recurrence of Att2in2 as one autograd operation per step: matrix products and compiled loops (loops.py).
+"""Recurrence of Att2in2 with one autograd operation per step: matrix products and compiled loops (loops.py).
 
 The gradients of weights and regions are computed once for all steps, as in shared_weight.py.
 """
@@ -22,11 +22,11 @@ from torch.nn.utils.rnn import pad_sequence
 
 from pipeline.models.kernels import loops
 
-Part = TypeVar("Part")
+Result = TypeVar("Result")
 
 
 class StepWeights(NamedTuple):
-    """Weights of a step, and the attention's keys and regions."""
+    """Weights of a step, and the keys and regions of the attention."""
 
     keys: Tensor  # (B, R, A)
     regions: Tensor  # (B, R, H)
@@ -39,53 +39,53 @@ class StepWeights(NamedTuple):
 
 
 class FusedRecurrence:
-    """Steps of one unroll for captions of B images, whose existing regions are in `mask` (B, R)."""
+    """Steps of one unroll for captions of B images; `mask` (B, R) is True for existing regions."""
 
     def __init__(self, weights: StepWeights, mask: Tensor) -> None:
         self.steps = StepTape(StepWeights(*(weight.detach() for weight in weights)), mask)
-        self._ticket: Tensor = _Shared.apply(self.steps, *weights)
+        self._graph_node: Tensor = _Shared.apply(self.steps, *weights)
 
-    def entering(self, inputs: Tensor) -> Tensor:
+    def gate_inputs(self, inputs: Tensor) -> Tensor:
         """Compute the contribution (n, 5H) of `inputs` (n, E) and of the bias to the gates."""
-        return cast(Tensor, _Enter.apply(self._ticket, self.steps, inputs))
+        return cast(Tensor, _Enter.apply(self._graph_node, self.steps, inputs))
 
-    def __call__(self, entering: Tensor, h: Tensor, c: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the next hidden states and cells (n, H) from `h`, `c` and the gate inputs `entering` (n, 5H).
+    def __call__(self, gate_inputs: Tensor, h: Tensor, c: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute the next hidden states and cells (n, H) from `h`, `c` and the gate inputs `gate_inputs` (n, 5H).
 
         `images` (n,) are the captions' images; captions of one image must be consecutive.
         """
-        h, c = _Step.apply(self._ticket, self.steps, entering, h, c, images)
+        h, c = _Step.apply(self._graph_node, self.steps, gate_inputs, h, c, images)
         return h, c
 
 
-class _Noted(NamedTuple):
+class _StepRecord(NamedTuple):
     """Tensors of one step of n captions, from which the gradients of weights and regions are computed."""
 
     images: Tensor
     shares: Tensor  # (n, R)
     h: Tensor
     attended: Tensor
-    of_attended: Tensor
-    of_gates: Tensor
-    of_query: Tensor
+    grad_attended: Tensor
+    grad_gates: Tensor
+    grad_query: Tensor
 
 
 class StepTape:
-    """Steps without a graph, and the tensors recorded for their gradients."""
+    """Steps without a graph, and the tensors that are recorded for their gradients."""
 
     def __init__(self, weights: StepWeights, mask: Tensor) -> None:
         self.weights, self.mask = weights, mask.numpy()
         keys, self.regions, self.attention = (x.contiguous().numpy() for x in weights[:3])
         self.keys = np.empty_like(keys)
         loops.exponentials(keys.ravel(), self.keys.ravel())
-        self.forget()
+        self.clear()
 
-    def forget(self) -> None:
-        self.noted: list[_Noted] = []
+    def clear(self) -> None:
+        self.records: list[_StepRecord] = []
         # inputs (n, E), and the gradient of their gate inputs (n, 5H)
-        self.entered: list[tuple[Tensor, Tensor]] = []
-        self.of_keys: Tensor | None = None  # (B, R, A), without the factor `attention`
-        self.of_attention = torch.zeros_like(self.weights.attention)
+        self.inputs: list[tuple[Tensor, Tensor]] = []
+        self.grad_keys: Tensor | None = None  # (B, R, A), without the factor `attention`
+        self.grad_attention = torch.zeros_like(self.weights.attention)
 
     def step(self, gates: Tensor, query: Tensor, c: Tensor, images: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Compute hidden states, cells (n, H), attention weights and attended regions of one step.
@@ -94,62 +94,61 @@ class StepTape:
         """
         shares, attended = self.shares(query, images)
         chosen, after, h = attended @ self.weights.attended.T, torch.empty_like(c), torch.empty_like(c)
-        given = _arrays(gates, chosen, c, after, h)
-        _beside(images, lambda rows: loops.lstm_forward(rows, *given))
+        arrays = _arrays(gates, chosen, c, after, h)
+        _in_parallel(images, lambda rows: loops.lstm_forward(rows, *arrays))
         return h, after, shares, attended
 
     def shares(self, query: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the attention weights (n, R) and the attended regions (n, H)."""
         n, (_, regions, hidden) = len(query), self.regions.shape
         shares, attended = query.new_empty(n, regions), query.new_empty(n, hidden)
-        arrays = _arrays(query, images, shares, attended)
-        given = (self.keys, self.regions, self.mask, self.attention, *arrays)
-        _beside(images, lambda rows: loops.attention_forward(rows, *given))
+        arrays = (self.keys, self.regions, self.mask, self.attention, *_arrays(query, images, shares, attended))
+        _in_parallel(images, lambda rows: loops.attention_forward(rows, *arrays))
         return shares, attended
 
     def shares_back(self, query: Tensor, images: Tensor, shares: Tensor, d: Tensor) -> Tensor:
-        """Compute the gradient (n, A) of `query` from `d` (n, H), that of the attended regions; record the keys'."""
-        if self.of_keys is None:
-            self.of_keys = torch.zeros_like(self.weights.keys, memory_format=torch.contiguous_format)
-        of_query = torch.empty_like(query)
-        arrays = _arrays(query, images, shares, d, of_query, self.of_keys)
-        given = (self.keys, self.regions, self.attention, *arrays)
+        """Compute the gradient (n, A) of `query` from `d` (n, H), that of attended regions, and record that of keys."""
+        if self.grad_keys is None:
+            self.grad_keys = torch.zeros_like(self.weights.keys, memory_format=torch.contiguous_format)
+        grad_query = torch.empty_like(query)
+        tensors = _arrays(query, images, shares, d, grad_query, self.grad_keys)
+        arrays = (self.keys, self.regions, self.attention, *tensors)
 
         def back(rows: tuple[int, int]) -> Tensor:
-            of_attention = torch.zeros_like(self.of_attention)
-            loops.attention_backward(rows, *given, of_attention.numpy())
-            return of_attention
+            grad_attention = torch.zeros_like(self.grad_attention)
+            loops.attention_backward(rows, *arrays, grad_attention.numpy())
+            return grad_attention
 
-        for part in _beside(images, back):
-            self.of_attention += part
-        return of_query
+        for part in _in_parallel(images, back):
+            self.grad_attention += part
+        return grad_query
 
     def gradients(self) -> StepWeights:
         """Return the gradients of all weights over all steps, and clear the recorded steps."""
-        noted = _Noted(*(torch.cat(parts) for parts in zip(*self.noted, strict=True)))
-        order = noted.images.argsort(stable=True)
-        counts = noted.images.bincount(minlength=len(self.keys)).tolist()
-        shares, of_attended = (
-            pad_sequence(x[order].split(counts), batch_first=True) for x in (noted.shares, noted.of_attended)
+        record = _StepRecord(*(torch.cat(parts) for parts in zip(*self.records, strict=True)))
+        order = record.images.argsort(stable=True)
+        counts = record.images.bincount(minlength=len(self.keys)).tolist()
+        shares, grad_attended = (
+            pad_sequence(x[order].split(counts), batch_first=True) for x in (record.shares, record.grad_attended)
         )
-        assert self.of_keys is not None
-        inputs, entered = (torch.cat(parts) for parts in zip(*self.entered, strict=True))
+        assert self.grad_keys is not None
+        inputs, grad_inputs = (torch.cat(parts) for parts in zip(*self.inputs, strict=True))
         gradients = StepWeights(
-            keys=self.of_keys.mul_(self.weights.attention),
-            regions=torch.bmm(shares.transpose(1, 2), of_attended),
-            attention=self.of_attention,
-            word=entered.T @ inputs,
-            state=noted.of_gates.T @ noted.h,
-            query=noted.of_query.T @ noted.h,
-            attended=noted.of_gates[:, 3 * noted.h.shape[1] :].T @ noted.attended,
-            bias=entered.sum(0),
+            keys=self.grad_keys.mul_(self.weights.attention),
+            regions=torch.bmm(shares.transpose(1, 2), grad_attended),
+            attention=self.grad_attention,
+            word=grad_inputs.T @ inputs,
+            state=record.grad_gates.T @ record.h,
+            query=record.grad_query.T @ record.h,
+            attended=record.grad_gates[:, 3 * record.h.shape[1] :].T @ record.attended,
+            bias=grad_inputs.sum(0),
         )
-        self.forget()
+        self.clear()
         return gradients
 
 
 class _Shared(Function):
-    """An empty tensor that stands for the shared weights in the graph of every step."""
+    """Empty tensor that represents the shared weights in the graph of every step."""
 
     @staticmethod
     def forward(ctx: Any, steps: StepTape, *weights: Tensor) -> Tensor:
@@ -164,7 +163,7 @@ class _Shared(Function):
 
 class _Enter(Function):
     @staticmethod
-    def forward(ctx: Any, ticket: Tensor, steps: StepTape, inputs: Tensor) -> Tensor:
+    def forward(ctx: Any, graph_node: Tensor, steps: StepTape, inputs: Tensor) -> Tensor:
         ctx.steps = steps
         ctx.save_for_backward(inputs)
         return torch.addmm(steps.weights.bias, inputs, steps.weights.word.T)
@@ -173,18 +172,18 @@ class _Enter(Function):
     @once_differentiable
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:
         (inputs,) = ctx.saved_tensors
-        ctx.steps.entered.append((inputs, d))
+        ctx.steps.inputs.append((inputs, d))
         return d.new_empty(0), None, d @ ctx.steps.weights.word if ctx.needs_input_grad[2] else None
 
 
 class _Step(Function):
     @staticmethod
     def forward(
-        ctx: Any, ticket: Tensor, steps: StepTape, entering: Tensor, h: Tensor, c: Tensor, images: Tensor
+        ctx: Any, graph_node: Tensor, steps: StepTape, gate_inputs: Tensor, h: Tensor, c: Tensor, images: Tensor
     ) -> tuple[Tensor, Tensor]:
         weights = steps.weights
         query = h @ weights.query.T
-        gates = torch.addmm(entering, h, weights.state.T)
+        gates = torch.addmm(gate_inputs, h, weights.state.T)
         new, after, shares, attended = steps.step(gates, query, c, images)
         ctx.steps = steps
         ctx.save_for_backward(images, query, shares, attended, h, c, gates, after)
@@ -192,25 +191,25 @@ class _Step(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, of_h: Tensor, of_after: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_h: Tensor, grad_after: Tensor) -> tuple[Tensor | None, ...]:
         images, query, shares, attended, h, c, gates, after = ctx.saved_tensors
         steps, weights = ctx.steps, ctx.steps.weights
-        of_gates, of_c = torch.empty_like(gates), torch.empty_like(c)
-        given = _arrays(gates, c, after, of_h.contiguous(), of_after.contiguous(), of_gates, of_c)
-        _beside(images, lambda rows: loops.lstm_backward(rows, *given))
-        of_attended = of_gates[:, 3 * h.shape[1] :] @ weights.attended
-        of_query = steps.shares_back(query, images, shares, of_attended)
-        steps.noted.append(_Noted(images, shares, h, attended, of_attended, of_gates, of_query))
-        before = torch.addmm(of_gates @ weights.state, of_query, weights.query)
-        return of_h.new_empty(0), None, of_gates, before, of_c, None
+        grad_gates, grad_c = torch.empty_like(gates), torch.empty_like(c)
+        arrays = _arrays(gates, c, after, grad_h.contiguous(), grad_after.contiguous(), grad_gates, grad_c)
+        _in_parallel(images, lambda rows: loops.lstm_backward(rows, *arrays))
+        grad_attended = grad_gates[:, 3 * h.shape[1] :] @ weights.attended
+        grad_query = steps.shares_back(query, images, shares, grad_attended)
+        steps.records.append(_StepRecord(images, shares, h, attended, grad_attended, grad_gates, grad_query))
+        before = torch.addmm(grad_gates @ weights.state, grad_query, weights.query)
+        return grad_h.new_empty(0), None, grad_gates, before, grad_c, None
 
 
 def _arrays(*tensors: Tensor) -> tuple[Any, ...]:
     return tuple(tensor.detach().numpy() for tensor in tensors)
 
 
-def _beside(images: Tensor, call: Callable[[tuple[int, int]], Part]) -> list[Part]:
-    """Return the results of `call` on parts of the captions of `images` (n,), one part per thread of torch."""
+def _in_parallel(images: Tensor, call: Callable[[tuple[int, int]], Result]) -> list[Result]:
+    """Return the results of `call` on parts of the n captions, one part per thread of torch; `images` is (n,)."""
     threads, n = min(torch.get_num_threads(), len(images)), len(images)
     if threads == 1:
         return [call((0, n))]
@@ -219,7 +218,7 @@ def _beside(images: Tensor, call: Callable[[tuple[int, int]], Part]) -> list[Par
 
 
 def _cut(images: Tensor, at: int) -> int:
-    """Return the first index from `at` on at which captions may be split without splitting an image."""
+    """Return the first index from `at` on at which a split divides no image."""
     while at < len(images) and images[at] == images[at - 1]:
         at += 1
     return at

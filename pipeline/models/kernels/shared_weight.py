@@ -1,10 +1,10 @@
 """Weights used at every step of an unroll, with gradients computed once.
 
-Autograd would compute a gradient of the weight's size (the vocabulary) at each step and add it up, which is most of a
+Autograd would compute a gradient of the weight's size (the vocabulary) at each step and add it up. This is most of a
 step's memory traffic. Here each use records the factors of its gradient. When all uses have been differentiated, the
-weight's gradient is one product. The result equals autograd's, up to the order of sums.
+weight's gradient is one product. The result equals that of autograd, up to the order of sums.
 
-Such a graph must be differentiated for all parameters of its module at once, as a training step does.
+Such a graph must be differentiated for all parameters of its module at once, as in a training step.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -21,23 +21,23 @@ from torch.autograd.function import once_differentiable
 from pipeline.channels.hard import log_partition
 from pipeline.runtime import devices
 
-ROWS = 256  # rows of the vocabulary's size that are processed at a time
+ROWS = 256  # rows of vocabulary size that are processed at a time
 
 
 class SharedWeight:
-    """A weight (V, E): its rows for tokens, mixtures of its rows, and products with all of them."""
+    """Weight (V, E) with three uses: rows for tokens, mixtures of rows, and products with all rows."""
 
     def __init__(self, weight: Tensor) -> None:
         self._uses = _Uses(weight.detach())
-        self._ticket: Tensor = _Weight.apply(weight, self._uses)
+        self._graph_node: Tensor = _Weight.apply(weight, self._uses)
 
     def rows(self, ids: Tensor) -> Tensor:
         """Return the rows (N, E) of `ids` (N,)."""
-        return cast(Tensor, _Rows.apply(self._ticket, self._uses, ids))
+        return cast(Tensor, _Rows.apply(self._graph_node, self._uses, ids))
 
     def mixture(self, shares: Tensor) -> Tensor:
         """Compute mixtures (N, E) of the first V' rows with the weights `shares` (N, V')."""
-        return cast(Tensor, _Mixture.apply(self._ticket, self._uses, shares))
+        return cast(Tensor, _Mixture.apply(self._graph_node, self._uses, shares))
 
     def straight_through(self, shares: Tensor) -> Tensor:
         """Return zeros (N, E), to be added to rows; their gradient for `shares` (N, V') is that of a mixture."""
@@ -45,15 +45,15 @@ class SharedWeight:
 
     def product(self, x: Tensor, bias: Tensor, value: Tensor) -> Tensor:
         """Return `value` (N, V), the known product of `x` (N, E) and the transposed weight plus `bias` (V,)."""
-        return cast(Tensor, _Product.apply(self._ticket, self._uses, x, bias, value))
+        return cast(Tensor, _Product.apply(self._graph_node, self._uses, x, bias, value))
 
     def log_prob(self, x: Tensor, bias: Tensor, value: Tensor, index: Tensor) -> Tensor:
         """Compute the log-probabilities (N,) of the tokens `index` (N,) with the logits of `product`."""
-        return cast(Tensor, _LogProb.apply(self._ticket, self._uses, x, bias, value, index, False)[0])
+        return cast(Tensor, _LogProb.apply(self._graph_node, self._uses, x, bias, value, index, False)[0])
 
     def log_prob_and_entropy(self, x: Tensor, bias: Tensor, value: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the result of `log_prob` (N,) and the entropies (N,) of the distributions, in nats."""
-        log_prob, entropy = _LogProb.apply(self._ticket, self._uses, x, bias, value, index, True)
+        log_prob, entropy = _LogProb.apply(self._graph_node, self._uses, x, bias, value, index, True)
         return log_prob, entropy
 
 
@@ -62,32 +62,31 @@ class _Uses:
         self.weight = weight
         self.words: list[tuple[Tensor, Tensor]] = []  # ids (N,), gradients (N, E)
         self.mixtures: list[tuple[Tensor, Tensor]] = []  # shares (N, V'), gradients (N, E)
-        self.products: Tensor | None = None  # (V, E): the gradient of products so far, without `thin`
-        self.thin: list[
-            tuple[Tensor, Tensor]
-        ] = []  # gradients (n, V) and x (n, E) of few rows, merged into one product
+        self.products: Tensor | None = None  # (V, E): gradient of the products so far, without `pending`
+        # gradients (n, V) and x (n, E) of products with few rows, which are merged into one product
+        self.pending: list[tuple[Tensor, Tensor]] = []
 
     def add_product(self, d: Tensor, x: Tensor) -> None:
         """Record a product of `x` (N, E) with the gradient `d` (N, V)."""
         if len(d) < ROWS:
-            self.thin.append((d, x))
-            if sum(len(part) for part, _ in self.thin) < ROWS:
+            self.pending.append((d, x))
+            if sum(len(part) for part, _ in self.pending) < ROWS:
                 return
-            d, x = self._together()
+            d, x = self._take_pending()
         if self.products is None:
             self.products = torch.mm(d.T, x)
         else:
             torch.addmm(self.products, d.T, x, out=self.products)
 
-    def _together(self) -> tuple[Tensor, Tensor]:
-        d, x = (torch.cat(parts) for parts in zip(*self.thin, strict=True))
-        self.thin = []
+    def _take_pending(self) -> tuple[Tensor, Tensor]:
+        d, x = (torch.cat(parts) for parts in zip(*self.pending, strict=True))
+        self.pending = []
         return d, x
 
     def gradient(self) -> Tensor:
         """Return the gradient of the weight over all uses, and clear the recorded uses."""
-        if self.thin:
-            d, x = self._together()
+        if self.pending:
+            d, x = self._take_pending()
             self.products = d.T @ x if self.products is None else self.products.addmm_(d.T, x)
         gradient = torch.zeros_like(self.weight) if self.products is None else self.products
         if self.mixtures:
@@ -101,7 +100,7 @@ class _Uses:
 
 
 class _Weight(Function):
-    """An empty tensor that stands for the weight in the graph, so that no gradient of its size is passed on."""
+    """Empty tensor that represents the weight in the graph, so that no gradient of the weight's size is passed on."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, uses: _Uses) -> Tensor:
@@ -116,7 +115,7 @@ class _Weight(Function):
 
 class _Rows(Function):
     @staticmethod
-    def forward(ctx: Any, ticket: Tensor, uses: _Uses, ids: Tensor) -> Tensor:
+    def forward(ctx: Any, graph_node: Tensor, uses: _Uses, ids: Tensor) -> Tensor:
         ctx.uses, ctx.ids = uses, ids
         return uses.weight[ids]
 
@@ -129,7 +128,7 @@ class _Rows(Function):
 
 class _Mixture(Function):
     @staticmethod
-    def forward(ctx: Any, ticket: Tensor, uses: _Uses, shares: Tensor) -> Tensor:
+    def forward(ctx: Any, graph_node: Tensor, uses: _Uses, shares: Tensor) -> Tensor:
         ctx.uses = uses
         ctx.save_for_backward(shares)
         return shares @ uses.weight[: shares.shape[1]]
@@ -140,13 +139,13 @@ class _Mixture(Function):
         (shares,) = ctx.saved_tensors
         if ctx.needs_input_grad[0]:
             ctx.uses.mixtures.append((shares, d))
-        back = d @ ctx.uses.weight[: shares.shape[1]].T if ctx.needs_input_grad[2] else None
-        return d.new_empty(0), None, back
+        grad_x = d @ ctx.uses.weight[: shares.shape[1]].T if ctx.needs_input_grad[2] else None
+        return d.new_empty(0), None, grad_x
 
 
 class _Product(Function):
     @staticmethod
-    def forward(ctx: Any, ticket: Tensor, uses: _Uses, x: Tensor, bias: Tensor, value: Tensor) -> Tensor:
+    def forward(ctx: Any, graph_node: Tensor, uses: _Uses, x: Tensor, bias: Tensor, value: Tensor) -> Tensor:
         ctx.uses = uses
         ctx.save_for_backward(x)
         return value.view_as(value)
@@ -157,12 +156,12 @@ class _Product(Function):
         (x,) = ctx.saved_tensors
         if ctx.needs_input_grad[0]:
             ctx.uses.add_product(d, x)
-        back = d @ ctx.uses.weight if ctx.needs_input_grad[2] else None
-        return d.new_empty(0), None, back, d.sum(0), None
+        grad_x = d @ ctx.uses.weight if ctx.needs_input_grad[2] else None
+        return d.new_empty(0), None, grad_x, d.sum(0), None
 
 
 class _StraightThrough(Function):
-    """Zeros forward; the gradient of a mixture of the weight's rows backward."""
+    """Zeros in the forward pass; the gradient of a mixture of the weight's rows in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, shares: Tensor, weight: Tensor) -> Tensor:
@@ -176,11 +175,18 @@ class _StraightThrough(Function):
 
 
 class _LogProb(Function):
-    """Log-probabilities, and entropies or, if not requested, zeros."""
+    """Log-probabilities and entropies; entropies that are not requested are zeros."""
 
     @staticmethod
     def forward(
-        ctx: Any, ticket: Tensor, uses: _Uses, x: Tensor, bias: Tensor, logits: Tensor, index: Tensor, entropies: bool
+        ctx: Any,
+        graph_node: Tensor,
+        uses: _Uses,
+        x: Tensor,
+        bias: Tensor,
+        logits: Tensor,
+        index: Tensor,
+        entropies: bool,
     ) -> tuple[Tensor, Tensor]:
         total = log_partition(logits)
         entropy = torch.zeros_like(total)
@@ -194,37 +200,45 @@ class _LogProb(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d: Tensor, of_entropy: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, d: Tensor, grad_entropy: Tensor) -> tuple[Tensor | None, ...]:
         # ROWS tokens at a time, so that tensors of the vocabulary's size stay in the cache
-        back, of_bias = [], d.new_zeros(ctx.saved_tensors[1].shape[1])
-        saved = (t.split(ROWS) for t in (*ctx.saved_tensors, d, of_entropy))
-        for x, logits, index, total, entropy, part, rise in zip(*saved, strict=True):
-            slope = _slope(logits, index, total, part, entropy, rise if ctx.entropies else None, of_bias)
-            back.append(slope @ ctx.uses.weight)
+        grad_x, grad_bias = [], d.new_zeros(ctx.saved_tensors[1].shape[1])
+        saved = (t.split(ROWS) for t in (*ctx.saved_tensors, d, grad_entropy))
+        for x, logits, index, total, entropy, part, d_entropy in zip(*saved, strict=True):
+            grad_logits = _logit_gradient(
+                logits, index, total, part, entropy, d_entropy if ctx.entropies else None, grad_bias
+            )
+            grad_x.append(grad_logits @ ctx.uses.weight)
             if ctx.needs_input_grad[0]:
-                ctx.uses.add_product(slope, x)
-        return d.new_empty(0), None, torch.cat(back), of_bias, None, None, None
+                ctx.uses.add_product(grad_logits, x)
+        return d.new_empty(0), None, torch.cat(grad_x), grad_bias, None, None, None
 
 
-def _slope(
-    logits: Tensor, index: Tensor, total: Tensor, d: Tensor, entropy: Tensor, rise: Tensor | None, of_bias: Tensor
+def _logit_gradient(
+    logits: Tensor,
+    index: Tensor,
+    total: Tensor,
+    d: Tensor,
+    entropy: Tensor,
+    d_entropy: Tensor | None,
+    grad_bias: Tensor,
 ) -> Tensor:
-    """Compute the logits' gradient (n, V) from `d`, that of the log-probabilities, and `rise`, that of entropies H.
+    """Compute the logits' gradient (n, V) from `d`, that of log-probabilities, and `d_entropy`, that of entropies H.
 
-    An entropy's gradient is −p (log p + H). The sum over rows is added to `of_bias` (V,).
+    An entropy's gradient is −p (log p + H). The sum over rows is added to `grad_bias` (V,).
     """
-    if rise is None and devices.is_synchronous(logits.device):
+    if d_entropy is None and devices.is_synchronous(logits.device):
         from pipeline.models.kernels import loops  # imported here: numba takes a second
 
-        slope = torch.empty_like(logits)
+        grad_logits = torch.empty_like(logits)
         loops.log_prob_backward(
-            *(each.contiguous().numpy() for each in (logits, index, total, d)), slope.numpy(), of_bias.numpy()
+            *(each.contiguous().numpy() for each in (logits, index, total, d)), grad_logits.numpy(), grad_bias.numpy()
         )
-        return slope
+        return grad_logits
     log_p = logits - total.unsqueeze(1)
-    slope = log_p.exp().mul_(-d.unsqueeze(1))
-    if rise is not None:
-        slope -= log_p.exp().mul_(log_p.add_(entropy.unsqueeze(1))).mul_(rise.unsqueeze(1))
-    slope.scatter_add_(1, index.unsqueeze(1), d.unsqueeze(1))
-    of_bias += slope.sum(0)
-    return slope
+    grad_logits = log_p.exp().mul_(-d.unsqueeze(1))
+    if d_entropy is not None:
+        grad_logits -= log_p.exp().mul_(log_p.add_(entropy.unsqueeze(1))).mul_(d_entropy.unsqueeze(1))
+    grad_logits.scatter_add_(1, index.unsqueeze(1), d.unsqueeze(1))
+    grad_bias += grad_logits.sum(0)
+    return grad_logits

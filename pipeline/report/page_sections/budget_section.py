@@ -12,7 +12,7 @@ from pipeline.report.training_histories import training_csv
 def build_budget(content: ReportContent) -> SectionContent:
     """Return the table of budgets, and learning curves against captions drawn and processor seconds.
 
-    training.csv has all numbers of the curves, which `dvc plots` draws against steps.
+    training.csv has all numbers of the curves; `dvc plots` draws them against steps.
     """
     spent, histories = budgets(content.choices, content.trainings), content.histories
     table, panels = budget_table(spent), learning_panels(content.results, histories)
@@ -31,7 +31,7 @@ BUDGET = ReportSection(
     "budget",
     "Training budget",
     build_budget,
-    explanation="Methods are comparable at equal budgets. Steps alone hide that a method may draw several captions for "
-    "each image.",
+    explanation="Methods are comparable at equal budgets. The number of steps is not enough, because a method may draw "
+    "several captions for each image.",
     summary="",
 )

@@ -1,4 +1,4 @@
-"""The captions themselves: their diversity, and the truth of their claims."""
+"""Properties of captions: truth of their claims, diversity and surface quality."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def build_captions(content: ReportContent) -> SectionContent:
 
 CAPTIONS = ReportSection(
     "captions",
-    "The captions themselves",
+    "Properties of the captions",
     build_captions,
     label="Captions",
     summary="True claims, diversity and more",

@@ -1,4 +1,4 @@
-"""Cross-play: the recall of every speaker with every listener."""
+"""Cross-play: recall of every speaker with every listener."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipeline.report.result_tables import crossed_table
 
 
 def build_crossed(content: ReportContent) -> SectionContent:
-    """Return the table of the file of cross-play."""
+    """Return the table of cross-play; empty without its file."""
     path = content.input("crossed")
     return SectionContent([crossed_table(read_results_json(path))], sources=[path]) if path else SectionContent()
 
@@ -18,8 +18,8 @@ CROSSED = ReportSection(
     "crossed",
     "Every speaker with every listener",
     build_crossed,
-    explanation="A stronger colour is a higher recall. A column with one strong row is a listener that works with one "
-    "speaker only.",
+    explanation="A stronger colour means a higher recall. A column with one strong row belongs to a listener whose "
+    "recall is high with one speaker only.",
     summary="The table",
     within="judges",
 )

@@ -1,4 +1,4 @@
-"""Every method at equal naturalness and at equal discriminability."""
+"""Methods at equal naturalness and at equal discriminability."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from pipeline.report.report_section import ReportSection, SectionContent
 from pipeline.report.tables import notes_once
 
 EXPLANATION = """\
-Interpolated on each method's curve between its measured settings, never extrapolated: a curve that ends before the \
-value has a
-dash, one that begins beyond it a lower bound (§)."""
+Values are interpolated on each method's curve between measured settings, and never extrapolated. A curve that ends \
+before the value has a dash; a curve that begins beyond the value has a lower bound (§)."""
 
 
 def build_equal(content: ReportContent) -> SectionContent:
-    """Return the tables of all fixed values of CIDEr and of recall."""
+    """Return the tables at all fixed values of CIDEr and of recall."""
     tables, files = equal_tables(content.comparison), {"comparison.csv": comparison_csv(content.comparison)}
     return SectionContent(tables, files=files, page_tables=notes_once(tables))
 

@@ -1,4 +1,4 @@
-"""Gallery: test images with the captions of every method."""
+"""Gallery of test images with the captions of every method."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pipeline.report.report_section import TEMPLATE, ReportSection, SectionConte
 
 
 def build_gallery(content: ReportContent) -> SectionContent:
-    """Return the gallery's sheet of pictures, and the control's caption of each picture by its row."""
+    """Return the gallery's sheet of pictures, and the control's captions by the row of the picture."""
     pictures = content.pictures
     return SectionContent(
         files={"gallery.png": gallery_png(pictures, content.results.first)},

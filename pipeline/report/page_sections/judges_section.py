@@ -1,4 +1,4 @@
-"""Other listeners and human captions: whether a trained listener adapted to its speaker."""
+"""Recall by other listeners and on human captions, which shows whether a listener adapted to its speaker."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from pipeline.report.result_tables import compact_tables, results_table
 
 
 def build_results(content: ReportContent) -> SectionContent:
-    """Return the tables of both directions, and for the terminal compact tables, and of few photos a summary."""
+    """Return the tables of both directions, compact tables for the terminal, and the summary of a run on few photos."""
     results, choices, samples = content.results, content.choices, content.comparison.samples
     compact = [*compact_tables(results, choices, samples), *compact_comparison(content.comparison)]
     return SectionContent(

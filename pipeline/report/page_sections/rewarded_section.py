@@ -1,4 +1,4 @@
-"""Reward hacking: captions that a fixed retriever rewards, by that retriever and by another judge."""
+"""Reward hacking: captions rewarded by a fixed retriever, as scored by that retriever and by another judge."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.report.reward_tables import (
 
 
 def build_rewarded(content: ReportContent) -> SectionContent:
-    """Return the table of rewarded captions, the curves of training, and the captions most in dispute."""
+    """Return the table of rewarded captions, training curves, and captions with a hacked reward."""
     results, choices, retriever = content.results, content.choices, content.retriever
     control, histories = content.settings.control, rewarded_histories(content.histories) if retriever else {}
     table = rewarded_table(results, choices, retriever, control) if retriever else None

@@ -1,4 +1,4 @@
-"""Recall against ρ, the share of captions that reach the listener as full distributions."""
+"""Recall against ρ, the share of captions that the listener receives as full distributions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pipeline.report.report_section import ReportSection, SectionContent
 from pipeline.report.tables import notes_once
 
 EXPLANATION = """\
-ρ is the share of captions that reach the listener as full distributions; the others are sampled words. Bars: 95 % \
-intervals over the test images."""
+ρ is the share of captions that the listener receives as full distributions; the other captions are sampled words. \
+Bars: 95 % intervals over the test images."""
 
 
 def build_rho(content: ReportContent) -> SectionContent:
@@ -29,4 +29,4 @@ def build_rho(content: ReportContent) -> SectionContent:
     )
 
 
-RHO = ReportSection("rho", "How much to sample: ρ", build_rho, label="ρ", explanation=EXPLANATION)
+RHO = ReportSection("rho", "Recall against ρ", build_rho, label="ρ", explanation=EXPLANATION)

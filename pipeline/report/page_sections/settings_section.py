@@ -1,4 +1,4 @@
-"""Settings of the report, protocols of evaluation, and digests of the measurements."""
+"""Settings of the report, evaluation protocols, and digests of the measurements."""
 
 from __future__ import annotations
 

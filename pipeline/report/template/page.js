@@ -1,6 +1,6 @@
-// Charts: a point's values below its panel, arrow keys between points, lines to hide. Switches: which metric, judge,
-// picture and settings are seen. Thumbnails are in the page once and put where they are seen. Without all this the page
-// shows the first metric and every picture.
+// Charts: the values of a point appear below its panel, arrow keys move between points, and the legend hides lines.
+// Switches select the metric, judge, picture and settings to show. Each thumbnail is embedded once and inserted where it
+// is shown. Without this script the page shows the first metric and every picture.
 "use strict";
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 const picked = (name) => document.querySelector(`[data-switch="${name}"] input:checked`)?.value;
@@ -38,7 +38,7 @@ function fill(within) {
     if (!picture || place.querySelector("img")) continue;
     const image = new Image();
     image.src = picture.src;
-    // A button to pick by already has its name; elsewhere the picture has an annotator's caption.
+    // A radio button of the picker has its own label; elsewhere the alternative text is an annotator's caption.
     image.alt = place.closest(".picker") ? "" : ("right" in place.dataset ? "the right image: " : "") + (picture.text || "no description");
     place.title = picture.text;
     place.replaceChildren(image);
@@ -74,10 +74,10 @@ for (const control of all("[data-switch]")) {
     document.getElementById("announce").textContent =
       `${article.querySelector("h3").textContent}, ${person}: ${rows} caption${rows === 1 ? "" : "s"} below.`;
   });
-  choose(control.dataset.switch); // a browser that comes back to the page may remember what was picked
+  choose(control.dataset.switch); // on return to the page, a browser may restore an earlier selection
 }
 for (const place of all("#first, #along, .picker")) fill(place);
-// On narrow screens rows are blocks, which some browsers no longer call a table.
+// On narrow screens rows are blocks, and some browsers then drop the roles of a table.
 const roles = { "table.said": "table", ".said tr": "row", ".said td": "cell", ".said tbody th": "rowheader", ".said thead th": "columnheader" };
 for (const [selector, role] of Object.entries(roles)) for (const element of all(selector)) element.setAttribute("role", role);
 document.documentElement.classList.add("js");

@@ -1,4 +1,4 @@
-"""Sheet of films, eight frames and one caption of each: `python -m pipeline.worlds.films --sheet docs/films.png`."""
+"""Sheet of films with eight frames and a caption each: `python -m pipeline.worlds.films --sheet docs/films.png`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ GAP, LINE, FRAMES = 10, 18, 8
 
 
 def sheet(seed: int, films: list[int], side: int) -> Image.Image:
-    """Return an image with a row of frames for each of the films, and below it the film's caption of most claims.
+    """Return an image with a row of frames per film, and below each row the film's caption with the most claims.
 
-    `films` holds the films' numbers. `side` is the width of a frame in pixels.
+    `films` are the numbers of the films. `side` is the width of a frame in pixels.
     """
     font = ImageFont.load_default(12)
     width, height = FRAMES * (side + 2) + 2 * GAP, side + LINE + GAP
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--sheet", type=Path, required=True, help="PNG file to write")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--films", type=int, nargs="+", default=[24, 25, 64, 66, 160, 161, 208, 210], help="their numbers"
+        "--films", type=int, nargs="+", default=[24, 25, 64, 66, 160, 161, 208, 210], help="numbers of the films"
     )
     options = parser.parse_args()
     picture = sheet(options.seed, options.films, side=112)

@@ -11,12 +11,12 @@ import numpy as np
 from PIL import Image
 
 from pipeline.worlds.films.film_facts import Film
-from pipeline.worlds.films.motion import box_of, moment, times
+from pipeline.worlds.films.motion import actor_state, box_of, times
 from pipeline.worlds.scenes.drawing.draw_scene import SUPERSAMPLING, draw_backdrop, draw_object, put, rain
 from pipeline.worlds.scenes.scene_facts import atmosphere, stream
 from pipeline.worlds.scenes.scene_world import CATEGORIES
 
-SHADOWED = 0.02  # largest height above the ground with a shadow, in fractions of the image
+SHADOW_HEIGHT = 0.02  # largest height above the ground at which an actor has a shadow, as a fraction of the image
 DURATION = 100  # milliseconds per frame
 
 
@@ -33,14 +33,14 @@ def draw_film(film: Film, seed: int, frames: int, size: int) -> list[Image.Image
     for frame, time in enumerate(times(frames)):
         picture = backdrop.copy()
         actors = zip(scene.things, film.tracks, film.events, strict=True)
-        now = [(i, moment(*actor, time)) for i, actor in enumerate(actors)]
-        there = [(i, at) for i, at in now if at is not None]
-        for i, at in sorted(there, key=lambda item: film.tracks[item[0]].base):
-            box = box_of(scene.things[i], film.tracks[i], at)
+        states = [(i, actor_state(*actor, time)) for i, actor in enumerate(actors)]
+        inside = [(i, state) for i, state in states if state is not None]
+        for i, state in sorted(inside, key=lambda item: film.tracks[item[0]].base):
+            box = box_of(scene.things[i], film.tracks[i], state)
             if box[0] < 1 and box[2] > 0 and box[3] > 0:
-                lifted = at.base < film.tracks[i].base - SHADOWED
-                thing = replace(scene.things[i], place="air") if lifted else scene.things[i]
-                put(picture, layer(i, at.pose, at.facing), thing, box, air)
+                in_the_air = state.base < film.tracks[i].base - SHADOW_HEIGHT
+                thing = replace(scene.things[i], place="air") if in_the_air else scene.things[i]
+                put(picture, layer(i, state.pose, state.facing), thing, box, air)
         if air == "rainy":
             rain(picture, stream(seed, number * 1000 + frame, 13))
         drawn.append(picture.reduce(SUPERSAMPLING))
@@ -57,20 +57,20 @@ def _layer(film: Film, seed: int, side: int, i: int, pose: str, facing: str) -> 
 
 
 def save_gif(path: Path, frames: list[Image.Image]) -> None:
-    """Write an endless animation of exactly these frames, DURATION each."""
+    """Write an endless animation of exactly these frames, each for DURATION milliseconds."""
     size = frames[0].size
     strip = Image.new("RGB", (size[0], size[1] * len(frames)))
     for n, frame in enumerate(frames):
         strip.paste(frame, (0, n * size[1]))
-    strip = strip.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)  # one palette for all
+    strip = strip.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)  # one palette for all frames
     palette = np.array(strip.getpalette(), np.int64).reshape(-1, 3)
-    shown = [strip.crop((0, n * size[1], size[0], (n + 1) * size[1])) for n in range(len(frames))]
-    # Pillow would merge equal frames into a longer one, so the second one gets the nearest colour in its corner
-    corner = shown[0].tobytes()[0]
+    images = [strip.crop((0, n * size[1], size[0], (n + 1) * size[1])) for n in range(len(frames))]
+    # Pillow would merge two equal frames into one: the corner of the second frame gets the nearest other colour
+    corner = images[0].tobytes()[0]
     distance = ((palette - palette[corner]) ** 2).sum(1)
     distance[corner] = distance.max() + 1
-    next_to_it = int(distance.argmin())
-    for before, frame in pairwise(shown):
+    nearest = int(distance.argmin())
+    for before, frame in pairwise(images):
         if frame.tobytes() == before.tobytes():
-            frame.putpixel((0, 0), next_to_it if before.tobytes()[0] == corner else corner)
-    shown[0].save(path, "GIF", save_all=True, append_images=shown[1:], duration=DURATION, loop=0, optimize=False)
+            frame.putpixel((0, 0), nearest if before.tobytes()[0] == corner else corner)
+    images[0].save(path, "GIF", save_all=True, append_images=images[1:], duration=DURATION, loop=0, optimize=False)

@@ -8,29 +8,26 @@ from typing import Any, NamedTuple
 
 from pipeline.worlds.scenes.scene_facts import Box, Scene, read_drawn
 
-FACTS = "films.jsonl"  # the file of facts, one line per film
+FILM_FACTS = "films.jsonl"  # file of facts, one line per film
 
 
 class Event(NamedTuple):
     """Event of one actor in a part of the film."""
 
     what: str  # enter, cross, return, leave, or an act of film_world.py
-    side: str  # side from which it comes, or for return and leave, to which it goes; "" for acts
+    side: str  # side from which the actor comes; for return and leave, to which it goes; "" for acts
     gait: str  # "" for acts
     start: float  # as a fraction of the film's length
     end: float
 
 
 class Track(NamedTuple):
-    """Geometry of an actor: its place at rest, and the size of its drawing's unit.
+    """Geometry of an actor, in fractions of the image, y downwards."""
 
-    All are fractions of the image, y downwards.
-    """
-
-    x: float
-    base: float
-    unit: float
-    inside: bool  # whether it is inside the image from the beginning
+    x: float  # middle of the actor at rest
+    base: float  # y of its foot at rest
+    unit: float  # length of one unit of its drawing
+    inside: bool  # whether the actor is inside the image from the beginning
 
 
 class ActorView(NamedTuple):
@@ -49,7 +46,7 @@ class Film:
 
     `scene` holds the setting and, as its things, the actors at the beginning. `story` is solo for one actor. For two
     actors it is meet, pass, follow (the second follows the first), lead (the first follows the second) or both. In
-    both, each actor has events of its own, at once (together) or one after the other (in order, reversed).
+    the story both, each actor has its own events; `order` states their order in time.
     """
 
     scene: Scene
@@ -63,7 +60,7 @@ class Film:
         facts = self.scene.record()
         for thing, track, events in zip(facts["objects"], self.tracks, self.events, strict=True):
             thing |= {"track": track._asdict(), "events": [event._asdict() for event in events]}
-        boxes = [{**each._asdict(), "category": self.scene.things[each.actor].category} for each in views]
+        boxes = [{**view._asdict(), "category": self.scene.things[view.actor].category} for view in views]
         return {**facts, "story": self.story, "order": self.order, "boxes": boxes}
 
 
@@ -77,10 +74,10 @@ class FilmRecord(NamedTuple):
 
 def read_films(path: Path) -> dict[str, FilmRecord]:
     """Return the films of a `films.jsonl` by image id. Raises UserError if the file is missing or malformed."""
-    return read_drawn(path, "film", _known)
+    return read_drawn(path, "film", _film_record)
 
 
-def _known(record: dict[str, Any]) -> FilmRecord:
+def _film_record(record: dict[str, Any]) -> FilmRecord:
     objects = record["objects"]
     tracks = tuple(Track(**thing.pop("track")) for thing in objects)
     events = tuple(tuple(Event(**event) for event in thing.pop("events")) for thing in objects)

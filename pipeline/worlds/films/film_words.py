@@ -1,6 +1,6 @@
-"""Words of the simulated annotators for events; words that are listed twice are twice as likely.
+"""Phrases of the simulated annotators for events; a phrase that is listed twice is twice as likely.
 
-A verb is written once, as "run[s]", for runs and running. {v} is the verb of the actor's gait, {side} and {other} are
+"run[s]" stands for both forms of a verb, runs and running. {v} is the verb of the actor's gait. {side} and {other} are
 the sides of the image.
 """
 
@@ -29,7 +29,7 @@ LEAVE = (
     *("{v} away to the {side}", "{v} off to the {side}", "{v} out to the {side}", "leave[s] to the {side}"),
     *("leave[s] on the {side}", "disappear[s] to the {side}", "{v} away", "leave[s]"),
 )
-LEAVE_ON = ("{v} on to the {side}", "{v} on to the {side}", "leave[s] on the other side")  # after "enter"
+LEAVE_ON = ("{v} on to the {side}", "{v} on to the {side}", "leave[s] on the other side")  # after an "enter" event
 RETURN = (
     *("turn[s] back", "turn[s] back to the {side}", "go[es] back to the {side}", "{v} back to the {side}"),
     *("{v} back again", "leave[s] on the same side"),
@@ -63,11 +63,11 @@ IRREGULAR |= {"graze": "grazing", "bounce": "bouncing", "rise": "rising", "dive"
 
 
 def finite(text: str) -> str:
-    """Return a phrase with its verb in the third person: run[s] in → runs in."""
+    """Return the phrase with its verb in the third person: run[s] in → runs in."""
     return text.replace("[", "").replace("]", "")
 
 
 def participle(text: str) -> str:
-    """Return a phrase with its verb's participle: run[s] in → running in."""
+    """Return the phrase with the participle of its verb: run[s] in → running in."""
     start, rest = text.split("[", 1)
     return IRREGULAR.get(start, start + "ing") + rest.split("]", 1)[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipeline.worlds.scenes.scene_world import CATEGORIES, GRASSY
 
 SIDES = ("left", "right")
-OTHER = {"left": "right", "right": "left"}
+OPPOSITE = {"left": "right", "right": "left"}
 
 _PEOPLE = ("man", "woman", "boy", "girl")
 GAITS: dict[str, tuple[str, ...]] = {  # gaits of each category
@@ -29,10 +29,17 @@ ACTS: dict[str, tuple[str, ...]] = {  # acts of each category, which keep its pl
     "ball": ("jump",),
     "balloon": ("rise", "sink"),
 }
-ALONE = frozenset(("ball", "balloon", "boat"))  # categories that do not meet, follow or pass others
-POSED = {"sit": "sitting", "sleep": "sleeping", "graze": "grazing"}  # acts whose pose remains afterwards
-RESTING = {"car": "parked", "bus": "parked", "truck": "parked", "boat": "sailing", "ball": "lying", "balloon": "flying"}
-MOVING: dict[str, tuple[str, ...]] = {  # by gait: alternating poses, of which a category uses those that it has
+SOLO_CATEGORIES = frozenset(("ball", "balloon", "boat"))  # categories without joint stories
+FINAL_POSES = {"sit": "sitting", "sleep": "sleeping", "graze": "grazing"}  # poses that remain after an act
+REST_POSES = {
+    "car": "parked",
+    "bus": "parked",
+    "truck": "parked",
+    "boat": "sailing",
+    "ball": "lying",
+    "balloon": "flying",
+}
+GAIT_POSES: dict[str, tuple[str, ...]] = {  # alternating poses of each gait; a category may lack some
     "walk": ("walking", "standing"),
     "run": ("running", "standing"),
     "fly": ("flying",),
@@ -41,8 +48,9 @@ MOVING: dict[str, tuple[str, ...]] = {  # by gait: alternating poses, of which a
     "roll": ("lying",),
     "float": ("flying",),
 }
-LENGTH = {"cross": 1.0, "enter": 0.6, "return": 0.7, "leave": 0.6, "stop": 0.3, "turn": 0.3}  # relative lengths
-ACT, RUN = 0.45, 0.75  # length of other acts, and the factor for running
+EVENT_LENGTHS = {"cross": 1.0, "enter": 0.6, "return": 0.7, "leave": 0.6, "stop": 0.3, "turn": 0.3}  # relative lengths
+ACT_LENGTH = 0.45  # relative length of all other acts
+RUN_FACTOR = 0.75  # factor of a length for the gait run
 
 Plan = tuple[str, ...]
 """Events of one actor, in order; their sides are a separate fact."""
@@ -55,31 +63,31 @@ def acts(category: str, setting: str) -> tuple[str, ...]:
 
 def outside_plans(category: str, setting: str) -> tuple[Plan, ...]:
     """Return the plans of an actor that is outside the image when the film begins."""
-    here = acts(category, setting)
-    staying = [act for act in here if act != "stop"]  # an actor that enters and does nothing has stopped
-    then = [act for act in here if act not in ("turn", "sleep")]
-    plans = [("enter",), ("cross",), ("enter", "return"), *(("enter", act) for act in staying)]
-    plans += [("enter", act, "leave") for act in then]
-    plans += [("enter", act, "return") for act in then]
+    possible = acts(category, setting)
+    last = [act for act in possible if act != "stop"]  # after "enter" an actor stands still anyway
+    before_exit = [act for act in possible if act not in ("turn", "sleep")]
+    plans = [("enter",), ("cross",), ("enter", "return"), *(("enter", act) for act in last)]
+    plans += [("enter", act, "leave") for act in before_exit]
+    plans += [("enter", act, "return") for act in before_exit]
     return tuple(plans)
 
 
 def inside_plans(category: str, setting: str) -> tuple[Plan, ...]:
     """Return the plans of an actor that is inside the image from the beginning."""
-    here = [act for act in acts(category, setting) if act != "stop"]
-    first = [act for act in here if act != "sleep"]
-    plans: list[Plan] = [("leave",), *((act,) for act in here)]
-    plans += [(a, b) for a in first for b in here if a != b and (a, b) != ("graze", "sit")]
+    possible = [act for act in acts(category, setting) if act != "stop"]
+    first = [act for act in possible if act != "sleep"]
+    plans: list[Plan] = [("leave",), *((act,) for act in possible)]
+    plans += [(a, b) for a in first for b in possible if a != b and (a, b) != ("graze", "sit")]
     plans += [(act, "leave") for act in first if act != "turn"]
     return tuple(plans)
 
 
 def rest(category: str) -> str:
     """Return the pose of an actor that does nothing."""
-    return RESTING.get(category, "standing")
+    return REST_POSES.get(category, "standing")
 
 
 def poses(category: str, gait: str) -> tuple[str, ...]:
     """Return the poses that alternate while the actor moves."""
-    known = tuple(pose for pose in MOVING[gait] if pose in CATEGORIES[category].poses)
+    known = tuple(pose for pose in GAIT_POSES[gait] if pose in CATEGORIES[category].poses)
     return known or (rest(category),)

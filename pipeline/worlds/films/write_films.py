@@ -8,8 +8,8 @@ from pathlib import Path
 from pipeline.errors import UserError
 from pipeline.worlds.films.draw_film import draw_film, save_gif
 from pipeline.worlds.films.film_captions import describe_film
-from pipeline.worlds.films.film_facts import FACTS, Film
-from pipeline.worlds.films.motion import seen_in
+from pipeline.worlds.films.film_facts import FILM_FACTS, Film
+from pipeline.worlds.films.motion import visible_actors
 from pipeline.worlds.films.sample_films import sample_film
 from pipeline.worlds.scenes.dataset_files import (
     DrawnDataset,
@@ -21,14 +21,14 @@ from pipeline.worlds.scenes.dataset_files import (
 )
 from pipeline.worlds.scenes.scene_captions import SceneCaption
 
-FILMS = DrawnDataset("films", FACTS, ".gif")
+FILMS = DrawnDataset("films", FILM_FACTS, ".gif")
 FRAMES = range(4, 101)
 
 
 def draw_films(
     root: Path, images: int, size: int, frames: int, val: int, test: int, seed: int, workers: int | None = None
 ) -> dict[str, int]:
-    """Draw films of `frames` frames into the folder `root`, which is replaced only when all is drawn.
+    """Draw films of `frames` frames into the folder `root`, which is replaced once all are drawn.
 
     Splits, sizes and counts are those of scenes (scenes/write_scenes.py), with a film as an image. Raises UserError in
     the same cases, and for an impossible number of frames.
@@ -38,7 +38,7 @@ def draw_films(
         raise UserError(f"draw: films of {frames} frames cannot be drawn; choose {FRAMES[0]} to {FRAMES[-1]} frames")
     with replace_folder(Path(root), FILMS) as part:
         drawn = draw_all(partial(_draw_one, part / "images", size, frames, seed), images, workers)
-        facts = ({"frames": frames, **film.record(seen_in(film, frames))} for film, _ in drawn)
+        facts = ({"frames": frames, **film.record(visible_actors(film, frames))} for film, _ in drawn)
         captions, splits = [own for _, own in drawn], splits_of(images, val, test)
         return write_annotations(part, FILMS, captions, facts, splits, size)
 

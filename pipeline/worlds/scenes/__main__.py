@@ -1,4 +1,4 @@
-"""Sheet of scenes, each with one of its captions: `python -m pipeline.worlds.scenes --sheet docs/scenes.png`."""
+"""Sheet of scenes with a caption each: `python -m pipeline.worlds.scenes --sheet docs/scenes.png`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GAP, LINES, LINE = 14, 2, 15
 
 
 def sheet(seed: int, first: int, columns: int, rows: int, side: int) -> Image.Image:
-    """Return a grid of the images `first`, `first` + 1, … of the world `seed`, each with its caption of most claims.
+    """Return a grid of the images `first`, `first` + 1, … of the world `seed`, with the caption of the most claims.
 
     `side` is the width of an image in pixels.
     """
@@ -33,7 +33,7 @@ def sheet(seed: int, first: int, columns: int, rows: int, side: int) -> Image.Im
         scene = sample_scene(seed, first + k)
         picture.paste(draw_scene(scene, seed, first + k, side), (x, y), corners.reduce(2))
         captions = describe_scene(scene, seed, first + k)
-        wrapped = {caption: _wrapped(caption.raw, font, side) for caption in captions}
+        wrapped = {caption: _wrap(caption.raw, font, side) for caption in captions}
         fitting = [caption for caption in captions if len(wrapped[caption]) <= LINES]
         richest = max(fitting or captions, key=lambda caption: len(caption.claims))
         for n, line in enumerate(wrapped[richest]):
@@ -41,7 +41,7 @@ def sheet(seed: int, first: int, columns: int, rows: int, side: int) -> Image.Im
     return picture
 
 
-def _wrapped(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> list[str]:
+def _wrap(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> list[str]:
     lines = [""]
     for word in text.split():
         longer = f"{lines[-1]} {word}".strip()

@@ -1,4 +1,4 @@
-"""Layout of a drawn data set on disk: a folder that is replaced as a whole, and captions in two common formats."""
+"""Files of a drawn data set: its folder is replaced as a whole, and captions have two common formats."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class DrawnDataset:
 
 
 def check_sizes(images: int, size: int, val: int, test: int, seed: int) -> None:
-    """Check the sizes of a data set. Raises UserError for sizes of which none can be drawn."""
+    """Check the numbers of images, their size in pixels and the seed. Raises UserError for impossible values."""
     if min(val, test, seed) < 0:
         raise UserError(f"draw: val, test and seed must not be negative, but are {val}, {test} and {seed}")
     if val % NEIGHBOURS or test % NEIGHBOURS:
@@ -61,11 +61,9 @@ def check_sizes(images: int, size: int, val: int, test: int, seed: int) -> None:
             f"choose multiples of {NEIGHBOURS}"
         )
     if images <= val + test:
-        raise UserError(
-            f"draw: of {images} images none are left for training after val: {val} and test: {test}; draw more images"
-        )
+        raise UserError(f"draw: val: {val} and test: {test} leave no training images of {images}; increase images")
     if images > 1_000_000:
-        raise UserError(f"draw: {images} images are more than six digits can number; draw at most 1000000")
+        raise UserError(f"draw: {images} images need file names of more than six digits; draw at most 1000000")
     if not 32 <= size <= 1024:
         raise UserError(f"draw: pictures of size {size} cannot be drawn; choose 32 to 1024 pixels")
 
@@ -74,11 +72,11 @@ def check_sizes(images: int, size: int, val: int, test: int, seed: int) -> None:
 def replace_folder(root: Path, dataset: DrawnDataset, further: Collection[str] = ()) -> Iterator[Path]:
     """Yield a folder with an empty folder `images`; at the end, add checksums and move it to `root`.
 
-    Raises UserError if `root` has other files than those of the data set and `further`.
+    `further` are the names of additional files of the data set. Raises UserError if `root` holds any other file.
     """
     own = {"images", dataset.karpathy, dataset.coco, dataset.facts, *further, ".gitignore", CHECKSUMS}
     if root.exists() and not (root.is_dir() and {path.name for path in root.iterdir()} <= own):
-        raise UserError(f"{root}: holds something else than a drawn data set and would be replaced; move it away first")
+        raise UserError(f"{root}: holds files other than a drawn data set's and would be replaced; move it away first")
     with exclusive(root.with_name(f".{root.name}.lock"), f"draw {root}"), atomic_folder(root) as part:
         (part / "images").mkdir()
         yield part
@@ -86,12 +84,12 @@ def replace_folder(root: Path, dataset: DrawnDataset, further: Collection[str] =
 
 
 def draw_all(work: Callable[[int], T], images: int, workers: int | None) -> list[T]:
-    """Return the results of `work` for each number, in order, from `workers` processes, or one per CPU."""
+    """Return `work(number)` for each number of an image, in order, by `workers` processes (default: one per CPU)."""
     numbers, workers = range(images), workers or _processors()
     bar = partial(tqdm, total=images, desc="draw", unit="image", disable=None)
     if workers == 1 or images <= CHUNK:
         return list(bar(map(work, numbers)))
-    # spawn, since a fork of a process that runs threads may deadlock
+    # spawn: a fork of a process with threads may deadlock
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(min(workers, -(-images // CHUNK)), mp_context=context) as pool:
         return list(bar(pool.map(work, numbers, chunksize=CHUNK)))
@@ -115,14 +113,14 @@ def write_annotations(
     write_atomically(part / dataset.coco, json.dumps(coco_form(dataset.name, files, captions, size)) + "\n")
     rows = ({"imgid": i, "filename": file, **own} for i, (file, own) in enumerate(zip(files, facts, strict=True)))
     write_atomically(part / dataset.facts, "".join(json.dumps(row) + "\n" for row in rows))
-    every = [caption for described in captions for caption in described]
-    words = {token for caption in every for token in caption.tokens}
+    flat = [caption for described in captions for caption in described]
+    words = {token for caption in flat for token in caption.tokens}
     counts = {split: splits.count(split) for split in ("train", "val", "test")}
-    return {"images": len(files), **counts, "captions": len(every), "words": len(words)}
+    return {"images": len(files), **counts, "captions": len(flat), "words": len(words)}
 
 
 def splits_of(images: int, val: int, test: int) -> list[str]:
-    """Return the split of each image: the first are the test split, the next the validation split."""
+    """Return the split of each image: first the test split, then the validation split, then the training split."""
     return ["test"] * test + ["val"] * val + ["train"] * (images - test - val)
 
 
@@ -152,5 +150,5 @@ def coco_form(
 
 
 def _processors() -> int:
-    """Return the number of CPUs that this process may use, if the system tells, else of all CPUs."""
+    """Return the number of CPUs that this process may use, or of all CPUs where the system does not report it."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

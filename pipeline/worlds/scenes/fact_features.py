@@ -1,6 +1,6 @@
-"""Features of drawn scenes that are their facts, as a network without errors would extract them.
+"""Features of drawn scenes that encode their facts exactly, as a feature extractor without errors would.
 
-They tell which part of a model's errors its image features cause.
+The difference to extracted features shows which part of a model's errors the feature extractor causes.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ VALUES: dict[str, Sequence[Any]] = {
     "atmosphere": ("sunny", "cloudy", "rainy", "sunset", "night"),
     "scenery": LANDMARKS,
 }
-PLACES = {fact: n for n, fact in enumerate((name, value) for name, values in VALUES.items() for value in values)}
-OF_THINGS = ("category", "colour", "pattern", "size", "count", "pose", "place", "facing")
-REGIONS, SIZE = 1 + max(THINGS), len(PLACES) + 4
+COLUMNS = {fact: n for n, fact in enumerate((name, value) for name, values in VALUES.items() for value in values)}
+THING_FACTS = ("category", "colour", "pattern", "size", "count", "pose", "place", "facing")
+REGIONS, SIZE = 1 + max(THINGS), len(COLUMNS) + 4
 
 
 def write_fact_features(prepared: Prepared, out: Path) -> None:
-    """Write a region for each scene and one for each of its things; the vector is their sum.
+    """Write one region for the scene and one for each of its things; the pooled vector is the sum of the regions.
 
-    Raises UserError for images that are no drawn scenes.
+    Raises UserError for images that are not drawn scenes.
     """
     scenes = require_facts(prepared, known_scenes(prepared), np.arange(len(prepared)))
     regions = np.stack([fact_vectors(scene) for scene in scenes])
@@ -50,12 +50,12 @@ def write_fact_features(prepared: Prepared, out: Path) -> None:
 
 
 def fact_vectors(scene: Scene) -> np.ndarray:
-    """Return (REGIONS, SIZE) float32: indicators of the scene's facts, then of each thing's, whose box follows them."""
+    """Return (REGIONS, SIZE) float32: indicators of the scene's facts, then of each thing's facts, with its box."""
     vectors = np.zeros((REGIONS, SIZE), np.float32)
     facts = [("setting", scene.setting), ("atmosphere", atmosphere(scene))]
     facts += [("scenery", name) for name in scene.scenery]
-    vectors[0, [PLACES[fact] for fact in facts]] = 1
+    vectors[0, [COLUMNS[fact] for fact in facts]] = 1
     for vector, thing in zip(vectors[1:], scene.things, strict=False):
-        vector[[PLACES[name, getattr(thing, name)] for name in OF_THINGS]] = 1
+        vector[[COLUMNS[name, getattr(thing, name)] for name in THING_FACTS]] = 1
         vector[-4:] = thing.box
     return vectors

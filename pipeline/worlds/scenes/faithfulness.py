@@ -1,14 +1,14 @@
 """Faithfulness of captions to their scenes, judged exactly by the facts of the drawings.
 
-Precision is the share of a caption's claims (parser.py) that are true. Its recall, `told`, is the share of the scene's
+Precision is the share of a caption's claims (parser.py) that are true. Recall, `told`, is the share of the scene's
 facts that the caption states. A thing's facts are its category, count, colour and action, its pattern unless plain, and
-its size unless medium. Further facts are each pair of things with some relation, and the setting, landmarks and
+its size unless medium. Each pair of things with a relation is a fact, and so are the setting, the landmarks and the
 weather.
 
 - A noun names the thing of its categories for which most of its claims are true. All its claims are judged by that
   thing. "Two people" may also be a man and a woman. A relation is true if it holds between two such things.
 - A claim counts once, however often it is repeated.
-- Only an unambiguous claim states a fact: "animal", "several" or "on the sand" may be true and state none.
+- Only an unambiguous claim states a fact. "Animal", "several" or "on the sand" may be true, but state no fact.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ Fact = tuple[Any, ...]
 
 @dataclass(frozen=True, eq=False)
 class Faithfulness:
-    """Counts for N captions: (N, 10) int64 by caption and kind (`KINDS`), and of words (N,) int64."""
+    """Counts for N captions, int64; K = 10 kinds of claims and facts (`KINDS`)."""
 
-    claims: np.ndarray
-    true: np.ndarray
-    facts: np.ndarray
-    told: np.ndarray
-    words: np.ndarray
-    unknown: np.ndarray  # words outside the annotators' vocabulary
+    claims: np.ndarray  # (N, K)
+    true: np.ndarray  # (N, K): true claims
+    facts: np.ndarray  # (N, K): facts of the scene
+    told: np.ndarray  # (N, K): facts that the caption states
+    words: np.ndarray  # (N,)
+    unknown: np.ndarray  # (N,): words outside the annotators' vocabulary
 
     def summary(self) -> dict[str, Any]:
-        """Return shares over all captions together, and by kind; a share of an empty set is left out.
+        """Return shares over all captions together, and by kind; a share of an empty set is omitted.
 
-        precision, told, claims_per_caption, unknown_words (a share of the words), and by_kind: for each kind precision,
-        told and claims (per caption).
+        Keys are precision, told, claims_per_caption, unknown_words (a share of the words) and by_kind. by_kind has
+        precision, told and claims (per caption) of each kind.
         """
         number = len(self.words)
         claims, true, facts, told = (each.sum(0) for each in (self.claims, self.true, self.facts, self.told))
@@ -88,27 +88,27 @@ def faithfulness(captions: Sequence[str], scenes: Sequence[Scene]) -> Faithfulne
             counts[:2, n, KINDS.index(claim[0])] += 1, truth
         for fact in list_facts(scene):
             counts[2:, n, KINDS.index(fact[0])] += 1, fact in told
-        reading = parse_scene_caption(caption)
-        words[:, n] = reading.words, reading.unknown
+        parsed = parse_scene_caption(caption)
+        words[:, n] = parsed.words, parsed.unknown
     return Faithfulness(*counts, *words)
 
 
 def check_claims(caption: str, scene: Scene) -> tuple[dict[Fact, bool], set[Fact]]:
     """Return the truth of each claim of a caption (its kind first), and the facts of the scene that it states."""
-    reading = parse_scene_caption(caption)
+    parsed = parse_scene_caption(caption)
     claims: dict[Fact, bool] = {}
     told: set[Fact] = set()
     things = scene.things
-    fitting = [_fitting(mention, scene) for mention in reading.mentions]
-    for mention, fits in zip(reading.mentions, fitting, strict=True):
+    fitting = [_best_matches(mention, scene) for mention in parsed.mentions]
+    for mention, fits in zip(parsed.mentions, fitting, strict=True):
         for claim in mention.claims:
             key: Fact = (*claim, mention.categories)
-            truth = bool(fits) and _true_of(claim, mention, things[fits[0]], scene)
+            truth = bool(fits) and _is_true_of(claim, mention, things[fits[0]], scene)
             claims[key] = truth or claims.get(key, False)
             if fits and claim.values == {_value(things[fits[0]], claim.kind)}:
                 told.add((claim.kind, fits[0]))
-    for relation, i, j in reading.relations:
-        key = ("relation", relation, reading.mentions[i].categories, reading.mentions[j].categories)
+    for relation, i, j in parsed.relations:
+        key = ("relation", relation, parsed.mentions[i].categories, parsed.mentions[j].categories)
         pairs = [
             (a, b)
             for a, b in product(fitting[i], fitting[j])
@@ -117,20 +117,20 @@ def check_claims(caption: str, scene: Scene) -> tuple[dict[Fact, bool], set[Fact
         claims[key] = bool(pairs) or claims.get(key, False)
         if pairs:
             told.add(("relation", *sorted(pairs[0])))
-    for claim in reading.scene:
-        there = claim.values & _of_the_scene(scene, claim.kind)
-        claims[claim] = bool(there)
-        if there == claim.values and len(there) == 1:
-            told.add((claim.kind, *there))
-    named = {claim for mention in reading.mentions for claim in mention.claims}
-    for claim in reading.loose:
+    for claim in parsed.scene:
+        true_values = claim.values & scene_values(scene, claim.kind)
+        claims[claim] = bool(true_values)
+        if true_values == claim.values and len(true_values) == 1:
+            told.add((claim.kind, *true_values))
+    named = {claim for mention in parsed.mentions for claim in mention.claims}
+    for claim in parsed.loose:
         if claim not in named:
             claims[claim] = any(_value(thing, claim.kind) in claim.values for thing in things)
     return claims, told
 
 
 def check_words(caption: str, scene: Scene) -> list[tuple[str, bool | None]]:
-    """Return the caption's words, split at spaces, each with whether all its claims are true; None: no claim."""
+    """Return the caption's words, split at spaces, with their truth: whether all claims hold; None: no claim."""
     claims, _ = check_claims(caption, scene)
     by_number: dict[int, bool] = {}
     for claim, numbers in words_of_claims(caption).items():
@@ -157,20 +157,20 @@ def list_facts(scene: Scene) -> Iterator[Fact]:
         if any(relation_holds(relation, a, b) for relation in relations):
             yield "relation", i, j
     for kind in ("setting", "scenery", "weather"):
-        yield from ((kind, value) for value in _of_the_scene(scene, kind))
+        yield from ((kind, value) for value in scene_values(scene, kind))
 
 
-def _fitting(mention: Mention, scene: Scene) -> list[int]:
+def _best_matches(mention: Mention, scene: Scene) -> list[int]:
     """Return the things that a noun may name: those for which most of its claims are true."""
     fits = {
-        i: sum(_true_of(claim, mention, thing, scene) for claim in mention.claims)
+        i: sum(_is_true_of(claim, mention, thing, scene) for claim in mention.claims)
         for i, thing in enumerate(scene.things)
         if thing.category in mention.categories
     }
     return [i for i, fit in fits.items() if fit == max(fits.values())]
 
 
-def _true_of(claim: ParsedClaim, mention: Mention, thing: Thing, scene: Scene) -> bool:
+def _is_true_of(claim: ParsedClaim, mention: Mention, thing: Thing, scene: Scene) -> bool:
     if claim.kind == "count":
         together = sum(other.count for other in scene.things if other.category in mention.categories)
         return not claim.values.isdisjoint((str(thing.count), str(together)))
@@ -181,7 +181,8 @@ def _value(thing: Thing, kind: str) -> str:
     return str(getattr(thing, "pose" if kind == "action" else kind))
 
 
-def _of_the_scene(scene: Scene, kind: str) -> frozenset[str]:
+def scene_values(scene: Scene, kind: str) -> frozenset[str]:
+    """Return the true values of a claim about the scene; `kind` is setting, scenery or weather."""
     values = {"setting": [scene.setting], "scenery": scene.scenery, "weather": [atmosphere(scene)]}
     return frozenset(values[kind])
 

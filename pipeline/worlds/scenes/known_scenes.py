@@ -11,14 +11,14 @@ from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.evaluation.caption_truth import TruthChecker
 from pipeline.worlds.scenes.faithfulness import Faithfulness, faithfulness
-from pipeline.worlds.scenes.scene_facts import FACTS, Scene, read_facts
+from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene, read_facts
 
 T = TypeVar("T")
 
 
 def known_scenes(prepared: Prepared) -> dict[str, Scene]:
-    """Return the facts of drawn scenes by image id; empty for other images."""
-    path = prepared.folder / FACTS
+    """Return the facts of drawn scenes by image id; empty for images that were not drawn as scenes."""
+    path = prepared.folder / SCENE_FACTS
     return read_facts(path) if path.exists() else {}
 
 
@@ -32,7 +32,7 @@ def require_facts(prepared: Prepared, facts: Mapping[str, T], rows: np.ndarray) 
 
 
 def scene_truth(prepared: Prepared) -> TruthChecker | None:
-    """Return the checker of captions against the facts of their scenes; None for images that are no drawn scenes."""
+    """Return the checker of captions against the facts of their scenes; None without drawn scenes."""
     scenes = known_scenes(prepared)
 
     def check(captions: Sequence[str], rows: np.ndarray) -> Faithfulness:

@@ -1,18 +1,18 @@
 """Parser of captions into claims, for the vocabulary of the simulated annotators; it accepts every text.
 
-The lexicon is built from the annotators' own words (scene_words.py), so that the two cannot differ. The longest phrase
-wins ("hot air balloon", "under a gray sky", "lying down"). Attachment:
+The lexicon consists of the annotators' phrases (scene_words.py), so the two cannot differ. The longest phrase wins
+("hot air balloon", "under a gray sky", "lying down"). Attachment:
 
-- Attributes and numbers belong to the next noun. Before a garment they belong to its wearer, after "is" or "are" to the
-  subject. Without a noun ("a dog on the red") they claim that something in the image has the attribute. Before a word
-  for the place ("a red barn", "some trees") they claim nothing.
-- A noun claims its category and a number: the given one, else one, or at least two in the plural. A noun for several
-  categories ("animal") claims one of them; a "person" may be a child.
-- A verb belongs to the nouns before it, to all of them if "and" joins them. After "is" or "are" it belongs to the
-  subject. Its first word is enough ("eating"). Of several poses it claims those that the category has ("floating": a
-  boat sails, a balloon flies).
-- Words for a place claim all settings in which annotators use them ("on the sand": beach or desert). Landmarks claim
-  only themselves. Words for the sky claim the weather, or sunset or night.
+- An attribute or a number belongs to the next noun. Before a garment it belongs to the wearer, after "is" or "are" to
+  the subject. Without a noun ("a dog on the red") it claims that something in the image has the attribute. Before a
+  word for the place ("a red barn", "some trees") it claims nothing.
+- A noun claims its category and a number: the stated number, else one, or at least two in the plural. A noun for
+  several categories ("animal") claims one of them; a "person" may be a child.
+- A verb belongs to the noun before it, or to all nouns that "and" joins. After "is" or "are" it belongs to the subject.
+  The first word of a verb phrase is enough ("eating"). A verb for several poses claims those that the category has
+  ("floating": a boat sails, a balloon flies).
+- A phrase for a place claims all settings in which annotators use it ("on the sand": beach or desert). A landmark
+  claims only itself. A phrase for the sky claims the weather, or sunset or night.
 - Other words claim nothing and are counted.
 """
 
@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, TypeVar
 from pipeline.worlds.scenes import scene_words as w
 from pipeline.worlds.scenes.scene_world import CATEGORIES, GRASSY, PALETTE
 
-MOST = 9  # objects in an image: three things, up to three of each
+MAX_OBJECTS = 9  # objects in an image: three things with up to three objects each
 ATTRIBUTES = ("colour", "pattern", "size", "count")
 WORN = ("colour", "pattern")
 _GLUE = """
@@ -35,13 +35,14 @@ _GLUE = """
 """
 GLUE = frozenset(_GLUE.split())
 ARTICLES = ("a", "an")
-CARRIED_OVER = ("and", "of")  # words that may stand between an attribute and its noun: red and white dog
+LINKS = ("and", "of")  # words that may stand between an attribute and its noun: red and white dog
 
 
 class ParsedClaim(NamedTuple):
-    """Claim that a fact of this kind is among `values`; several values if the words are ambiguous.
+    """Claim that a fact of this kind has one of `values`; ambiguous words claim several values.
 
-    Kinds: category, count, colour, pattern, size, action; of the scene: setting, scenery, weather.
+    Kinds of a thing are category, count, colour, pattern, size and action; kinds of the scene are setting, scenery and
+    weather.
     """
 
     kind: str
@@ -49,7 +50,7 @@ class ParsedClaim(NamedTuple):
 
 
 LocatedClaim = tuple[ParsedClaim, range]
-"""Claim, with the indices of its words."""
+"""Claim with the indices of its words."""
 T = TypeVar("T")
 
 
@@ -61,7 +62,7 @@ class Mention(NamedTuple):
 
 
 class ParsedCaption(NamedTuple):
-    """All claims of a sentence, each once, with the number of its words and of its unknown words."""
+    """All claims of a sentence, without repetitions, and the numbers of its words and of its unknown words."""
 
     mentions: tuple[Mention, ...]
     relations: tuple[tuple[str, int, int], ...]  # a relation of scene_facts.py from one mention to another
@@ -72,9 +73,9 @@ class ParsedCaption(NamedTuple):
 
 
 class LexiconEntry(NamedTuple):
-    """Phrase's meaning; `what` is glue, noun, garment, verb, relation or a kind of claim."""
+    """Meaning of a phrase; `kind` is glue, noun, garment, verb, relation or a kind of claim."""
 
-    what: str
+    kind: str
     values: frozenset[str] = frozenset()
     plural: bool = False
     size: str = ""  # size that a noun implies: a puppy is a small dog
@@ -84,17 +85,17 @@ class LexiconEntry(NamedTuple):
 def parse_scene_caption(text: str) -> ParsedCaption:
     """Return the claims of a caption; case and punctuation do not matter."""
     words = split_words(text)
-    parser = _parsed(words)
+    parser = _parse(words)
     mentions = tuple(Mention(categories, tuple(claims)) for categories, claims in parser.mentions)
-    unknown = sum(word not in _known() for word in words)
+    unknown = sum(word not in _vocabulary() for word in words)
     return ParsedCaption(
         mentions, tuple(parser.relations), tuple(parser.scene), tuple(parser.loose), len(words), unknown
     )
 
 
 def words_of_claims(text: str) -> dict[tuple[Any, ...], set[int]]:
-    """Return for each claim the indices of its words in `split_words(text)`; claims are as in `check_claims`."""
-    parser = _parsed(split_words(text))
+    """Return the indices of each claim's words in `split_words(text)`; claims have the form of `check_claims`."""
+    parser = _parse(split_words(text))
     words_of: dict[tuple[Any, ...], set[int]] = {}
     for loose in (parser.loose, parser.scene):
         words_of.update({tuple(claim): words for claim, words in loose.items()})
@@ -111,10 +112,10 @@ def split_words(text: str) -> list[str]:
     return re.findall(r"[^\W_]+", text.lower())
 
 
-def _parsed(words: list[str]) -> _Parser:
+def _parse(words: list[str]) -> _Parser:
     parser = _Parser()
-    for token, place in longest_phrases(words, _lexicon()):
-        parser.take(token, place)
+    for entry, span in longest_phrases(words, _lexicon()):
+        parser.take(entry, span)
     parser.settle()
     return parser
 
@@ -123,45 +124,44 @@ class _Parser:
     """State of the parser: the claims so far, each with the indices of its words."""
 
     def __init__(self) -> None:
-        self.mentions: list[
-            tuple[frozenset[str], dict[ParsedClaim, set[int]]]
-        ] = []  # categories, and the claims about them
+        # categories of each mention, and the claims about it
+        self.mentions: list[tuple[frozenset[str], dict[ParsedClaim, set[int]]]] = []
         self.relations: dict[tuple[str, int, int], set[int]] = {}
         self.scene: dict[ParsedClaim, set[int]] = {}
         self.loose: dict[ParsedClaim, set[int]] = {}
-        self.place = range(0)  # indices of the current phrase's words
+        self.span = range(0)  # indices of the current phrase's words
         self.subject: list[int] = []  # the first mentions of this clause
-        self.group: list[int] = []  # the last mentions; the same list as `subject` while these are the first
-        self.article = range(0)  # index of the next noun's article, which claims that there is one
+        self.group: list[int] = []  # the last mentions; the same list as `subject` at the beginning of a clause
+        self.article = range(0)  # index of the next noun's article, which claims the number one
         self.waiting: list[LocatedClaim] = []  # attributes that wait for their noun
         self.relation = ("", range(0))  # relation that waits for its second noun
-        self.joined = False  # an "and" was read, and no noun since
-        self.copula = False  # "is" or "are" was read after the subject, and no predicate since
+        self.joined = False  # an "and" was read, but no noun after it
+        self.copula = False  # "is" or "are" was read after the subject, but no predicate after it
         self.predicated = False  # the clause has a predicate
 
-    def take(self, token: LexiconEntry, place: range) -> None:
-        """Parse one more phrase; `place` holds the indices of its words."""
-        self.place = place
-        if token.what == "glue":
-            self._glue(*token.values)
-        elif token.what in ATTRIBUTES:
-            self.waiting.append((ParsedClaim(token.what, token.values), place))
-        elif token.what == "noun":
-            self._noun(token)
-        elif token.what == "garment":
+    def take(self, entry: LexiconEntry, span: range) -> None:
+        """Parse one more phrase; `span` holds the indices of its words."""
+        self.span = span
+        if entry.kind == "glue":
+            self._glue(*entry.values)
+        elif entry.kind in ATTRIBUTES:
+            self.waiting.append((ParsedClaim(entry.kind, entry.values), span))
+        elif entry.kind == "noun":
+            self._noun(entry)
+        elif entry.kind == "garment":
             self._garment()
-        elif token.what == "verb":
-            self._verb(token)
-        elif token.what == "relation":
-            self._turn()
-            (name,) = token.values
-            self.relation = name, place
+        elif entry.kind == "verb":
+            self._verb(entry)
+        elif entry.kind == "relation":
+            self._end_noun_phrase()
+            (name,) = entry.values
+            self.relation = name, span
         else:  # the claim is about the scene
             self.waiting = []
-            self._turn()
-            if token.values:
-                _add(self.scene, [(ParsedClaim(token.what, token.values), place)])
-        if token.what not in ("glue", *ATTRIBUTES):
+            self._end_noun_phrase()
+            if entry.values:
+                _add(self.scene, [(ParsedClaim(entry.kind, entry.values), span)])
+        if entry.kind not in ("glue", *ATTRIBUTES):
             self.article = range(0)
 
     def settle(self) -> None:
@@ -174,30 +174,30 @@ class _Parser:
         self.waiting = []
 
     def _glue(self, word: str) -> None:
-        self.article = self.place if word in ARTICLES else range(0)
-        if word not in CARRIED_OVER:
+        self.article = self.span if word in ARTICLES else range(0)
+        if word not in LINKS:
             self.settle()
         if word == "and":
             self.joined = True
         elif word in ("is", "are") and self.subject:
             self.copula, self.group = True, self.subject
 
-    def _noun(self, token: LexiconEntry) -> None:
+    def _noun(self, entry: LexiconEntry) -> None:
         here = len(self.mentions)
-        self.mentions.append((token.values, {}))
-        number = frozenset("1") if not token.plural else _at_least(2)
-        implied = [(ParsedClaim("size", frozenset((token.size,))), self.place)] if token.size else []
+        self.mentions.append((entry.values, {}))
+        number = frozenset("1") if not entry.plural else _at_least(2)
+        implied = [(ParsedClaim("size", frozenset((entry.size,))), self.span)] if entry.size else []
         if not any(claim.kind == "count" for claim, _ in self.waiting):
-            implied.append((ParsedClaim("count", number), self.article or self.place))
-        self._claim([here], [(ParsedClaim("category", token.values), self.place), *implied, *self.waiting])
+            implied.append((ParsedClaim("count", number), self.article or self.span))
+        self._claim([here], [(ParsedClaim("category", entry.values), self.span), *implied, *self.waiting])
         if self.joined and self.group and not self.predicated:
             self.group.append(here)
         else:
-            relation, place = self.relation
+            relation, span = self.relation
             if relation:
-                _add(self.relations, (((relation, before, here), place) for before in self.group))
+                _add(self.relations, (((relation, before, here), span) for before in self.group))
             self.group = [here]
-            if not self.subject or self.joined:  # "and" after a predicate begins a clause: … is running and a dog …
+            if not self.subject or self.joined:  # "and" after a predicate begins a clause: "is running and a dog"
                 self.subject, self.predicated = self.group, False
         self.waiting, self.relation, self.joined, self.copula = [], ("", range(0)), False, False
 
@@ -212,17 +212,17 @@ class _Parser:
         else:
             _add(self.loose, worn)
 
-    def _verb(self, token: LexiconEntry) -> None:
+    def _verb(self, entry: LexiconEntry) -> None:
         group = self.group
-        self._turn()
+        self._end_noun_phrase()
         for i in group:
             poses = {pose for category in self.mentions[i][0] for pose in CATEGORIES[category].poses}
-            self._claim([i], [(ParsedClaim("action", token.values & poses or token.values), self.place)])
+            self._claim([i], [(ParsedClaim("action", entry.values & poses or entry.values), self.span)])
         if not group:
-            _add(self.loose, [(ParsedClaim("action", token.values), self.place)])
+            _add(self.loose, [(ParsedClaim("action", entry.values), self.span)])
 
-    def _turn(self) -> None:
-        """End the current noun phrase: the next phrase is neither noun nor attribute."""
+    def _end_noun_phrase(self) -> None:
+        """End the current noun phrase before a phrase that is neither a noun nor an attribute."""
         self.settle()
         if self.copula:
             self.copula, self.predicated = False, True
@@ -258,15 +258,15 @@ def longest_phrases(words: Sequence[str], lexicon: Mapping[tuple[str, ...], T]) 
 def _lexicon() -> dict[tuple[str, ...], LexiconEntry]:
     """Return every phrase that makes a claim or joins the parts of a sentence."""
     values_of: dict[tuple[str, tuple[str, ...]], set[str]] = {}
-    for what, words, value in _entries():
-        values_of.setdefault((what, tuple(words)), set()).add(value)
-    phrases = {words: LexiconEntry(what, frozenset(values)) for (what, words), values in values_of.items()}
+    for kind, words, value in _entries():
+        values_of.setdefault((kind, tuple(words)), set()).add(value)
+    phrases = {words: LexiconEntry(kind, frozenset(values)) for (kind, words), values in values_of.items()}
     phrases[("sky",)] = LexiconEntry("weather")  # claims nothing, so that its colour belongs to no object
     return phrases | _nouns()
 
 
 def _entries() -> Iterator[tuple[str, list[str], str]]:
-    """Yield a phrase's kind, its words, and one possible value; a later entry replaces one of another kind."""
+    """Yield the kind, the words and one possible value of each phrase; a later kind replaces an earlier one."""
     yield from (("glue", [word], word) for word in GLUE)
     yield from (("relation", text.split(), name) for text, name, _ in w.RELATIONS if name)
     yield from (("garment", [word], word) for pair in w.GARMENT_PLURALS.items() for word in pair)
@@ -274,9 +274,9 @@ def _entries() -> Iterator[tuple[str, list[str], str]]:
     yield from (("pattern", [text], name) for name, texts in w.PATTERNS.items() for text in texts)
     for by_size in w.SIZES.values():
         yield from (("size", [text], size) for size, texts in by_size.items() for text in texts)
-    for text, what, number, _ in (entry for entries in w.COUNTS.values() for entry in entries):
+    for text, kind, number, _ in (word for words in w.COUNTS.values() for word in words):
         if text != "a":
-            numbers = _at_least(number) if what == "at_least" else [str(number)]
+            numbers = _at_least(number) if kind == "at_least" else [str(number)]
             yield from (("count", text.removeprefix("a ").split(), n) for n in numbers)
     for key, texts in w.VERBS.items():
         for words in map(str.split, texts):
@@ -286,7 +286,7 @@ def _entries() -> Iterator[tuple[str, list[str], str]]:
         for text, _, landmark in places:
             yield ("scenery", _bare(text), landmark) if landmark else ("setting", _bare(text), setting)
     yield from (("setting", _bare(text), setting) for setting, texts in w.SCENES.items() for text in texts)
-    # annotators mention a farm's grass only if an animal eats it, but every farm has grass
+    # every farm has grass, although annotators mention it only where an animal eats it
     yield from (("setting", ["grass"], setting) for setting in GRASSY)
     for (weather, light), texts in (*w.WEATHER.items(), *w.IT_IS.items()):
         value = weather if light == "day" else light
@@ -298,21 +298,21 @@ def _entries() -> Iterator[tuple[str, list[str], str]]:
 
 
 def _nouns() -> dict[tuple[str, ...], LexiconEntry]:
-    tokens: dict[tuple[str, ...], LexiconEntry] = {}
+    entries: dict[tuple[str, ...], LexiconEntry] = {}
     for category, nouns in w.NOUNS.items():
         for noun in nouns:
             for text in (noun.singular, noun.plural):
                 words = tuple(text.split())
-                categories = frozenset((category,)) | (tokens[words].values if words in tokens else frozenset())
+                categories = frozenset((category,)) | (entries[words].values if words in entries else frozenset())
                 if noun.kind == "person":
                     categories |= {name for name, other in CATEGORIES.items() if other.kind == "child"}
-                # "sheep" is singular unless a number is given
-                tokens[words] = LexiconEntry("noun", categories, text != noun.singular, noun.size)
-    return tokens
+                # "sheep" counts as singular unless a number precedes it
+                entries[words] = LexiconEntry("noun", categories, text != noun.singular, noun.size)
+    return entries
 
 
 def _bare(text: str) -> list[str]:
-    """Return a phrase's words without the glue before and after them: in front of some trees → trees."""
+    """Return the words of a phrase without the glue at both ends: in front of some trees → trees."""
     words = text.split()
     while words[0] in GLUE:
         words.pop(0)
@@ -322,11 +322,11 @@ def _bare(text: str) -> list[str]:
 
 
 def _at_least(number: int) -> frozenset[str]:
-    return frozenset(str(n) for n in range(number, MOST + 1))
+    return frozenset(str(n) for n in range(number, MAX_OBJECTS + 1))
 
 
 @cache
-def _known() -> frozenset[str]:
+def _vocabulary() -> frozenset[str]:
     """Return every word of the annotators' vocabulary."""
     texts = [place.text for places in w.PLACES.values() for place in places]
     texts += [text for table in (w.WEATHER, w.IT_IS, w.SCENES) for some in table.values() for text in some]

@@ -1,4 +1,4 @@
-"""Sampling of random scenes in neighbourhoods of eight, which differ from each other in one or two facts."""
+"""Sampling of random scenes in neighbourhoods of eight; any two scenes of one differ in one or two facts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from pipeline.worlds.scenes.scene_facts import DIGITS, Scene, Thing, area, overl
 from pipeline.worlds.scenes.scene_world import CATEGORIES, CONDITIONS, GRASSY, NEIGHBOURS, PATTERNS, SETTINGS, SIZES
 
 THINGS = {1: 0.22, 2: 0.68, 3: 0.10}  # probability of each number of things
-LIKELY = {"colour": 3.0, "count": 2.0, "pose": 2.0, "pattern": 0.5, "arrangement": 2.0, "colours": 1.5, "poses": 1.5}
-LESS_SALIENT = 0.7  # factor of LIKELY for facts of the second thing
+# relative probability with which scenes differ in each fact
+WEIGHTS = {"colour": 3.0, "count": 2.0, "pose": 2.0, "pattern": 0.5, "arrangement": 2.0, "colours": 1.5, "poses": 1.5}
+LESS_SALIENT = 0.7  # factor of WEIGHTS for facts of the second thing
 VALUES = ((4, 2), (3, 3), (2, 4))  # numbers of values of the two facts: eight combinations, or nine with one left out
 PATIENCE = 30  # attempts with the same categories
 LAYOUTS = (1.0, 1.0, 0.92, 0.92, 0.85, 0.85, 0.78, 0.78)  # scales to try before resampling
@@ -25,14 +26,14 @@ LAYOUTS = (1.0, 1.0, 0.92, 0.92, 0.85, 0.85, 0.78, 0.78)  # scales to try before
 class VariedFact(NamedTuple):
     """Fact in which the scenes or films of a neighbourhood differ, and its values there.
 
-    Of scenes, it is the colour, count, pose or pattern of thing `of`, or `arrangement`, the relation from the first
-    thing to the second. `colours` and `poses` tell whether these two have exchanged theirs, so that scenes differ in
-    the binding of attributes to things. Of films, it is the plan, side, gait or colour of actor `of`, or story, or
-    order.
+    A scene's fact is the colour, count, pose or pattern of a thing, or `arrangement`, the relation from the first thing
+    to the second. `colours` and `poses` are True where the first two things have exchanged theirs: such scenes differ
+    only in the binding of attributes to things. A film's fact is the plan, side, gait or colour of an actor, or the
+    story, or the order.
     """
 
-    what: str
-    of: int  # -1: the first two things of a scene, or the film
+    name: str
+    thing: int  # index of the thing or actor; -1: the first two things of a scene, or the film
     values: tuple[Any, ...]
 
     def some(self, rng: np.random.Generator, number: int) -> VariedFact:
@@ -57,14 +58,14 @@ def sample_scene_neighbourhood(seed: int, number: int) -> tuple[Scene, ...]:
     wanted = pick(rng, tuple(THINGS), tuple(THINGS.values()))
     for attempt in range(1000):  # resample if things do not fit or cannot differ enough
         if attempt % PATIENCE == 0:
-            names = _names(rng, setting, max(1, wanted - attempt // (4 * PATIENCE)))
-        things = [_thing(rng, name, setting, alone=i == 0) for i, name in enumerate(names)]
+            names = _draw_categories(rng, setting, max(1, wanted - attempt // (4 * PATIENCE)))
+        things = [_sample_thing(rng, name, setting, alone=i == 0) for i, name in enumerate(names)]
         arrangement = pick(rng, _arrangements(things)) if len(things) > 1 else ""
-        varied = _varied(rng, things)
+        varied = _draw_varied_facts(rng, things)
         scenes: list[Scene] = []
         for values in combinations(rng, varied):
-            changed = _changed(things, arrangement, varied, values)
-            scene = _laid_out(rng, setting, weather, light, *changed)
+            changed = _apply_values(things, arrangement, varied, values)
+            scene = _lay_out(rng, setting, weather, light, *changed)
             if scene is None:
                 break
             scenes.append(replace(scene, neighbourhood=number))
@@ -73,14 +74,14 @@ def sample_scene_neighbourhood(seed: int, number: int) -> tuple[Scene, ...]:
     raise RuntimeError(f"no layout for neighbourhood {number} of seed {seed}")
 
 
-def _names(rng: np.random.Generator, setting: str, number: int) -> list[str]:
+def _draw_categories(rng: np.random.Generator, setting: str, number: int) -> list[str]:
     names: dict[str, None] = {}  # a dict serves as an ordered set
     while len(names) < number:
         names[pick(rng, SETTINGS[setting])] = None
     return list(names)
 
 
-def _thing(rng: np.random.Generator, name: str, setting: str, alone: bool) -> Thing:
+def _sample_thing(rng: np.random.Generator, name: str, setting: str, alone: bool) -> Thing:
     category = CATEGORIES[name]
     pose = pick(rng, [pose for pose in category.poses if pose != "grazing" or setting in GRASSY])
     count = min(category.most, pick(rng, (1, 2, 3), (0.60, 0.22, 0.18) if alone else (0.86, 0.14, 0.0)))
@@ -99,20 +100,26 @@ def _thing(rng: np.random.Generator, name: str, setting: str, alone: bool) -> Th
 
 def _arrangements(things: Sequence[Thing]) -> tuple[str, ...]:
     """Return the relations that can hold from the first thing to the second."""
-    above, below = (thing.place == "air" for thing in things[:2])
-    if above or below:
-        return ("left_of", "right_of", *(["above"] if not below else ["below"] if not above else []))
+    first_in_air, second_in_air = (thing.place == "air" for thing in things[:2])
+    if first_in_air and second_in_air:
+        return ("left_of", "right_of")
+    if first_in_air:
+        return ("left_of", "right_of", "above")
+    if second_in_air:
+        return ("left_of", "right_of", "below")
     return ("left_of", "right_of", "in_front_of", "behind")
 
 
-def _varied(rng: np.random.Generator, things: Sequence[Thing]) -> list[VariedFact]:
-    """Return two facts in which the neighbourhood's scenes will differ; [] if no two have enough values."""
+def _draw_varied_facts(rng: np.random.Generator, things: Sequence[Thing]) -> list[VariedFact]:
+    """Draw two facts in which the neighbourhood's scenes differ; [] if the drawn facts do not have enough values."""
     possible = list(_possible(things))
-    weights = [LIKELY[fact.what] * (LESS_SALIENT if fact.of == 1 else 1.0) for fact in possible]
+    weights = [WEIGHTS[fact.name] * (LESS_SALIENT if fact.thing == 1 else 1.0) for fact in possible]
     first, second = pick(rng, possible, weights), pick(rng, possible, weights)
-    exchanged = first.of != second.of and -1 in (first.of, second.of) and first.what[:3] == second.what[:3]
+    same = (first.name, first.thing) == (second.name, second.thing)
+    # a colour and the exchange of colours, or a pose and the exchange of poses, are not independent
+    dependent = first.thing != second.thing and -1 in (first.thing, second.thing) and first.name[:3] == second.name[:3]
     numbers = [(a, b) for a, b in VALUES if a <= len(first.values) and b <= len(second.values)]
-    if not numbers or (first.what, first.of) == (second.what, second.of) or exchanged:
+    if not numbers or same or dependent:
         return []
     chosen = zip((first, second), pick(rng, numbers), strict=True)
     return [fact.some(rng, number) for fact, number in chosen]
@@ -138,7 +145,7 @@ def _possible(things: Sequence[Thing]) -> Iterator[VariedFact]:
 
 
 def _stays(thing: Thing, pose: str) -> bool:
-    """Return whether `pose` leaves the thing in its place (ground or air) and suits the setting."""
+    """Return whether the thing may take `pose` without a change of its place (ground or air) in this setting."""
     return (pose == "flying") == (thing.place == "air") and (pose != "grazing" or thing.pose == "grazing")
 
 
@@ -148,24 +155,24 @@ def combinations(rng: np.random.Generator, varied: Sequence[VariedFact]) -> list
     return [every[i] for i in rng.permutation(len(every))[:NEIGHBOURS]]
 
 
-def _changed(
+def _apply_values(
     things: Sequence[Thing], arrangement: str, varied: Sequence[VariedFact], values: Sequence[Any]
 ) -> tuple[list[Thing], str]:
     """Return the things and their arrangement with the given values of the varied facts."""
     changed = list(things)
     for fact, value in zip(varied, values, strict=True):
-        if fact.what == "arrangement":
+        if fact.name == "arrangement":
             arrangement = value
-        elif fact.of >= 0:
-            changed[fact.of] = replace(changed[fact.of], **{fact.what: value})
+        elif fact.thing >= 0:
+            changed[fact.thing] = replace(changed[fact.thing], **{fact.name: value})
         elif value:
-            attribute = fact.what[:-1]
+            attribute = fact.name[:-1]
             first, second = (getattr(thing, attribute) for thing in changed[:2])
             changed[:2] = replace(changed[0], **{attribute: second}), replace(changed[1], **{attribute: first})
     return changed, arrangement
 
 
-def _laid_out(
+def _lay_out(
     rng: np.random.Generator, setting: str, weather: str, light: str, things: Sequence[Thing], arrangement: str
 ) -> Scene | None:
     """Return a scene of these things in this arrangement; None if they do not fit."""
@@ -185,16 +192,16 @@ def _laid_out(
 
 
 def horizon_and_shore(rng: np.random.Generator, setting: str, boat: bool) -> tuple[float, float]:
-    """Return y of a random horizon and shore; with a boat, the water is deeper."""
+    """Return the y of a random horizon and shore, as fractions of the image; with a boat, more water is visible."""
     horizon = round(float(rng.uniform(0.42, 0.48)), DIGITS)
     depth = rng.uniform(0.24, 0.30) if boat else rng.uniform(0.09, 0.13)
     return horizon, round(horizon + float(depth), DIGITS) if setting in ("beach", "lake") else horizon
 
 
 def scenery(rng: np.random.Generator, setting: str, things: list[Thing]) -> dict[str, float]:
-    """Return the landmarks of the setting with their x; landmarks that things would hide are left out."""
-    always = {"park": ["trees"], "street": ["buildings"], "snow": ["mountains"], "lake": ["trees"], "farm": ["fence"]}
-    landmarks = {name: 0.5 for name in always.get(setting, [])}
+    """Return the landmarks of the setting with their x; a cactus or barn that things would hide is omitted."""
+    standard = {"park": ["trees"], "street": ["buildings"], "snow": ["mountains"], "lake": ["trees"], "farm": ["fence"]}
+    landmarks = {name: 0.5 for name in standard.get(setting, [])}
     half, height, name = {"desert": (0.10, 0.26, "cactus"), "farm": (0.14, 0.24, "barn")}.get(setting, (0, 0, ""))
     for _ in range(6 if name else 0):
         x = round(float(rng.uniform(half + 0.02, 0.98 - half)), DIGITS)

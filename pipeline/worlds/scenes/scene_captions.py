@@ -14,7 +14,7 @@ from pipeline.worlds.scenes.scene_facts import Scene, pick, relation_holds, stre
 from pipeline.worlds.scenes.scene_world import CATEGORIES
 
 ALIVE = ("person", "child", "animal")
-SHORTEST, LONGEST = 4, 15
+SHORTEST, LONGEST = 4, 15  # words of a caption
 FORMS = {  # relative probability of each sentence form
     "participle": 0.24,  # a dog running on the beach
     "progressive": 0.18,  # a dog is running on the beach
@@ -29,16 +29,16 @@ FORMS = {  # relative probability of each sentence form
 
 
 Details = dict[int, tuple[bool, bool, bool]]
-"""Flags for mentioning a thing's size, pattern and colour, by its index."""
+"""Whether to mention a thing's size, pattern and colour, by the thing's index."""
 
 
 class SceneClaim(NamedTuple):
-    """Claim of a caption; `of` and `to` are indices into `Scene.things`, -1 if it is about the scene."""
+    """Claim of a caption about a thing, a pair of things, or the scene; things are indices into `Scene.things`."""
 
-    what: str
+    kind: str
     value: str
-    of: int = -1
-    to: int = -1
+    thing: int = -1  # -1: the claim is about the scene
+    other: int = -1  # second thing of a relation; -1: none
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class SceneCaption:
 
 @dataclass(frozen=True)
 class Phrase:
-    """Words of a sentence with their claims; `plural`: a verb after them is plural."""
+    """Words of a sentence with their claims; with `plural`, a following verb is plural."""
 
     text: str = ""
     claims: tuple[SceneClaim, ...] = ()
@@ -68,12 +68,12 @@ class AnnotatorStyle(NamedTuple):
 
     share: float  # share of captions in this style
     second: float  # probability of a second thing
-    place: float
-    weather: float  # unusual weather, night or sunset; usual weather is mentioned less often
-    colour: float  # colour of the first thing; less salient things are described less often
+    place: float  # probability of the place
+    weather: float  # probability of unusual weather, night or sunset; usual weather is mentioned less often
+    colour: float  # probability of the first thing's colour; less salient things are described less often
 
 
-MOODS = (
+STYLES = (
     AnnotatorStyle(0.3, 0.35, 0.85, 0.75, 0.35),
     AnnotatorStyle(0.4, 0.65, 0.95, 0.9, 0.55),
     AnnotatorStyle(0.3, 0.95, 1.0, 1.0, 0.85),
@@ -111,17 +111,17 @@ def describe_scene(scene: Scene, seed: int, index: int, captions: int = 5) -> li
 
 
 def _plan(scene: Scene, rng: np.random.Generator) -> CaptionPlan:
-    things, mood = scene.things, pick(rng, MOODS, [mood.share for mood in MOODS])
+    things, style = scene.things, pick(rng, STYLES, [style.share for style in STYLES])
     first, second = 0, -1
     if len(things) > 1:
         other = 1 if len(things) == 2 or rng.random() < 0.7 else 2
-        if rng.random() < mood.second:
+        if rng.random() < style.second:
             first, second = (0, other) if rng.random() < 0.88 else (other, 0)
         elif rng.random() < 0.04:
             first = 1
     usual = {"sunny": 0.3, "cloudy": 0.6}.get(scene.weather, 1.0)
-    place, weather = rng.random() < mood.place, rng.random() < mood.weather * usual
-    colour = rng.random() < mood.colour
+    place, weather = rng.random() < style.place, rng.random() < style.weather * usual
+    colour = rng.random() < style.colour
     possible = {"weather": weather, "scene": place, "fronted": place or weather, "coloured": colour}
     forms = {form: share for form, share in FORMS.items() if possible.get(form, True)}
     form = pick(rng, tuple(forms), tuple(forms.values()))
@@ -130,14 +130,14 @@ def _plan(scene: Scene, rng: np.random.Generator) -> CaptionPlan:
         share = 1.0 if i == 0 else 0.75
         details[i] = (
             rng.random() < 0.16 * share,
-            rng.random() < 0.6 * mood.colour * share,
-            colour if i == 0 else rng.random() < mood.colour * share,
+            rng.random() < 0.6 * style.colour * share,
+            colour if i == 0 else rng.random() < style.colour * share,
         )
     return CaptionPlan(first, second, place, weather, colour, form, details)
 
 
 def _write(scene: Scene, plan: CaptionPlan, rng: np.random.Generator) -> SceneCaption:
-    """Return one sentence that carries out `plan`."""
+    """Return one sentence with the content of `plan`."""
     mentioned = [i for i in (plan.first, plan.second) if i >= 0]
     place = place_phrase(scene, mentioned, rng) if plan.place else Phrase()
     weather = sky_phrase(w.WEATHER, scene, rng) if plan.weather else Phrase()
@@ -231,11 +231,16 @@ def noun_phrase(scene: Scene, details: Details, i: int, rng: np.random.Generator
     plural = thing.count > 1
     name = " ".join([*adjectives, noun.plural if plural else noun.singular])
     if definite:
-        number, what, at, verb_plural = ("the", "the two", "the three")[thing.count - 1], "count", thing.count, plural
+        text, claim_kind, number, verb_plural = (
+            ("the", "the two", "the three")[thing.count - 1],
+            "count",
+            thing.count,
+            plural,
+        )
     else:
-        number, what, at, verb_plural = pick(rng, w.COUNTS[thing.count])
-        number = number if plural else article(name)
-    return Phrase(f"{number} {name}{clothes}", (*claims, SceneClaim(what, str(at), i)), verb_plural)
+        text, claim_kind, number, verb_plural = pick(rng, w.COUNTS[thing.count])
+        text = text if plural else article(name)
+    return Phrase(f"{text} {name}{clothes}", (*claims, SceneClaim(claim_kind, str(number), i)), verb_plural)
 
 
 def _clothes(category: str, appearance: Sequence[str], count: int, rng: np.random.Generator) -> str:
@@ -246,7 +251,7 @@ def _clothes(category: str, appearance: Sequence[str], count: int, rng: np.rando
 
 
 def article(words: str) -> str:
-    """Return a or an, by the letter: no word of this vocabulary begins with a silent h or a spoken u."""
+    """Return a or an by the first letter; no word of this vocabulary begins with a silent h or a u as in "unit"."""
     return "an" if words[0] in "aeiou" else "a"
 
 
@@ -272,10 +277,14 @@ def _neighbour(scene: Scene, plan: CaptionPlan, rng: np.random.Generator) -> lis
         return []
     a, b = scene.things[plan.first], scene.things[plan.second]
     alike = (CATEGORIES[a.category].kind in ALIVE) == (CATEGORIES[b.category].kind in ALIVE)
-    odd = {"and"} if plan.form == "coloured" else set()  # the colour would apply to both
+    excluded = {"and"} if plan.form == "coloured" else set()  # with "and" the colour would apply to both
     if not alike and plan.form != "verbless":
-        odd.add("with")  # avoids "a man walking with a house"
-    true = [r for r in w.RELATIONS if r[0] not in odd and (not r[1] or relation_holds(r[1], a, b))]
+        excluded.add("with")  # avoids "a man walking with a house"
+    true = [
+        (text, relation, weight)
+        for text, relation, weight in w.RELATIONS
+        if text not in excluded and (not relation or relation_holds(relation, a, b))
+    ]
     if not true:
         return []
     text, relation, _ = pick(rng, true, [weight for *_, weight in true])
@@ -284,7 +293,7 @@ def _neighbour(scene: Scene, plan: CaptionPlan, rng: np.random.Generator) -> lis
 
 
 def _is_coloured(scene: Scene, plan: CaptionPlan, subject: Phrase, rng: np.random.Generator) -> Phrase:
-    """Return for example "is brown", "are brown" or "is wearing a red shirt"."""
+    """Return the predicate of a colour, for example "is brown", "are brown" or "is wearing a red shirt"."""
     thing = scene.things[plan.first]
     dressed = thing.category in w.GARMENTS
     colour = _clothes(thing.category, [thing.colour], thing.count, rng) if dressed else f" {thing.colour}"

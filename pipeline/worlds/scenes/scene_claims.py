@@ -1,55 +1,55 @@
-"""Truth of a caption's claims in many scenes at once, equal to the verdicts of faithfulness.py."""
+"""Truth of a caption's claims in many scenes at once, equal to the results of faithfulness.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from pipeline.worlds.scenes.faithfulness import Fact
+from pipeline.worlds.scenes.faithfulness import Fact, scene_values
 from pipeline.worlds.scenes.parser import Mention, ParsedClaim, parse_scene_caption
-from pipeline.worlds.scenes.scene_facts import CONVERSE, Scene, atmosphere, relation_holds
+from pipeline.worlds.scenes.scene_facts import CONVERSE, Scene, relation_holds
 
-OF_THINGS: dict[str, str] = {
+ATTRIBUTE_OF: dict[str, str] = {  # the attribute of a thing to which each kind of claim refers
     "action": "pose",
     **{kind: kind for kind in ("category", "count", "colour", "pattern", "size")},
 }
 
 
 class SceneClaims:
-    """Facts of M scenes as arrays; verdicts that captions share are cached."""
+    """Facts of M scenes as arrays; T is the largest number of things. Results are cached by claim."""
 
     def __init__(self, scenes: Sequence[Scene]) -> None:
         self._scenes = scenes
         self._most = max(len(scene.things) for scene in scenes)
-        self._things = {kind: self._values(attribute) for kind, attribute in OF_THINGS.items()}  # (M, T) text each
-        self._number = np.array([self._padded([thing.count for thing in scene.things], 0) for scene in scenes])
+        self._things = {kind: self._values(attribute) for kind, attribute in ATTRIBUTE_OF.items()}  # (M, T) text each
+        self._number = np.array([self._pad([thing.count for thing in scene.things], 0) for scene in scenes])
         self._mention = cache(self._judge_mention)
         self._relation = cache(self._judge_relation)
-        self._related = cache(self._all_related)
+        self._related = cache(self._find_related)
         self._scene = cache(self._judge_scene)
         self._loose = cache(self._judge_loose)
 
     def of(self, caption: str) -> dict[Fact, np.ndarray]:
         """Return each claim of the caption with its truth (M,) bool in the scenes, as `check_claims` does for one."""
-        reading = parse_scene_caption(caption)
+        parsed = parse_scene_caption(caption)
         claims: dict[Fact, np.ndarray] = {}
 
         def add(claim: Fact, truth: np.ndarray) -> None:
             claims[claim] = truth | claims[claim] if claim in claims else truth
 
-        for mention in reading.mentions:
+        for mention in parsed.mentions:
             for claim, truth in zip(mention.claims, self._mention(mention)[1], strict=True):
                 add((*claim, mention.categories), truth)
-        for relation, i, j in reading.relations:
-            a, b = reading.mentions[i], reading.mentions[j]
+        for relation, i, j in parsed.relations:
+            a, b = parsed.mentions[i], parsed.mentions[j]
             add(("relation", relation, a.categories, b.categories), self._relation(relation, a, b))
-        for claim in reading.scene:
+        for claim in parsed.scene:
             add(claim, self._scene(claim))
-        named = {claim for mention in reading.mentions for claim in mention.claims}
-        for claim in reading.loose:
+        named = {claim for mention in parsed.mentions for claim in mention.claims}
+        for claim in parsed.loose:
             if claim not in named:
                 add(claim, self._loose(claim))
         return claims
@@ -71,7 +71,7 @@ class SceneClaims:
         pairs = self._mention(a)[0][:, :, None] & self._mention(b)[0][:, None, :]
         return (pairs & self._related(relation)).any((1, 2))
 
-    def _all_related(self, relation: str) -> np.ndarray:
+    def _find_related(self, relation: str) -> np.ndarray:
         """Return whether the relation holds from one thing to another, (M, T, T)."""
         if relation in CONVERSE:
             return self._related(CONVERSE[relation]).transpose(0, 2, 1)
@@ -83,20 +83,15 @@ class SceneClaims:
         return related
 
     def _judge_scene(self, claim: ParsedClaim) -> np.ndarray:
-        of: dict[str, Callable[[Scene], set[str]]] = {
-            "setting": lambda scene: {scene.setting},
-            "scenery": lambda scene: {*scene.scenery},
-            "weather": lambda scene: {atmosphere(scene)},
-        }
-        return np.array([not claim.values.isdisjoint(of[claim.kind](scene)) for scene in self._scenes])
+        return np.array([not claim.values.isdisjoint(scene_values(scene, claim.kind)) for scene in self._scenes])
 
     def _judge_loose(self, claim: ParsedClaim) -> np.ndarray:
         return np.isin(self._things[claim.kind], [*claim.values]).max(1)
 
     def _values(self, attribute: str) -> np.ndarray:
         """Return the things' attribute as text (M, T), padded with ""."""
-        padded = partial(self._padded, missing="")
+        padded = partial(self._pad, missing="")
         return np.array([padded([str(getattr(thing, attribute)) for thing in s.things]) for s in self._scenes])
 
-    def _padded(self, values: list[Any], missing: Any) -> list[Any]:
+    def _pad(self, values: list[Any], missing: Any) -> list[Any]:
         return values + [missing] * (self._most - len(values))

@@ -16,9 +16,9 @@ Box = tuple[float, float, float, float]
 """Left, top, right and bottom as fractions of the image, y downwards."""
 T = TypeVar("T")
 Drawn = TypeVar("Drawn")
-FACTS = "facts.jsonl"  # the file of facts, one line per scene
-CONVERSE = {"right_of": "left_of", "behind": "in_front_of", "below": "above"}  # the same relation from b to a
-DIGITS = 4  # decimals of coordinates, so that the file has the drawn coordinates exactly
+SCENE_FACTS = "facts.jsonl"  # file of facts, one line per scene
+CONVERSE = {"right_of": "left_of", "behind": "in_front_of", "below": "above"}  # a is right of b: b is left of a
+DIGITS = 4  # decimals of coordinates: the file holds the drawn coordinates exactly
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Thing:
     pose: str
     place: str  # ground, water or air
     facing: str  # left or right
-    boxes: tuple[Box, ...] = ()  # one per object, which holds its whole drawing
+    boxes: tuple[Box, ...] = ()  # box of each object's whole drawing
     box: Box = (0.0, 0.0, 0.0, 0.0)  # bounding box of `boxes`
 
 
@@ -48,7 +48,7 @@ class Scene:
     shore: float  # y at which the ground begins; equal to the horizon without water
     scenery: dict[str, float]  # landmarks in the background, and their x
     things: tuple[Thing, ...]
-    neighbourhood: int = -1  # number of the neighbourhood, whose scenes share all but one or two facts; -1: unknown
+    neighbourhood: int = -1  # number of the neighbourhood; any two of its scenes differ in one or two facts; -1: none
 
     def record(self) -> dict[str, Any]:
         """Return the facts as JSON values, with lengths in fractions of the image."""
@@ -58,7 +58,7 @@ class Scene:
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> Scene:
-        """Return the scene of a `record`; other keys are ignored."""
+        """Return the scene of a `record`; keys of other data are ignored."""
         known = {f.name: record[f.name] for f in fields(cls) if f.name in record}
         things = tuple(
             Thing(**{**thing, "boxes": tuple(map(tuple, thing["boxes"])), "box": tuple(thing["box"])})
@@ -96,9 +96,12 @@ def atmosphere(scene: Scene) -> str:
     return scene.weather if scene.light == "day" else scene.light
 
 
-def stream(seed: int, index: int, what: int) -> np.random.Generator:
-    """Return a generator for one image and one purpose `what`; it depends on the three arguments alone."""
-    return np.random.Generator(np.random.Philox(key=[seed, index], counter=[0, 0, 0, what]))
+def stream(seed: int, index: int, purpose: int) -> np.random.Generator:
+    """Return the random generator of image `index` for one purpose, such as its captions.
+
+    It depends on the three arguments alone.
+    """
+    return np.random.Generator(np.random.Philox(key=[seed, index], counter=[0, 0, 0, purpose]))
 
 
 def pick(rng: np.random.Generator, options: Sequence[T], weights: Sequence[float] | None = None) -> T:
@@ -114,12 +117,12 @@ def pick(rng: np.random.Generator, options: Sequence[T], weights: Sequence[float
 
 
 def area(box: Box) -> float:
-    """Return the area of a box as a fraction of the image's."""
+    """Return the area of a box as a fraction of the image's area."""
     return max(0.0, box[2] - box[0]) * max(0.0, box[3] - box[1])
 
 
 def overlap(a: Box, b: Box) -> float:
-    """Return the shared area as a fraction of the smaller box."""
+    """Return the shared area of two boxes as a fraction of the smaller box's area."""
     shared = (max(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2]), min(a[3], b[3]))
     return area(shared) / min(area(a), area(b))
 
@@ -133,8 +136,8 @@ def bounding_box(boxes: Sequence[Box]) -> Box:
 def relation_holds(relation: str, a: Thing, b: Thing) -> bool:
     """Return whether `relation` holds from `a` to `b` by their boxes. Raises ValueError for an unknown relation."""
     (a0, a1, a2, a3), (b0, b1, b2, b3) = a.box, b.box
-    across = min(a2, b2) - max(a0, b0)  # shared width; negative: the gap between them
-    along = min(a3, b3) - max(a1, b1)  # shared height; negative: the gap
+    across = min(a2, b2) - max(a0, b0)  # shared width; negative: horizontal gap
+    along = min(a3, b3) - max(a1, b1)  # shared height; negative: vertical gap
     narrower = min(a2 - a0, b2 - b0)
     if relation == "left_of":
         return across < 0.02 and a0 < b0
@@ -148,4 +151,4 @@ def relation_holds(relation: str, a: Thing, b: Thing) -> bool:
         return a.place == "air" and across > 0.25 * narrower and a3 < b1 + 0.02
     if relation in CONVERSE:
         return relation_holds(CONVERSE[relation], b, a)
-    raise ValueError(f"{relation}: no such relation")
+    raise ValueError(f"unknown relation {relation}")

@@ -1,4 +1,4 @@
-"""Words of the simulated annotators and their claims; words that are listed twice are twice as likely."""
+"""Words of the simulated annotators and their claims; a word that is listed twice is twice as likely."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 
 class Noun(NamedTuple):
-    """Word for a category; `size` restricts its meaning, and `kind` widens it."""
+    """Word for a category, for one size of it, or for a whole kind."""
 
     singular: str
     plural: str
     weight: float = 1.0
-    size: str = ""  # the only size for which it is true: a puppy is a small dog
-    kind: str = ""  # claims only the kind: an animal
+    size: str = ""  # the only size for which the word is true: a puppy is a small dog
+    kind: str = ""  # the word claims only this kind: an animal
 
 
 ANIMAL = Noun("animal", "animals", 0.12, kind="animal")
@@ -91,7 +91,7 @@ VERBS: dict[str, tuple[str, ...]] = {  # by pose, or by kind or category and pos
     "bench:standing": ("standing",),
 }
 
-RELATIONS: tuple[tuple[str, str, float], ...] = (  # words, relation ("": both exist), weight
+RELATIONS: tuple[tuple[str, str, float], ...] = (  # words, relation ("": none is claimed), weight
     ("with", "", 1.0),
     ("and", "", 1.0),
     ("next to", "beside", 1.0),
@@ -114,8 +114,8 @@ class PlacePhrase(NamedTuple):
     """Words for a place, with the conditions under which they are true."""
 
     text: str
-    where: str  # places of things for which it is true: ground, water, air; some of "gwa"
-    landmark: str  # required landmark of the scene; "": none
+    where: str  # places of things for which the words are true, some of "gwa": ground, water, air
+    landmark: str  # landmark that the scene must have; "": none
 
 
 LANDMARKS = ("trees", "buildings", "mountains", "cactus", "fence", "barn")
@@ -163,7 +163,7 @@ _PLACES = """
 
 
 def _places() -> dict[str, list[PlacePhrase]]:
-    """Return the rows of `_PLACES` (setting, where, texts) by setting; a text needs the landmark that it names."""
+    """Return the phrases of `_PLACES` by setting; a phrase that names a landmark requires it."""
     places: dict[str, list[PlacePhrase]] = {}
     for row in _PLACES.strip().splitlines():
         setting, where, texts = row.split(maxsplit=2)
@@ -183,14 +183,14 @@ SCENES: dict[str, tuple[str, ...]] = {  # the setting as a noun
     "lake": ("a lake", "the shore of a lake", "a lake scene"),
     "farm": ("a farm", "a farm scene", "a field"),
 }
-WEATHER: dict[tuple[str, str], tuple[str, ...]] = {  # by (weather, light)
+WEATHER: dict[tuple[str, str], tuple[str, ...]] = {  # phrases, by (weather, light)
     ("sunny", "day"): ("on a sunny day", "on a sunny day", "under a blue sky", "in the sun"),
     ("cloudy", "day"): ("on a cloudy day", "on a cloudy day", "under a gray sky", "under a cloudy sky"),
     ("rainy", "day"): ("in the rain", "in the rain", "on a rainy day", "while it rains"),
     ("clear", "sunset"): ("at sunset", "at sunset", "at dusk", "under an orange sky"),
     ("clear", "night"): ("at night", "at night", "under the moon", "in the dark", "under the stars"),
 }
-IT_IS: dict[tuple[str, str], tuple[str, ...]] = {
+IT_IS: dict[tuple[str, str], tuple[str, ...]] = {  # clauses, by (weather, light)
     ("sunny", "day"): ("it is sunny", "the sun is shining"),
     ("cloudy", "day"): ("it is cloudy", "the sky is gray"),
     ("rainy", "day"): ("it is raining", "it is raining", "it is a rainy day"),

@@ -1,4 +1,4 @@
-"""The vocabulary of scenes' facts: categories, colours, settings, weather, and sizes of drawings."""
+"""Possible facts of scenes: categories, colours, settings and weather, and the sizes of drawings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Category:
     unit: float  # length of one drawing unit at medium size, as a fraction of the image's side
     colours: tuple[str, ...]
     poses: dict[str, Extent]
-    salience: float  # relative weight when annotators choose what to name first
+    salience: float  # relative weight in the order in which annotators name things
     patterned: float = 0.3  # share of striped or spotted things
     most: int = 3  # maximum count
 
@@ -80,14 +80,14 @@ CATEGORIES: dict[str, Category] = {
 
 NEIGHBOURS = 8  # scenes per neighbourhood: image i belongs to neighbourhood i // NEIGHBOURS
 
-# factors of a drawing's size: by size word, by the count of its thing, and by the number of things in the scene
+# factors of a drawing's size: by the thing's size, by its count, and by the number of things in the scene
 SIZES = {"small": 0.76, "medium": 1.0, "large": 1.2}
-BY_COUNT = {1: 1.0, 2: 0.82, 3: 0.70}
-BY_OBJECTS = {1: 1.0, 2: 0.86, 3: 0.72}
+SCALE_BY_COUNT = {1: 1.0, 2: 0.82, 3: 0.70}
+SCALE_BY_THINGS = {1: 1.0, 2: 0.86, 3: 0.72}
 PATTERNS = ("plain", "striped", "spotted")
 
 # categories of each setting; a category that is listed twice is twice as likely
-_FOUND = {
+_CATEGORIES_OF = {
     "beach": "man woman boy girl dog horse bird boat boat umbrella umbrella kite ball tent bicycle bench",
     "park": "man woman boy girl dog cat bird horse sheep bicycle bench ball kite balloon tent umbrella",
     "street": "man woman boy girl dog cat bird car car bus bus truck truck bicycle bench umbrella balloon ball",
@@ -96,7 +96,7 @@ _FOUND = {
     "lake": "boat boat boat bird man woman boy girl dog cow tent house bench bicycle kite",
     "farm": "horse horse cow cow sheep sheep dog cat cat truck house man woman boy girl car",
 }
-SETTINGS = {setting: tuple(names.split()) for setting, names in _FOUND.items()}
+SETTINGS = {setting: tuple(names.split()) for setting, names in _CATEGORIES_OF.items()}
 GRASSY = ("park", "lake", "farm")
 
 CONDITIONS: dict[tuple[str, str], float] = {  # (weather, light): probability

@@ -17,9 +17,9 @@ from pipeline.worlds.scenes.dataset_files import (
 from pipeline.worlds.scenes.drawing.draw_scene import draw_scene
 from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_captions import SceneCaption, describe_scene
-from pipeline.worlds.scenes.scene_facts import FACTS, Scene
+from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene
 
-SCENES = DrawnDataset("scenes", FACTS, ".jpg")
+SCENES = DrawnDataset("scenes", SCENE_FACTS, ".jpg")
 DescribedScene = tuple[Scene, list[SceneCaption]]
 
 
@@ -34,13 +34,13 @@ def draw_scenes(
     annotate: Callable[[Path, Sequence[DescribedScene], Sequence[str], int], object] | None = None,
     further: Collection[str] = (),
 ) -> dict[str, int]:
-    """Draw the data set into the folder `root`, which is replaced only when all is drawn.
+    """Draw the data set into the folder `root`, which is replaced once all images are drawn.
 
-    Images 0 … test−1 are the test split, the next `val` the validation split, the rest is for training. Each image
-    depends on its number and `seed` alone, not on the number of images or workers (default: one per CPU). Images are
-    `size` × `size` pixels. `annotate` writes more files for the scenes with their captions, their splits and the seed;
-    `further` are the names of such files. Returns counts: images, train, val, test, captions, words. Raises UserError
-    for impossible numbers, or if `root` has files other than such a data set's.
+    Images 0 … test−1 are the test split, the next `val` images the validation split, and the rest the training split.
+    Each image depends on its number and `seed` alone, not on the number of images or workers (default: one per CPU).
+    Images are `size` × `size` pixels. `annotate` writes further files from the scenes with their captions, the splits
+    and the seed; `further` are the names of these files. Returns counts: images, train, val, test, captions, words.
+    Raises UserError for impossible numbers, or if `root` holds files other than such a data set's.
     """
     check_sizes(images, size, val, test, seed)
     with replace_folder(Path(root), SCENES, further) as part:
@@ -55,6 +55,6 @@ def draw_scenes(
 
 def _draw_one(folder: Path, size: int, seed: int, index: int) -> DescribedScene:
     scene = sample_scene(seed, index)
-    # without chroma subsampling: at this size it would wash out the colours that captions name
+    # no chroma subsampling: at this size it would blur the colours that captions name
     draw_scene(scene, seed, index, size).save(folder / SCENES.image_file(index), "JPEG", quality=90, subsampling=0)
     return scene, describe_scene(scene, seed, index)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pipeline.errors import UserError
-from pipeline.models.agent_files import _refuse_odd, load_agent, save_agents
+from pipeline.models.agent_files import _check_limits, load_agent, save_agents
 from pipeline.models.guided import GuidedDecoder
 
 
@@ -50,7 +50,7 @@ def test_unreadable_weights_are_reported_in_one_line_with_the_file(toy, tmp_path
         load_agent(path, "speaker")
     whole = path.read_bytes()
     path.write_bytes(whole[:-100])
-    with pytest.raises(UserError, match="not a whole safetensors file"):
+    with pytest.raises(UserError, match="not a complete weights file"):
         load_agent(path, "listener")
     listener = toy.agents().listener
     listener.arguments["hidden"] = 11
@@ -68,7 +68,7 @@ def test_any_flipped_bit_is_named(toy, tmp_path):
         broken = bytearray(whole)
         broken[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(broken)
-        with pytest.raises(UserError, match=r"weights\.safetensors: not a whole safetensors file"):
+        with pytest.raises(UserError, match=r"weights\.safetensors: not a complete weights file"):
             load_agent(path, "listener")
 
 
@@ -105,5 +105,7 @@ def test_sizes_that_no_network_has_are_refused_however_deep_they_lie():
     deep = {"encoder": {"kind": "Hciae", "arguments": {"hidden": 10**9}}}
     for given in ({"hidden": 10**9}, {"parts": [{"hidden": 10**9}]}, deep):
         with pytest.raises(UserError, match=r"weights: hidden is 1000000000, and .* is the largest possible"):
-            _refuse_odd(given, "weights")
-    _refuse_odd({"encoder": {"arguments": {"hidden": 512, "dropout": 0.5, "image": True}}}, "weights")
+            _check_limits(given, "weights")
+    with pytest.raises(UserError, match=r"weights: max_words is 0, and 1 is the smallest possible"):
+        _check_limits({"max_words": 0}, "weights")
+    _check_limits({"encoder": {"arguments": {"hidden": 512, "dropout": 0.5, "image": True}}}, "weights")

@@ -63,9 +63,9 @@ def test_tokens_outside_the_considered_ones_are_impossible():
     assert torch.equal(retrieval_logits(generated, best, posterior, 0), generated)
 
 
-@pytest.mark.parametrize("considered", [3, None])
+@pytest.mark.parametrize("candidates", [3, None])
 @torch.no_grad()
-def test_each_token_is_the_best_by_the_listener_of_whole_prefixes(toy, agents, considered):
+def test_each_token_is_the_best_by_the_listener_of_whole_prefixes(toy, agents, candidates):
     speaker, listener = agents
     batch = toy.batch()
     vectors = listener.encode_image(batch.pooled)
@@ -73,7 +73,7 @@ def test_each_token_is_the_best_by_the_listener_of_whole_prefixes(toy, agents, c
     nearest[3, 1] = -1
     images = with_distractors(vectors, vectors, nearest)
     bound = RetrievalPragmaticDecoder(speaker, ALPHA, lambda _: images, lambda tokens: embeddings(listener, tokens))
-    bound.considered = considered or speaker.vocabulary + 1
+    bound.candidates = candidates or speaker.vocabulary + 1
     tokens = generate(bound, batch, Greedy(), rng()).tokens
     for t in range(tokens.shape[1]):
         alive = ~(tokens[:, :t] == 0).any(1)
@@ -87,8 +87,8 @@ def test_each_token_is_the_best_by_the_listener_of_whole_prefixes(toy, agents, c
             posterior.append(cosines.log_softmax(1)[:, 0])
         texts = torch.stack(generated, 1)
         scores = texts + ALPHA * torch.stack(posterior, 1)
-        if considered:
-            scores[texts < texts.topk(considered, 1).values[:, -1:]] = -torch.inf
+        if candidates:
+            scores[texts < texts.topk(candidates, 1).values[:, -1:]] = -torch.inf
         chosen = scores.gather(1, tokens[:, t : t + 1]).squeeze(1)
         assert (chosen >= scores.max(1).values - 1e-4)[alive].all()
     assert not torch.equal(tokens, generate(speaker, batch, Greedy(), rng()).tokens)

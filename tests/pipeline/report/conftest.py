@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.analysis.selection import ReportSettings
 from pipeline.report.report_page import write_report
-from pipeline.worlds.scenes.scene_facts import FACTS, Scene, Thing
+from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene, Thing
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +45,7 @@ def _one_scene(world: Any) -> None:
     dogs = Thing("dog", "brown", "plain", "medium", 2, "running", "ground", "left", (box, box), box)
     scene = Scene("farm", "clear", "night", 0.45, 0.45, {}, (dogs,))
     rows = pq.read_table(world.prepared / "images.parquet").to_pylist()
-    (world.prepared / FACTS).write_text(
+    (world.prepared / SCENE_FACTS).write_text(
         "".join(json.dumps({"imgid": int(row["id"]), **scene.record()}) + "\n" for row in rows)
     )
     for path in (world.sweep / "captions.parquet", *world.root.glob("evaluation/*/captions.parquet")):

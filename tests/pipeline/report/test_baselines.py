@@ -68,7 +68,7 @@ def test_terminal_and_truth_tables_have_baseline_rows(shown):
         "R@1 (hard) judge": "50.0",
     }
     assert row["true"] == "0.625"
-    assert last.notes[1] == "true: share of the captions' claims that hold of their image."
+    assert last.notes[1] == "true: share of the captions' claims that are true of their image."
     assert cells_of(second, "template") == {"Method": "template", **{f"R@10 {judge}": "–" for judge in JUDGES}}
     assert second.caption == "R@10 among all images, at the chosen λ"
     assert first.notes == second.notes == ()
@@ -86,4 +86,4 @@ def test_tables_at_equal_cider_have_human_and_template_captions_at_their_own_cid
     assert [row[0] for row in table.rows] == ["mle§", "human", "template (0.123)"]
     assert cells_of(table, "template (0.123)")["R@1 (hard) judge"].startswith("50.0 [")
     assert cells_of(table, "human")["R@1 (hard) judge"] == "–"
-    assert "at the CIDEr that they have" in " ".join(table.notes)
+    assert "their own CIDEr is in brackets" in " ".join(table.notes)

@@ -168,7 +168,9 @@ def test_a_view_shows_some_settings_and_stays_for_the_next_image(page):
     chosen = captions(page)
     assert len(chosen) == len(set(page.locator("#first table").last.locator("tbody th").all_inner_texts())) == 7
     assert set(chosen) < set(every)
-    assert page.locator("p.view:visible").all_inner_texts() == ["One setting per method: the one chosen on validation."]
+    assert page.locator("p.view:visible").all_inner_texts() == [
+        "One setting per method: the setting chosen on validation."
+    ]
     page.locator(".picker label").nth(1).click()
     assert len(captions(page)) == 7
 

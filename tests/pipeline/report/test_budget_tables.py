@@ -78,16 +78,16 @@ def test_learning_curves_have_the_hard_gallery_and_cider_against_captions_and_se
     results, _, runs = found(trained)
     histories = {method: mean_history(seeds) for method, seeds in runs.items()}
     panels = learning_panels(results, histories)
-    assert [(panel.title, panel.across) for panel in panels] == [
+    assert [(panel.title, panel.x_label) for panel in panels] == [
         ("R@1 (hard) against captions drawn", "captions drawn, in thousands →"),
         ("R@1 (hard) against processor seconds", "processor seconds →"),
         ("CIDEr against captions drawn", "captions drawn, in thousands →"),
         ("CIDEr against processor seconds", "processor seconds →"),
     ]
-    spots = [{line.label: [(spot.x, spot.y) for spot in line.spots] for line in panel.series} for panel in panels]
+    spots = [{line.label: [(spot.x, spot.y) for spot in line.points] for line in panel.series} for panel in panels]
     assert spots[0] == {"MLE": [(0, 51), (0, 52)], "Luo et al.": [(0.33, 51), (1.15, 52)]}
     assert spots[3] == {"MLE": [(1.5, 1.1), (2.5, 1.2)], "Luo et al.": [(200, 1.1), (300.5, 1.2)]}
-    assert panels[0].series[1].spots[1].label == "Luo et al., step 20, 1,150 captions drawn: R@1 (hard) 52.0"
+    assert panels[0].series[1].points[1].label == "Luo et al., step 20, 1,150 captions drawn: R@1 (hard) 52.0"
     soft = learning_panels(results, {"mle": history(0, 0, hard=False)})
     assert [panel.title for panel in soft] == ["R@1 against captions drawn", "CIDEr against captions drawn"]
 

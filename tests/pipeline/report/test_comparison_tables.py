@@ -60,7 +60,7 @@ def test_notes_state_the_rule_and_the_resamples(full_world):
     notes = " ".join(at_cider_table(comparison, comparison.at_cider[0]).notes)
     assert "mle has 0.960 on the test split" in notes
     assert "1,000 resamples of the test images" in notes
-    assert "same share of that of mle" in notes
+    assert "same share of the CIDEr of mle" in notes
     recall = " ".join(at_score_table(comparison, comparison.at_score[0]).notes)
     assert "quarters" in recall
     assert "same share" not in recall
@@ -98,7 +98,9 @@ def test_bounds_are_counted_and_undecided_differences_are_dashes_with_a_reason(f
     table = significance_table(comparison, slice_)
     assert re.fullmatch(r"≥\+\d+\.\d \[\+\d+\.\d, \+\d+\.\d\]\*", cells_of(table, "luo")["Own listener Δ R@10"])
     assert cells_of(table, "st")["Own listener Δ R@10"] == cells_of(table, "st")["Own listener p"] == "–"
-    assert any(re.match(r"– \(. of 2 rows throughout\): both numbers are lower bounds", note) for note in table.notes)
+    assert any(
+        re.match(r"– \(. of 2 rows have only dashes\): both numbers are lower bounds", note) for note in table.notes
+    )
     assert any(note.startswith("≥, ≤: one of the two numbers is a lower bound") for note in table.notes)
 
 
@@ -107,7 +109,7 @@ def test_no_difference_of_two_bounds_is_printed(full_world, make_full_cell):
     comparison, slice_ = bounded(full_world, make_full_cell, psst_multinomial=above, luo=above, st=above)
     table = significance_table(comparison, slice_)
     assert {cell for row in table.rows for cell in row[1:]} == {"–"}
-    assert any(note.startswith("– (2 of 2 rows throughout)") for note in table.notes)
+    assert any(note.startswith("– (2 of 2 rows have only dashes)") for note in table.notes)
 
 
 def test_a_reference_below_the_level_is_noted(full_world, make_full_cell):

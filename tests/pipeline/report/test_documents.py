@@ -98,7 +98,7 @@ def test_a_number_changed_in_a_document_is_reported_and_corrected(root, capsys):
     put(root, SHOWN.replace("7.5", "7.6"))
     assert update(capsys, "--check") == (
         2,
-        ["README.md, line 3: “small | Recall” is not what results/small.json holds: run make documents"],
+        ["README.md, line 3: “small | Recall” differs from results/small.json: run make documents"],
     )
     assert "7.6" in (root / "README.md").read_text(), "a check writes nothing"
     assert update(capsys) == (0, [])
@@ -155,7 +155,7 @@ def test_documents_below_docs_are_updated_with_relative_links(root, capsys):
     page.parent.mkdir()
     page.write_text(text)
     assert update(capsys, "--check")[1][0].startswith(
-        "docs/results/small.md, line 1: “small | figure: curve” is not what"
+        "docs/results/small.md, line 1: “small | figure: curve” differs from"
     )
     assert update(capsys) == (0, [])
     picture, row = page.read_text().splitlines()[1], page.read_text().splitlines()[6]
@@ -219,7 +219,10 @@ def test_provenance_is_one_line(root):
             "small | Words | rows: sle",
             "results/small.json has no “sle” in that table; there are: Method; n; Luo et al.",
         ),
-        ("small | Words | cells: n", "results/small.json is asked for “cells”; a table has columns: and rows:"),
+        (
+            "small | Words | cells: n",
+            "results/small.json cannot be shown with “cells”: a table takes columns:, rows: and else:",
+        ),
         ("small", "results/small.json has 4 tables “”; there are: Recall at 10; Words; Words, all; Work"),
     ],
 )
@@ -247,7 +250,10 @@ def test_an_exact_table_name_goes_before_longer_names(root):
             "\n<!-- results: small | Words -->\n<!-- results: small | Work -->\n<!-- end -->\n",
             "README.md, line 2: the block “small | Words” has no <!-- end -->",
         ),
-        ("<!-- result: small | Words -->\n<!-- end -->\n", "README.md, line 2: <!-- end --> ends no block"),
+        (
+            "<!-- result: small | Words -->\n<!-- end -->\n",
+            "README.md, line 2: <!-- end --> without a block: remove it",
+        ),
     ],
 )
 def test_unpaired_markers_are_reported_in_one_line(root, capsys, text, message):
@@ -276,7 +282,7 @@ def test_a_broken_result_file_is_reported_in_one_line(root, capsys, change, mess
     put(root, "<!-- results: small | Words -->\n<!-- end -->\n")
     status, (line,) = update(capsys)
     assert status == 2
-    assert line.startswith("README.md, line 1: results/small.json is no result file: ")
+    assert line.startswith("README.md, line 1: results/small.json is not a result file: ")
     assert message in line
 
 

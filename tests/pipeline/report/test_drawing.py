@@ -19,8 +19,8 @@ NOISY = PlotSeries(
         ),
     ),
 )
-ONE = PlotPanel("own", "Own listener", "across →", "up →", (RISING, NOISY), level=(5.0, 5.0), level_words="people")
-OTHER = PlotPanel("judge", "JudgeTitle", "across →", "up →", (RISING, replace(NOISY, spots=())))
+ONE = PlotPanel("own", "Own listener", "across →", "up →", (RISING, NOISY), band=(5.0, 5.0), band_label="people")
+OTHER = PlotPanel("judge", "JudgeTitle", "across →", "up →", (RISING, replace(NOISY, points=())))
 EMPTY = replace(OTHER, series=())
 
 
@@ -55,17 +55,17 @@ def test_positions_are_linear_in_the_values_and_shared_by_the_panels():
 
 
 def test_panels_with_other_axes_have_their_own_scale():
-    far = replace(RISING, spots=(PlotPoint(0.0, 400.0, "far"), PlotPoint(4.0, 0.0, "near")))
+    far = replace(RISING, points=(PlotPoint(0.0, 400.0, "far"), PlotPoint(4.0, 0.0, "near")))
     alone = points(parsed([ONE])[0], 0)
     assert points(parsed([ONE, replace(OTHER, series=(far,))])[0], 0) != alone
-    assert points(parsed([ONE, replace(OTHER, up="more →", series=(far,))])[0], 0) == alone
+    assert points(parsed([ONE, replace(OTHER, y_label="more →", series=(far,))])[0], 0) == alone
 
 
 def test_axes_may_be_logarithmic_beyond_1_and_include_given_values():
-    line = replace(RISING, spots=tuple(PlotPoint(x, 1.0, f"{x}") for x in (1.0, 10.0, 100.0)))
+    line = replace(RISING, points=tuple(PlotPoint(x, 1.0, f"{x}") for x in (1.0, 10.0, 100.0)))
     one, ten, hundred = points(parsed([PlotPanel("a", "A", "x", "y", (line,), logarithmic=True)])[0], 0)
     assert hundred[0] - ten[0] == pytest.approx(ten[0] - one[0], rel=0.01)
-    shown = PlotPanel("a", "A", "x", "y", (line,), logarithmic=True, shows=((0.0,), ()))
+    shown = PlotPanel("a", "A", "x", "y", (line,), logarithmic=True, includes=((0.0,), ()))
     from_zero = points(parsed([shown])[0], 0)
     assert from_zero[0][0] > one[0]
     assert from_zero[2][0] == pytest.approx(hundred[0], abs=5)
@@ -84,7 +84,7 @@ def test_bars_seeds_ring_and_band_are_drawn_with_their_line():
     assert [(float(use.get("x")), float(use.get("y"))) for use in ring.iter("use")] == [(x, y)]
     assert line.find("path").get("stroke-dasharray")
     assert any("people" in (text.text or "") for text in svg.iter("text"))
-    without = parsed([replace(ONE, level=None)])[0]
+    without = parsed([replace(ONE, band=None)])[0]
     assert len(list(without.iter("path"))) == len(list(svg.iter("path"))) - 1
 
 
@@ -114,7 +114,7 @@ def test_an_svg_in_the_page_has_no_style_no_address_and_unique_ids():
 
 
 def test_a_single_point_and_an_empty_panel_can_be_drawn():
-    (svg,) = parsed([replace(ONE, series=(replace(RISING, spots=RISING.spots[:1]),))])
+    (svg,) = parsed([replace(ONE, series=(replace(RISING, points=RISING.points[:1]),))])
     assert len(points(svg, 0)) == 1
     (svg,) = parsed([EMPTY])
     assert any(text.text == "not measured" for text in svg.iter("text"))
@@ -147,6 +147,6 @@ def test_png_panels_are_side_by_side_and_four_in_two_rows():
 
 
 def test_the_png_shows_the_drawing():
-    assert panels_png([EMPTY]) != panels_png([ONE]) != panels_png([replace(ONE, level=None)])
-    untagged = replace(ONE, series=(RISING, replace(NOISY, spots=(replace(NOISY.spots[0], tag=""),))))
+    assert panels_png([EMPTY]) != panels_png([ONE]) != panels_png([replace(ONE, band=None)])
+    untagged = replace(ONE, series=(RISING, replace(NOISY, points=(replace(NOISY.points[0], tag=""),))))
     assert panels_png([untagged]) != panels_png([ONE])

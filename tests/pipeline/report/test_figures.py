@@ -20,31 +20,31 @@ def test_a_panel_per_judge_a_line_per_method_a_point_per_setting(world):
     panels = curve_panels(*read(world))
     assert [panel.name for panel in panels] == ["own", "pretrained", "judge"]
     own, before, judge = panels
-    assert {series.label: len(series.spots) for series in own.series} == {
+    assert {series.label: len(series.points) for series in own.series} == {
         "MLE": 1, "PSST-Multinomial": 3, "ST-Multinomial": 3, "Luo et al.": 2
     }  # fmt: skip
     psst = own.series[1]
-    assert [spot.tag for spot in psst.spots] == ["λ 0.001", "λ 0.005", "λ 0.02"]
-    assert [spot.chosen for spot in psst.spots] == [False, True, False]
-    assert psst.spots[0].x == pytest.approx(0.975)  # the test split: (.96 + .97) / 2 + .01
-    assert psst.spots[0].y == pytest.approx(74.5)
+    assert [spot.tag for spot in psst.points] == ["λ 0.001", "λ 0.005", "λ 0.02"]
+    assert [spot.chosen for spot in psst.points] == [False, True, False]
+    assert psst.points[0].x == pytest.approx(0.975)  # the test split: (.96 + .97) / 2 + .01
+    assert psst.points[0].y == pytest.approx(74.5)
     # .97 and .98 are .00707 apart from their mean by the sample's deviation, 74 and 75 are .707
-    assert psst.spots[0].bars == pytest.approx((0.96793, 0.98207, 73.793, 75.207), rel=1e-4)
-    assert len(psst.spots[0].seeds) == 2
-    assert (before.level, judge.level) == ((61.0, 61.0), (41.0, 41.0))
-    assert judge.series[1].spots[0].y == pytest.approx(54.5)
+    assert psst.points[0].bars == pytest.approx((0.96793, 0.98207, 73.793, 75.207), rel=1e-4)
+    assert len(psst.points[0].seeds) == 2
+    assert (before.band, judge.band) == ((61.0, 61.0), (41.0, 41.0))
+    assert judge.series[1].points[0].y == pytest.approx(54.5)
 
 
 def test_points_of_guidance_name_gamma(world, guided):
     world.write(guided, [])
-    found = {series.label: series.spots for series in curve_panels(*read(world))[0].series}
+    found = {series.label: series.points for series in curve_panels(*read(world))[0].series}
     assert [spot.tag for spot in found["Guidance"]] == ["γ 1", "γ 1.5", "γ 2"]
     assert found["Guidance"][2].label.startswith("Guidance, λ 0, γ 2, seed 1, ")
     assert [spot.tag for spot in found["Luo et al. γ 1.5"]] == ["λ 0.5", "λ 0.9"]
 
 
 def test_hovering_gives_the_settings_seeds_and_values(world):
-    label = curve_panels(*read(world))[0].series[1].spots[1].label
+    label = curve_panels(*read(world))[0].series[1].points[1].label
     assert (
         label == "PSST-Multinomial, λ 0.005, ρ 0.25, seeds 1 2, CIDEr 0.945±0.007, R@10 86.5±0.7, chosen on validation"
     )
@@ -65,8 +65,8 @@ def test_unmeasured_values_are_not_drawn(world, make_cell):
     world.write([entry, lost], [])
     results = read_results(world.sweep, [])
     own, before = curve_panels(results, [])  # nobody asked the independent judge
-    assert len(own.series[0].spots) == len(before.series[0].spots) == 1
-    assert own.level is None
+    assert len(own.series[0].points) == len(before.series[0].points) == 1
+    assert own.band is None
     nothing = curve_panels(results, [], metric="SPICE")
     assert [panel.name for panel in nothing] == ["own", "pretrained", "judge"]
     assert all(panel.empty for panel in nothing)
@@ -88,7 +88,7 @@ def test_a_frozen_speaker_is_drawn_where_it_differs_from_its_method(full_world):
     results = with_frozen_speakers(read_results(full_world.sweep, full_world.evaluations, first=("mle",)), ["luo"])
     panels = {panel.name: panel for panel in curve_panels(results, [])}
     assert list(panels) == ["own", "adapted", "pretrained", "judge"]
-    spots = {name: {series.label: series.spots for series in panel.series} for name, panel in panels.items()}
+    spots = {name: {series.label: series.points for series in panel.series} for name, panel in panels.items()}
     assert [spot.y for spot in spots["own"]["Luo et al. (frozen)"]] == [
         spot.y for spot in spots["adapted"]["Luo et al."]
     ]
@@ -98,10 +98,10 @@ def test_a_frozen_speaker_is_drawn_where_it_differs_from_its_method(full_world):
 
 def test_drift_compares_human_captions_with_the_speakers(world):
     panel = drift_panel(*read(world))
-    assert panel.level == (61.0, 61.0)
+    assert panel.band == (61.0, 61.0)
     luo = panel.series[3]
-    assert [(spot.x, spot.y) for spot in luo.spots] == [(71.0, 60.0), (79.0, 60.0)]
-    assert luo.spots[1].label == "Luo et al., λ 0.9, seed 1, own captions R@10 79.0, human captions R@10 60.0"
+    assert [(spot.x, spot.y) for spot in luo.points] == [(71.0, 60.0), (79.0, 60.0)]
+    assert luo.points[1].label == "Luo et al., λ 0.9, seed 1, own captions R@10 79.0, human captions R@10 60.0"
 
 
 def test_drift_needs_human_captions(world, make_cell):
@@ -128,11 +128,11 @@ def test_recall_against_rho_has_its_intervals(full_world):
     own, judge = rho_panels(*rho_series(full_world, found))
     (line,) = own.series
     assert line.label == "PSST-Multinomial at CIDEr 0.900"
-    assert [spot.x for spot in line.spots] == [0.0, 0.25, 0.5, 0.75, 1.0]
-    assert [spot.y for spot in line.spots] == [70.0, 71.0, 72.0, 73.0, 74.0]
-    assert line.spots[1].bars == (0.25, 0.25, 69.0, 74.0)
-    assert line.spots[1].label == "PSST-Multinomial at CIDEr 0.900, ρ 0.25, R@10 71.0 [69.0, 74.0]"
-    assert judge.series[0].spots[1].bars is None
+    assert [spot.x for spot in line.points] == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert [spot.y for spot in line.points] == [70.0, 71.0, 72.0, 73.0, 74.0]
+    assert line.points[1].bars == (0.25, 0.25, 69.0, 74.0)
+    assert line.points[1].label == "PSST-Multinomial at CIDEr 0.900, ρ 0.25, R@10 71.0 [69.0, 74.0]"
+    assert judge.series[0].points[1].bars is None
 
 
 def test_a_lower_bound_is_labelled_at_least(full_world):
@@ -141,7 +141,7 @@ def test_a_lower_bound_is_labelled_at_least(full_world):
     first, *rest = slice_.readings
     slice_ = replace(slice_, readings=(replace(first, above=True), *rest))
     (panel,) = rho_panels(results, replace(comparison, along_rho=(slice_,)))
-    words = [spot.label for spot in panel.series[0].spots]
+    words = [spot.label for spot in panel.series[0].points]
     assert words[0].endswith("ρ 0, R@10 at least 70.0")
     assert not any("at least" in label for label in words[1:])
 

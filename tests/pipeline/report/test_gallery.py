@@ -23,7 +23,7 @@ from pipeline.report.gallery import (
 )
 from pipeline.worlds.gallery_scenes import gallery_scenes
 from pipeline.worlds.scenes.drawing.draw_scene import draw_scene
-from pipeline.worlds.scenes.scene_facts import FACTS, read_facts
+from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, read_facts
 
 SETTINGS = ReportSettings(images=5)
 LEVELS = ReportSettings(images=3, cider_levels=(0.9,), score_levels=(80.0, 200.0))
@@ -229,7 +229,7 @@ def test_a_drawn_scene_is_drawn_again_larger_and_a_photo_keeps_its_file(world, o
     one_scene(world)
     again = make_gallery(results, seen, world.prepared, world.images, SETTINGS, 3, gallery_scenes)[0]
     assert again.image.size == (256, 256)
-    scene = read_facts(world.prepared / FACTS)[again.id]
+    scene = read_facts(world.prepared / SCENE_FACTS)[again.id]
     small, reduced = draw_scene(scene, 3, int(again.id), 128), again.image.reduce(2)
     difference = np.abs(np.asarray(small, float) - np.asarray(reduced, float)).mean()
     assert difference < 4  # of 255: the same picture

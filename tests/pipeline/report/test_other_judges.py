@@ -62,7 +62,7 @@ def test_page_tables_figures_and_gallery_show_exactly_these_judges(other, judges
     html = (tmp_path / "report.html").read_text()
     assert set(re.findall(r'data-judge="(\w+)"', html)) - {"drift"} == set(judges)
     assert '<span class="hidden">rank by listener </span>clip</th>' in html
-    assert f'>{ {"own": "Own listener", "clip": "clip"}[judges[0]] } finds</span> <span><span class="thumb' in html
+    assert f'>{ {"own": "Own listener", "clip": "clip"}[judges[0]] } retrieves</span> <span><span class="thumb' in html
     for name in ("table.md", "tables.md"):
         text = (tmp_path / name).read_text()
         assert "R@10 clip" in text

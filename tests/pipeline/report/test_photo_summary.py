@@ -57,15 +57,15 @@ def content(world):
 def test_the_summary_begins_with_pretrained_models_and_shows_the_best_and_worst_captions(content, world):
     lines = photo_summary(content).splitlines()
     assert lines[2].split() == ["saywhich", "caption", world.images.as_posix(), "--preset", "base"]
-    places = [line.strip() for line in lines if ": place " in line]
-    # image 6 is found at place 8, its neighbours at 7, and so on; 11 and 10 are found best
-    assert places == [
-        "11.jpg: place 3 of 8",
-        "10.jpg: place 4 of 8",
-        "9.jpg: place 5 of 8",
-        "5.jpg: place 7 of 8",
-        "7.jpg: place 7 of 8",
-        "6.jpg: place 8 of 8",
+    ranks = [line.strip() for line in lines if ": rank " in line]
+    # image 6 has rank 8, its neighbours rank 7, and so on; 11 and 10 have the best ranks
+    assert ranks == [
+        "11.jpg: rank 3 of 8",
+        "10.jpg: rank 4 of 8",
+        "9.jpg: rank 5 of 8",
+        "5.jpg: rank 7 of 8",
+        "7.jpg: rank 7 of 8",
+        "6.jpg: rank 8 of 8",
     ]
     first = lines[next(n for n, line in enumerate(lines) if "11.jpg" in line) + 1 :][:2]
     assert first[0].endswith(": caption 11\\x1b[31m")
@@ -76,8 +76,8 @@ def test_the_summary_says_what_more_photos_would_change(content):
     flat = " ".join(photo_summary(content).split())
     assert "a share of 40 photos has a 95 % interval of up to ±15 points" in flat  # 1.96 · 0.5 / √40
     # of four words one is the place, and one of four places occurs in training captions, in all of them
-    assert "Photos to train with: 16. Captions cannot use 19% of the words that people say" in flat
-    assert flat.endswith("With 32 photos like these about 19% are to be expected, with 160 about 19%.")
+    assert "Training photos: 16. Captions cannot contain 19% of the words in the human captions" in flat
+    assert flat.endswith("The expected share is about 19% with 32 photos like these, and about 19% with 160.")
 
 
 def test_drawn_images_and_many_photos_have_tables_and_no_summary(content, monkeypatch):

@@ -122,7 +122,7 @@ def test_crossed_listeners_are_means_over_seeds(full_world):
 
 @pytest.mark.parametrize("broken", [{}, {"captions": ["mle"], "listeners": ["own"], "matrix": [[]]}, {"captions": 3}])
 def test_a_broken_crossed_file_is_reported_in_one_line(full_world, broken):
-    with pytest.raises(UserError, match=r"crossed\.json: not captions"):
+    with pytest.raises(UserError, match=r"crossed\.json: expected a matrix of captions"):
         crossed_table(broken)
     crossed = json.loads(full_world.crossed.read_text())
     crossed["matrix"][1][1] = 5.0
@@ -141,7 +141,7 @@ def test_both_tables_of_the_paper(full_world, make_full_cell):
     assert several.groups == [("", 1), ("Random sampling", 5), ("Beam search", 4)]
     assert several.rows[0] == ["mle", "0.740", "0.570", "0.780", "0.060", "0.050", "1.020", "0.270", "0.350", "0.800"]
     assert several.rows[1] == ["luo", *["–"] * 9]
-    assert several.notes[0].startswith("5 drawn at random, and the 4 best of a beam")
+    assert several.notes[0].startswith("5 captions drawn at random, and the 4 captions of a beam")
 
 
 def test_unmeasured_metrics_have_no_table(full_world):
@@ -179,6 +179,6 @@ def test_reader_statistics_have_a_row_of_human_captions(full_world, make_full_ce
     assert (speaker["no end"], speaker["human words"], speaker["CHAIR_s"]) == ("0.010", "0.800", "0.250")
     assert (people["no end"], people["human words"], people["CHAIR_s"]) == ("0.020", "0.700", "0.160")
     assert (speaker["vocabulary"], people["vocabulary"], people["distinct"]) == ("120", "300", "–")
-    assert any(note.startswith("Human captions: each one") for note in table.notes)
+    assert any(note.startswith("Human captions: each caption") for note in table.notes)
     assert about("diversity", results, choices).rows[-1][0] == "human captions"
     assert about("faithfulness", results, choices).rows[-1][0] == "luo"  # of people's it is not known here

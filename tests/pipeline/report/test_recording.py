@@ -10,7 +10,7 @@ from pipeline.config.overlays import profile_text
 from pipeline.errors import UserError
 from pipeline.report import documents
 from pipeline.report.number_files import markdown
-from pipeline.report.recording import OTHERS, tables_in, write_record
+from pipeline.report.recording import COMMANDS, tables_in, write_record
 from pipeline.report.result_file import PrintedTable, read_result
 from pipeline.report.tables import Table, TableColumn
 from pipeline.runtime.files import sha256
@@ -111,9 +111,12 @@ def test_printed_tables_of_benchmarks_are_recorded(root, capsys):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("large", f"PROFILE=large: no such profile; allowed: small; nor is it one of {', '.join(OTHERS)}"),
-        ("benchmarks", "data/benchmarks has no tables; make bench makes them"),
-        ("small", "params.yaml is not the profile small, so data/report is of another run"),
+        ("large", f"PROFILE=large: no such profile; allowed: small; other names are {', '.join(COMMANDS)}"),
+        ("benchmarks", "data/benchmarks has no tables; make bench writes them"),
+        (
+            "small",
+            "params.yaml differs from the profile small, so data/report is of another run; run the profile first",
+        ),
     ],
 )
 def test_a_profile_that_was_not_run_is_not_recorded(root, capsys, name, message):
@@ -140,7 +143,7 @@ def test_a_figure_with_photos_is_not_published(root, capsys):
 
 def test_a_missing_figure_is_reported(root):
     (root / "data" / "report" / "curve.png").unlink()
-    with pytest.raises(UserError, match=r"curve\.png is missing, which a document shows as docs/small_curve\.png"):
+    with pytest.raises(UserError, match=r"curve\.png is missing; a document shows it as docs/small_curve\.png"):
         write_record(root, "small", ["curve"], profile_text)
 
 
@@ -155,4 +158,4 @@ def test_a_start_is_recorded_by_its_seed_and_summarised_with_the_others(root, ca
     assert read_result(root, "small").seeds == [1, 2]
     assert read_result(root, "small").figures["curve"].file == "docs/small_curve.png"
     assert command.main(["small@start2"]) == 2
-    assert "params.yaml is not the profile small with start 2" in capsys.readouterr().err
+    assert "params.yaml differs from the profile small with start 2" in capsys.readouterr().err

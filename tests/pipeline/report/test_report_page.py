@@ -142,7 +142,7 @@ def test_settings_are_shown_unchanged(full):
     assert (found["frozen_speakers"], found["images"], found["cider_levels"]) == (
         "mle, luo",
         "4",
-        "chosen from the curves",
+        "derived from the curves",
     )
 
 
@@ -333,8 +333,8 @@ def test_the_first_screen_is_a_sentence_a_picture_and_a_chart_whose_lines_are_la
     assert "95 % interval " in finding
     first = section(full, "first")
     assert first.count("<img") == 8
-    assert first.count("</b> says of both: ") == 4
-    assert "MLE gives 32 of 32 test images a caption that another image has too." in first
+    assert first.count("</b> for both: ") == 4
+    assert "MLE gives 32 of 32 test images a caption that another image also has." in first
     chart = first[first.index("<svg") :]
     assert all(re.search(rf">{name}</text>", chart) for name in ("MLE", "ST-Multinomial", "Luo et al."))
     assert re.findall(r'<th scope="col".*?>(.*?)</th>', first)[-4:] == [
@@ -364,8 +364,8 @@ def test_true_and_false_words_of_drawn_scenes_are_marked_and_explained(full_worl
     assert "A person:" in section(full, "gallery")
     assert "A person:" not in html
     assert "similarity to captions of simulated annotators" in section(html, "first")
-    assert "it means these simulated annotators" in section(html, "first")
-    assert "<u>underlined</u> where it is true, <s>struck through</s> where" in section(html, "gallery")
+    assert "stands for these simulated annotators" in section(html, "first")
+    assert "<u>underlined</u> words make true claims, <s>struck-through</s> words" in section(html, "gallery")
     assert Reader(html).open == []
 
 

@@ -69,7 +69,7 @@ def test_ranks_of_images_that_share_a_caption_are_counted(shared):
     # of the 32 test images 8 … 39, every fourth shares a caption; ranks rise for 8 … 17 and fall for 38 and 39
     found = shared(lambda image: 5, lambda image: 2 if image < 18 else 9 if image > 37 else 5)
     assert (found.images, found.higher, found.equal, found.lower) == (32, 10, 20, 2)
-    assert "gives 32 of 32 test images a caption that another image has too" in found.sentence
+    assert "gives 32 of 32 test images a caption that another image also has" in found.sentence
     assert "ranks 10 of the 32 images higher among all 32, 2 lower and 20 the same" in found.sentence
     for pair in found.pairs:
         assert pair[0].picture.row != pair[1].picture.row

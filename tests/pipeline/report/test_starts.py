@@ -68,7 +68,7 @@ def test_results_over_starts_are_means_with_the_deviation_between_starts():
 
 
 def test_starts_with_other_methods_are_not_averaged():
-    with pytest.raises(UserError, match="other methods or columns"):
+    with pytest.raises(UserError, match="differ in methods or columns"):
         results_over_starts([table("40.0", "50.0"), table("40.0", "50.0", methods=("MLE", "ReinMax"))])
 
 

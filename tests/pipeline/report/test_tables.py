@@ -164,7 +164,7 @@ def test_a_chosen_setting_without_a_column_is_in_the_notes(world, make_cell, con
     world.write(cells, [control])
     results, choices = read(world)
     for table in (results_table(results, choices), compact_tables(results, choices)[1]):
-        assert "Chosen in the same way: sll_me weight = 0.75." in table.notes
+        assert "Other settings chosen by the same rule: sll_me weight = 0.75." in table.notes
 
 
 def test_a_lambda_at_an_end_of_its_grid_is_noted(world, make_cell, control):
@@ -174,5 +174,5 @@ def test_a_lambda_at_an_end_of_its_grid_is_noted(world, make_cell, control):
     results = read_results(world.sweep, world.evaluations)
     choices = choose_all(results, ReportSettings())
     (note,) = [note for note in results_table(results, choices).notes if note.startswith("Chosen at an end")]
-    assert note.endswith("outside it: luo λ 0.3 (highest of 3); psst λ 0.1 (lowest of 3).")
+    assert note.endswith("outside the grid: luo λ 0.3 (highest of 3); psst λ 0.1 (lowest of 3).")
     assert note in compact_tables(results, choices)[1].notes

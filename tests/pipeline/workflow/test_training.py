@@ -16,7 +16,7 @@ from pipeline.models.listener import Listener
 from pipeline.readers import read_karpathy
 from pipeline.training.optimisation import Optimisation
 from pipeline.workflow.training import build_training
-from pipeline.worlds.scenes.scene_facts import FACTS, Scene
+from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def world(karpathy, tmp_path):
         store.write(np.arange(40), np.zeros((40, 2)), np.zeros((40, 3, 2)))
     scenes = (Scene("park", "sunny", "day", 0.45, 0.45, {}, (), number % 5) for number in range(40))
     lines = [json.dumps({"imgid": number, **each.record()}) for number, each in enumerate(scenes)]
-    (tmp_path / "prepared" / FACTS).write_text("\n".join(lines) + "\n")
+    (tmp_path / "prepared" / SCENE_FACTS).write_text("\n".join(lines) + "\n")
     return Prepared.load(tmp_path / "prepared"), FeatureStore(tmp_path / "features")
 
 
@@ -52,7 +52,7 @@ def test_a_training_orders_images_by_neighbourhood_or_at_random(world):
 
 
 def test_a_training_on_other_images_is_refused_an_order_of_neighbourhoods(world):
-    (world[0].folder / FACTS).unlink()
+    (world[0].folder / SCENE_FACTS).unlink()
     assert len(shown(world)) == 16
     with pytest.raises(UserError, match="without a neighbourhood"):
         shown(world, order="neighbourhoods")

@@ -10,10 +10,9 @@ import pytest
 
 from pipeline.errors import UserError
 from pipeline.worlds.annotated_objects import annotated_objects
-from pipeline.worlds.films.film_facts import FACTS as FILM_FACTS
-from pipeline.worlds.films.film_facts import ActorView, Film, Track
+from pipeline.worlds.films.film_facts import FILM_FACTS, ActorView, Film, Track
 from pipeline.worlds.neighbourhoods import neighbourhood_numbers
-from pipeline.worlds.scenes.scene_facts import FACTS, Scene, Thing
+from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene, Thing
 
 BOXES = ((0.1, 0.2, 0.3, 0.4), (0.5, 0.2, 0.7, 0.4))
 DOGS = Thing("dog", "brown", "plain", "small", 2, "running", "ground", "left", BOXES, (0.1, 0.2, 0.7, 0.4))
@@ -26,7 +25,7 @@ def scene(things=(), light="day", neighbourhood=-1) -> Scene:
 
 def write_facts(folder, scenes: list[Scene]) -> None:
     lines = [json.dumps({"imgid": number, **each.record()}) for number, each in enumerate(scenes)]
-    (folder / FACTS).write_text("\n".join(lines) + "\n")
+    (folder / SCENE_FACTS).write_text("\n".join(lines) + "\n")
 
 
 def prepared(folder, *ids: int) -> SimpleNamespace:
@@ -44,7 +43,7 @@ def test_each_object_has_the_labels_of_its_thing_in_the_order_of_the_prepared_im
 
 
 def test_images_that_were_not_drawn_are_refused(tmp_path):
-    with pytest.raises(UserError, match="object_detector learns the facts of drawn scenes or films; choose another"):
+    with pytest.raises(UserError, match="object_detector is trained on the facts of drawn scenes or films; choose"):
         annotated_objects(prepared(tmp_path, 0))
     assert neighbourhood_numbers(prepared(tmp_path, 0)) is None
     write_facts(tmp_path, [scene(neighbourhood=3), scene(neighbourhood=4), scene()])

@@ -15,7 +15,7 @@ from pipeline.worlds.scene_baselines import ORACLE, TEMPLATE, oracle_captions, r
 from pipeline.worlds.scenes.faithfulness import faithfulness
 from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_captions import describe_scene
-from pipeline.worlds.scenes.scene_facts import FACTS, Scene
+from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene
 from pipeline.worlds.scenes.scene_world import CONDITIONS, SETTINGS
 
 TRAIN, TEST = 150, 20
@@ -31,7 +31,7 @@ def scenes() -> list[Scene]:
 def prepared(folder: Path, known: int = TRAIN + TEST) -> SimpleNamespace:
     """Return prepared data with the facts of the first `known` scenes."""
     lines = [json.dumps({"imgid": n, **scene.record()}) for n, scene in enumerate(scenes()[:known])]
-    (folder / FACTS).write_text("\n".join(lines))
+    (folder / SCENE_FACTS).write_text("\n".join(lines))
     ids = pa.array([str(n) for n in range(TRAIN + TEST)])
     return SimpleNamespace(folder=folder, ids=ids, rows=lambda split: {"train": np.arange(TRAIN), "test": ROWS}[split])
 

@@ -18,7 +18,7 @@ def _eye(pen: Pen, x: float, y: float, r: float) -> None:
 
 
 def _legs(pen: Pen, far: tuple[str, str], near: tuple[str, str], hoof: bool = False) -> None:
-    """Draw the hind and fore leg of each side through their joints (x, y, width), the far ones darker."""
+    """Draw the hind and the fore leg of each side through their joints (x, y, width); far legs are darker."""
     for limbs, colour in ((far, pen.dark), (near, pen.plain)):
         for joints in limbs:
             pen.limb(joints, colour)

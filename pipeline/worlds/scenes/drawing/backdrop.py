@@ -18,7 +18,7 @@ SKY: dict[str, tuple[Colour, Colour, Colour]] = {  # above, between, at the hori
     "sunset": ((92, 82, 158), (232, 122, 122), (255, 198, 112)),
     "night": ((18, 24, 66), (34, 44, 102), (66, 78, 140)),
 }
-AIR: dict[str, tuple[Colour, float]] = {  # colour of the light, and its share in the ground's colours
+LIGHT: dict[str, tuple[Colour, float]] = {  # colour of the light, and its share in the ground's colours
     "sunny": ((255, 250, 230), 0.0),
     "cloudy": ((150, 160, 172), 0.18),
     "rainy": ((104, 118, 138), 0.34),
@@ -52,7 +52,7 @@ class Backdrop:
 
     def tone(self, colour: Colour) -> Colour:
         """Return `colour` in the scene's light."""
-        other, share = AIR[self.air]
+        other, share = LIGHT[self.air]
         return mix(colour, other, share)
 
     def gradient(self, top: float, bottom: float, colours: tuple[Colour, ...]) -> None:
@@ -75,7 +75,7 @@ class Backdrop:
         self._draw.line([(x * self.side, y * self.side) for x, y in points], fill, max(1, round(width * self.side)))
 
     def hills(self, base: float, height: float, waves: float, fill: Colour) -> None:
-        """Draw a rolling line across the image, filled down to `base`."""
+        """Draw hills across the image, filled down to `base`."""
         phase = self.rng.random(2) * 6.28
         x = np.linspace(0, 1, 25)
         rise = 0.62 + 0.25 * np.sin(waves * x * 6.28 + phase[0]) + 0.13 * np.sin(2.3 * waves * x * 6.28 + phase[1])
@@ -87,7 +87,7 @@ class Backdrop:
         self.picture.paste(colour, (round(x * self.side) - pixels // 2, round(y * self.side) - pixels // 2), mask)
 
     def spots(self, number: int, top: float) -> list[Point]:
-        """Return random places on the ground below `top`."""
+        """Return random points on the ground below `top`."""
         return [(float(x), float(top + (0.99 - top) * y)) for x, y in self.rng.random((number, 2))]
 
     def _lights(self) -> None:

@@ -1,4 +1,4 @@
-"""Drawing of a scene: its backdrop, then its objects from far to near, each inside the box of the facts."""
+"""Drawing of a scene: its backdrop, then its objects from back to front, each inside its box."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ OTHERS = (things.house, things.tent, things.umbrella, things.kite, things.balloo
 DRAWINGS: dict[str, Callable[[Pen, str], None]] = {
     drawing.__name__: drawing for drawing in (*ANIMALS, *VEHICLES, *OTHERS)
 }  # by category: called with the pose
-FAINT = [v * 2 // 5 for v in range(256)]
-LIT: dict[str, tuple[float, float, float]] = {  # factors of an object's red, green and blue
+FAINT = [v * 2 // 5 for v in range(256)]  # lookup table of the opacity of reflections
+TINT: dict[str, tuple[float, float, float]] = {  # factors of an object's red, green and blue
     "cloudy": (0.97, 0.98, 0.99),
     "rainy": (0.91, 0.93, 0.96),
     "sunset": (1.0, 0.93, 0.88),
@@ -64,7 +64,7 @@ def draw_object(thing: Thing, height: float, air: str, rng: np.random.Generator)
     else:
         people.person(pen, thing.category, thing.pose, rng)
     layer = pen.finish(thing.pattern, slant=thing.category not in ("balloon", "bus", "truck", "house"))
-    if air in LIT:
+    if air in TINT:
         layer = layer.point(_light_table(air))
     return layer if thing.facing == "right" else layer.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
 
@@ -75,8 +75,11 @@ def put(picture: Image.Image, layer: Image.Image, thing: Thing, box: Box, air: s
     x, y = round(box[0] * side) - PAD, round(box[1] * side) - PAD
     foot = round(box[3] * side)
     if thing.place == "ground":
-        # not wider than the feet of things that are widest at the top
-        share = 0.62 if thing.category in ("umbrella", "ball") else 0.8 if thing.pose == "jumping" else 0.94
+        share = 0.94  # width of the shadow in layer widths; less for things that are widest at the top
+        if thing.category in ("umbrella", "ball"):
+            share = 0.62
+        elif thing.pose == "jumping":
+            share = 0.8
         w = max(4, round((layer.width - 2 * PAD) * share))
         h = max(3, round(w * 0.15))
         shadow = _shadow().resize((w, h), Image.Resampling.BILINEAR)
@@ -106,8 +109,8 @@ def rain(picture: Image.Image, rng: np.random.Generator) -> None:
 
 @cache
 def _light_table(air: str) -> list[int]:
-    """Return the lookup table of red, green, blue and opacity values."""
-    return [round(v * k) for k in (*LIT[air], 1.0) for v in range(256)]
+    """Return the lookup table that applies TINT to red, green and blue and keeps the opacity."""
+    return [round(v * k) for k in (*TINT[air], 1.0) for v in range(256)]
 
 
 @lru_cache(maxsize=1)

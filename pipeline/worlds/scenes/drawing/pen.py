@@ -30,13 +30,13 @@ def mix(a: Colour, b: Colour, share: float) -> Colour:
 
 @cache
 def points(shape: str) -> tuple[tuple[float, ...], ...]:
-    """Return the points of a shape that is written as text."""
+    """Return the points of a shape in SVG's notation."""
     return tuple(tuple(map(float, point.split(","))) for point in shape.split())
 
 
 @lru_cache(maxsize=512)
 def spline(through: tuple[tuple[float, ...], ...], closed: bool) -> tuple[Point, ...]:
-    """Return a Catmull-Rom curve through points, as short straight lines."""
+    """Return the points of a Catmull-Rom curve through the points `through`."""
     p = np.array(through)
     ends = (p[-1:], p[:2]) if closed else (2 * p[:1] - p[1:2], 2 * p[-1:] - p[-2:-1])
     p = np.concatenate([ends[0], p, ends[1]])
@@ -54,11 +54,11 @@ class Pen:
 
     def __init__(self, extent: Extent, scale: float, colour: str, glow: bool) -> None:
         left, right, top = extent
-        self.scale, self._origin = scale, (PAD + left * scale, PAD + top * scale)  # the origin, in pixels
+        self.scale, self._origin = scale, (PAD + left * scale, PAD + top * scale)  # origin in pixels
         size = (round((left + right) * scale) + 2 * PAD, round(top * scale) + 2 * PAD)
         self.layer = Image.new("RGBA", size, (0, 0, 0, 0))
         self.main = PALETTE[colour]
-        self.plain = mix(self.main, (self.main[0], self.main[1], 255), 0.02)  # looks like `main`, but gets no pattern
+        self.plain = mix(self.main, (self.main[0], self.main[1], 255), 0.02)  # almost `main`, but without a pattern
         self.dark = mix(self.main, (16, 14, 40), 0.30 if colour != "black" else 0.5)
         self.deep = mix(self.main, (16, 14, 40), 0.55)
         self.light = mix(self.main, (255, 255, 255), 0.40 if colour != "black" else 0.25)
@@ -77,22 +77,22 @@ class Pen:
 
     def box(self, x0: float, y0: float, x1: float, y1: float, fill: Colour, radius: float = 0.0) -> None:
         """Draw a box from its lower left to its upper right corner."""
-        corners = self._pixels(self._placed([(x0, y1), (x1, y0)]))
+        corners = self._pixels(self._place([(x0, y1), (x1, y0)]))
         if radius:
             self._draw.rounded_rectangle(corners, radius * self._unit * self.scale, fill=fill)
-        else:  # rounded_rectangle would round the corners
+        else:  # rounded_rectangle rounds boxes of few pixels even with radius 0
             self._draw.rectangle(corners, fill=fill)
 
     def polygon(self, shape: Shape, fill: Colour) -> None:
-        self._draw.polygon(self._pixels(self._placed(shape)), fill=fill)
+        self._draw.polygon(self._pixels(self._place(shape)), fill=fill)
 
     def blob(self, shape: Shape, fill: Colour) -> None:
         """Draw a smooth closed shape through the points of `shape`."""
-        self._draw.polygon(self._pixels(spline(tuple(self._placed(shape)), True)), fill=fill)
+        self._draw.polygon(self._pixels(spline(tuple(self._place(shape)), True)), fill=fill)
 
     def stroke(self, shape: Shape, width: float, fill: Colour, smooth: bool = False) -> None:
         """Draw a line with round ends."""
-        placed = self._placed(shape)
+        placed = self._place(shape)
         path = self._pixels(spline(tuple(placed), False) if smooth else placed)
         pixels = self._width(width)
         self._draw.line(path, fill=fill, width=pixels, joint="curve")
@@ -116,19 +116,19 @@ class Pen:
         self._draw.ellipse(self._around(x, y, r, r), outline=fill, width=self._width(width))
 
     def arc(self, x: float, y: float, r: float, start: float, end: float, width: float, fill: Colour) -> None:
-        """Draw part of a circle, clockwise from `start` to `end` degrees, 0 to the right."""
+        """Draw part of a circle, clockwise from `start` to `end`, in degrees; 0 is to the right."""
         self._draw.arc(self._around(x, y, r, r), start, end, fill=fill, width=self._width(width))
 
     def finish(self, pattern: str, slant: bool) -> Image.Image:
         """Return the layer with its pattern on all pixels of the main colour, lit from above."""
         if pattern != "plain":
-            self._lay(pattern, slant)
+            self._apply_pattern(pattern, slant)
         *colours, alpha = self.layer.split()
         shade = _shade().resize(self.layer.size, Image.Resampling.BILINEAR)
         colours = [ImageChops.multiply(band, shade) for band in colours]
         return Image.merge("RGBA", (*colours, alpha))
 
-    def _placed(self, shape: Shape) -> Sequence[tuple[float, ...]]:
+    def _place(self, shape: Shape) -> Sequence[tuple[float, ...]]:
         """Return the points of a shape in the units of the whole layer."""
         shape = points(shape) if isinstance(shape, str) else shape
         if self._unit == 1.0 and not (self._x or self._y):
@@ -147,30 +147,30 @@ class Pen:
     def _width(self, width: float) -> int:
         return max(1, round(width * self._unit * self.scale))
 
-    def _lay(self, pattern: str, slant: bool) -> None:
+    def _apply_pattern(self, pattern: str, slant: bool) -> None:
         pixels = np.array(self.layer)
-        mine = pixels.view(np.uint32)[..., 0] == np.frombuffer(bytes((*self.main, 255)), np.uint32)[0]
-        rows = np.flatnonzero(mine.any(1))
-        columns = np.flatnonzero(mine.any(0))
+        covered = pixels.view(np.uint32)[..., 0] == np.frombuffer(bytes((*self.main, 255)), np.uint32)[0]
+        rows = np.flatnonzero(covered.any(1))
+        columns = np.flatnonzero(covered.any(0))
         if not len(rows):
             return
-        # the pattern scales with the object, but not below what an image of 128 pixels can show
+        # the pattern scales with the object, down to the smallest that an image of 128 pixels can show
         extent = max(rows[-1] - rows[0], columns[-1] - columns[0]) + 1
         step = max(9.0, 0.20 * extent)
         y, x = np.ogrid[: pixels.shape[0], : pixels.shape[1]]
         x, y = x - columns[0] + step / 4, y - rows[0] + step / 4
         if pattern == "striped":
-            laid = (x + (0.35 * y if slant else 0)) % step < 0.42 * step
+            marked = (x + (0.35 * y if slant else 0)) % step < 0.42 * step
         else:
             shift = np.floor(y / step) % 2 * step / 2
-            laid = ((x + shift) % step - step / 2) ** 2 + (y % step - step / 2) ** 2 < (0.33 * step) ** 2
+            marked = ((x + shift) % step - step / 2) ** 2 + (y % step - step / 2) ** 2 < (0.33 * step) ** 2
         light = sum(self.main) > 470 or self.main == PALETTE["gray"]
-        pixels[mine & laid, :3] = (52, 50, 62) if light else (250, 248, 242)
+        pixels[covered & marked, :3] = (52, 50, 62) if light else (250, 248, 242)
         self.layer = Image.fromarray(pixels)
 
 
 @lru_cache(maxsize=1)
 def _shade() -> Image.Image:
-    """Return an object's brightness from its top to its foot, a little less towards one side."""
+    """Return a mask of an object's brightness, which decreases from top to foot and slightly towards one side."""
     y, x = np.mgrid[0:1:16j, 0:1:16j]
     return Image.fromarray(np.round(255 * (1 - 0.15 * y**1.5 - 0.04 * x)).astype(np.uint8))

@@ -59,7 +59,7 @@ def test_texts_are_clipped_and_answers_equal_after_clipping_are_merged(made, dia
     np.testing.assert_array_equal(dialogs.relevance, raw.relevance)
     assert (dialogs.column("kind") == raw.kinds).all()
     assert dialogs.column("refers") is None
-    assert dialogs.right() == [raw.right[i, r] for i in range(IMAGES) for r in range(ROUNDS)]
+    assert dialogs.answer_relevance() == [raw.answer_relevance[i, r] for i in range(IMAGES) for r in range(ROUNDS)]
     assert dialogs.rounds == ROUNDS
 
 

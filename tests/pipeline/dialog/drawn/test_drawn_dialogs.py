@@ -12,8 +12,8 @@ import pytest
 
 from pipeline.dialog.drawn import answerer, write_dialogs
 from pipeline.dialog.drawn.answerer import (
-    GUESSED,
-    HEDGED,
+    GUESS_RELEVANCE,
+    HEDGE_RELEVANCE,
     AnswererStyle,
     SceneQuestion,
     relevance,
@@ -21,7 +21,7 @@ from pipeline.dialog.drawn.answerer import (
     true_answers,
 )
 from pipeline.dialog.drawn.candidate_answers import OPTIONS, CandidatePool
-from pipeline.dialog.drawn.dialog_words import AGAIN, HEDGES, OTHER, WHICH, depth
+from pipeline.dialog.drawn.dialog_words import HEDGES, KIND_TEXTS, OTHER_TEXTS, REPEAT_TEXTS, depth
 from pipeline.dialog.drawn.questioner import ROUNDS, DialogRound, DialogState, generate_dialog
 from pipeline.dialog.drawn.rival_answers import RIVALS, RivalAnswers
 from pipeline.dialog.drawn.write_dialogs import FILES, write_scene_dialogs
@@ -103,13 +103,13 @@ def test_an_answer_is_relevant_if_it_is_true(question, true, false):
     found = relevance(SCENE, question)
     assert {text: found.get(text, 0.0) for text in true} == dict.fromkeys(true, 1.0)
     assert not false & found.keys()
-    assert {found[text] for text in HEDGES} == {HEDGED}
+    assert {found[text] for text in HEDGES} == {HEDGE_RELEVANCE}
 
 
 def test_hedges_are_relevant_to_unanswerable_questions_and_guesses_less():
     found = relevance(SCENE, SceneQuestion("age", "how old is she", 1))
     assert found["can't tell"] == 1.0
-    assert found["maybe 10"] == GUESSED
+    assert found["maybe 10"] == GUESS_RELEVANCE
     assert "brown" not in found
 
 
@@ -133,16 +133,18 @@ def test_a_dialog_depends_on_seed_and_image_alone():
         != generate_dialog(SCENE, CAPTION, 1, 6)
     )
     assert generate_dialog(SCENE, CAPTION, 1, 5) != generate_dialog(SCENE, CAPTION, 2, 5)
-    first = [write_dialogs._about(seed, 5, SCENE)[0] for seed in range(8)]
+    first = [write_dialogs._dialog_about(seed, 5, SCENE)[0] for seed in range(8)]
     assert len(set(first)) > 1, "without captions, another seed writes another one"
-    assert first == [write_dialogs._about(seed, 5, SCENE, describe_scene(SCENE, seed, 5))[0] for seed in range(8)]
+    assert first == [
+        write_dialogs._dialog_about(seed, 5, SCENE, describe_scene(SCENE, seed, 5))[0] for seed in range(8)
+    ]
 
 
 def test_every_answer_is_relevant_and_nothing_is_asked_twice(talks):
     refers = Counter()
     for scene, rounds in talks[:60]:
         assert len(rounds) == ROUNDS
-        assert len({(q.kind, q.of, q.asked) for q, _ in rounds}) == ROUNDS
+        assert len({(q.kind, q.thing, q.asked) for q, _ in rounds}) == ROUNDS
         for question, answer in rounds:
             assert relevance(scene, question)[answer] > 0, (question, answer)
             refers[question.refers] += 1
@@ -154,15 +156,15 @@ def test_a_pronoun_refers_to_the_thing_of_the_last_question(talks):
     checked = 0
     for _, rounds in talks[:60]:
         for (before, _), (question, _) in itertools.pairwise(rounds):
-            if question.refers == "pronoun" and before.of >= 0 and before.kind not in ("near", "relation"):
-                assert question.of == before.of
+            if question.refers == "pronoun" and before.thing >= 0 and before.kind not in ("near", "relation"):
+                assert question.thing == before.thing
                 checked += 1
     assert checked > 50
 
 
 def test_questions_after_a_caption_are_about_the_things_that_it_names():
     first = [generate_dialog(SCENE, CAPTION, 1, i)[0].question for i in range(40)]
-    assert {question.of for question in first} == {-1, 0}  # nobody has named the girls
+    assert {question.thing for question in first} == {-1, 0}  # nobody has named the girls
     assert all(question.kind not in ("setting", "is_setting") for question in first)  # the caption tells
 
 
@@ -184,13 +186,13 @@ def test_what_a_caption_states_is_asked_in_no_form():
 
 def test_a_kind_of_things_of_which_one_has_been_named_is_not_asked_for():
     begun = state(0)
-    asked = [question.asked for _ in range(60) if (question := begun._of_scene("exist_kind"))]
+    asked = [question.asked for _ in range(60) if (question := begun._ask_about_scene("exist_kind"))]
     assert set(asked) == {"people", "vehicles", "children"}  # a dog has been named
 
 
 def test_things_that_exist_and_others_are_asked_for():
     begun = state(0)
-    questions = [begun._of_scene("exist") for _ in range(200)]
+    questions = [begun._ask_about_scene("exist") for _ in range(200)]
     there = [question.asked == "girl" for question in questions if question is not None]
     assert 0.4 < np.mean(there) < 0.75  # a half, and those that are picked at random
 
@@ -198,15 +200,17 @@ def test_things_that_exist_and_others_are_asked_for():
 def test_a_question_repeated_for_another_thing_refers_to_the_last_one():
     last = SceneQuestion("colour", "what color is it", 0)
     for _ in range(20):
-        again = state(0, 1)._again(last)
-        assert (again.kind, again.of, again.refers) == ("colour", 1, "ellipsis")
-        texts = [text.format(noun=noun) for text in (*AGAIN, *OTHER) for noun in ("girls", "kids", "children")]
+        again = state(0, 1)._repeat(last)
+        assert (again.kind, again.thing, again.refers) == ("colour", 1, "ellipsis")
+        texts = [
+            text.format(noun=noun) for text in (*REPEAT_TEXTS, *OTHER_TEXTS) for noun in ("girls", "kids", "children")
+        ]
         assert again.text in texts
-    unnamed = state(0)
-    unnamed.vague = 1
-    which = unnamed._propose()
-    assert (which.kind, which.of, which.refers) == ("which", 1, "ellipsis")
-    assert which.text in WHICH
+    implied = state(0)
+    implied.unnamed = 1
+    which = implied._propose()
+    assert (which.kind, which.thing, which.refers) == ("which", 1, "ellipsis")
+    assert which.text in KIND_TEXTS
 
 
 def test_a_thing_is_at_the_top_in_the_back_or_in_front():
@@ -218,7 +222,7 @@ def test_a_thing_is_at_the_top_in_the_back_or_in_front():
 @pytest.mark.parametrize(("of", "kinds"), [(0, {"happy", "collar"}), (1, {"age", "happy"})])
 def test_facts_that_no_image_shows_fit_the_kind_of_thing(of, kinds):
     begun = state(0, 1)
-    assert {begun._of_thing(of, "blind").kind for _ in range(40)} == kinds
+    assert {begun._ask_about_thing(of, "blind").kind for _ in range(40)} == kinds
 
 
 def test_candidates_are_a_hundred_different_answers_with_the_truth_at_a_random_place(pool):
@@ -244,13 +248,13 @@ def test_plausible_candidates_answer_similar_questions(pool):
 
 
 def test_too_few_answers_are_refused():
-    with pytest.raises(ValueError, match="different answers are too few"):
+    with pytest.raises(ValueError, match="distinct answers are too few"):
         CandidatePool([[DialogRound(SceneQuestion("count", "how many"), "2")]])
 
 
 @pytest.mark.slow
 def test_the_files_have_the_form_of_visdial(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.dialog.drawn.write_dialogs.OTHERS", 120)
+    monkeypatch.setattr("pipeline.dialog.drawn.write_dialogs.POOL_DIALOGS", 120)
     drawn = [(scene, describe_scene(scene, 3, i)) for i in range(6) for scene in [sample_scene(3, i)]]
     found = write_scene_dialogs(tmp_path, drawn, ["test", "test", "val", "train", "train", "train"], 3)
     assert found["dialogs"] == 6
@@ -275,7 +279,7 @@ def test_the_files_have_the_form_of_visdial(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_drawing_dialogs_changes_no_image_or_caption(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.dialog.drawn.write_dialogs.OTHERS", 150)
+    monkeypatch.setattr("pipeline.dialog.drawn.write_dialogs.POOL_DIALOGS", 150)
     for name in ("with", "without"):
         annotate = write_scene_dialogs if name == "with" else None
         draw_scenes(tmp_path / name, images=24, size=32, val=8, test=8, seed=3, workers=1, annotate=annotate)
@@ -302,7 +306,7 @@ def pool_of(*questions: tuple[str, int]) -> CandidatePool:
 
 def test_a_pool_needs_a_hundred_answers_beside_the_thirty_popular_ones():
     assert pool_of(("how many", 130)).candidates("how many", "2", np.random.default_rng(1))
-    with pytest.raises(ValueError, match="129 different answers are too few"):
+    with pytest.raises(ValueError, match="129 distinct answers are too few"):
         pool_of(("how many", 129))
 
 
@@ -319,7 +323,7 @@ def test_the_thirty_most_frequent_answers_are_candidates_of_every_question():
 def test_the_vector_of_a_question_by_hand():
     pool = pool_of(("is it a big dog", 130), ("is she", 1))
     vector = pool._vector("is it a big dog").reshape(4, -1)
-    places = {word: pool._place[word] for word in ("is", "it", "a", "big", "dog")}
+    places = {word: pool._column[word] for word in ("is", "it", "a", "big", "dog")}
     rare = np.log(2)  # of the words of one question of two; "is" is in both
     expected = np.zeros_like(vector)
     expected[1, places["it"]] = expected[2, places["a"]] = rare
@@ -337,7 +341,7 @@ def test_no_question_asks_whether_things_named_in_the_caption_exist(talks):
     asked = 0
     for i, (scene, rounds) in enumerate(talks):
         caption = describe_scene(scene, 3, 8 * i)[0]
-        named = {scene.things[n].category for claim in caption.claims for n in (claim.of, claim.to) if n >= 0}
+        named = {scene.things[n].category for claim in caption.claims for n in (claim.thing, claim.other) if n >= 0}
         for question, _ in rounds:
             if question.kind == "exist":
                 asked += 1
@@ -353,13 +357,15 @@ def test_candidates_and_their_order_come_from_the_seed(tmp_path, monkeypatch):
         seeds.add(seed)
         return stream(seed, index, what)
 
-    monkeypatch.setattr(write_dialogs, "OTHERS", 120)
+    monkeypatch.setattr(write_dialogs, "POOL_DIALOGS", 120)
     monkeypatch.setattr(write_dialogs, "stream", stream_of)
     drawn = [(scene, describe_scene(scene, 3, 0)) for scene in [sample_scene(3, 0)]]
     write_scene_dialogs(tmp_path, drawn, ["test"], 3)
     assert seeds == {3}
     pool = {
-        answer for i in range(0, 2 * 120, 2) for _, answer in write_dialogs._about(3, write_dialogs.ELSEWHERE + i)[1]
+        answer
+        for i in range(0, 2 * 120, 2)
+        for _, answer in write_dialogs._dialog_about(3, write_dialogs.POOL_START + i)[1]
     }
     held = json.loads((tmp_path / "dialogs_test.json").read_text())["data"]
     for printed in held["dialogs"][0]["dialog"]:
@@ -458,6 +464,6 @@ def test_most_questions_cannot_be_answered_by_yes_or_no(talks):
 def test_later_questions_are_about_things_named_in_answers(talks):
     learned = 0
     for i, (scene, rounds) in enumerate(talks[:60]):
-        named = {thing for claim in describe_scene(scene, 3, 8 * i)[0].claims for thing in (claim.of, claim.to)}
-        learned += any(question.of >= 0 and question.of not in named for question, _ in rounds)
+        named = {thing for claim in describe_scene(scene, 3, 8 * i)[0].claims for thing in (claim.thing, claim.other)}
+        learned += any(question.thing >= 0 and question.thing not in named for question, _ in rounds)
     assert learned > 10

@@ -151,7 +151,7 @@ def test_answers_are_those_of_the_given_beam_and_differ_from_human_ones(found, s
             gains.append(float(seen[n] @ (own[n] - heard[n])) > 0)
     assert results["judges"]["own"]["human_preferred"] == pytest.approx(100 * sum(gains) / len(gains))
     assert 0 < sum(gains) < len(gains)
-    right = dialogs.right()
+    right = dialogs.answer_relevance()
     for who, name in (("answer", "answers"), ("human", "human_answers")):
         worth = [
             right[int(i) * ROUNDS + n % ROUNDS].get(columns[who][n], 0.0) for n, i in enumerate(batch.images.tolist())

@@ -105,6 +105,14 @@ def test_dense_annotations_are_of_some_rounds(files, tmp_path, key):
             lambda data: data["dialogs"][0]["dialog"][0].update(answer_options=[9, 1, 0]),
             r"round 1: option 9 is none of",
         ),
+        (
+            lambda data: data["dialogs"][0]["dialog"][0].update(answer_options=[-1, 1, 0]),
+            r"round 1: option -1 is none of the 5 answers",
+        ),
+        (
+            lambda data: data["dialogs"][0]["dialog"][0].update(question=-1),
+            r"round 1: question -1 is none of the 3 questions",
+        ),
         (lambda data: data["dialogs"][0].pop("caption"), r"dialog 0: not a dialog of VisDial's form \(KeyError"),
         (lambda data: data["dialogs"][1].update(image_id=10), r"image \"10\" occurs a second time"),
         (lambda data: data.pop("answers"), "line 1: no `data` with"),
@@ -127,6 +135,7 @@ def test_relevance_of_a_round_that_is_not_there_is_refused(files, tmp_path):
         ),
         ({"image_id": 30, "round_id": 3, "gt_relevance": [1, 0, 0]}, "no round 3"),
         ({"image_id": 30, "round_id": 1, "gt_relevance": [1, 0]}, "2 numbers for 3 options"),
+        ({"image_id": 30, "round_id": 1, "gt_relevance": [1, 0, "high"]}, "not VisDial's dense annotations"),
     ):
         dense.write_text(json.dumps([entry]))
         with pytest.raises(UserError, match=pattern):
@@ -267,6 +276,10 @@ def test_texts_may_be_aligned_to_the_right(tmp_path, monkeypatch):
         (lambda held: held.update(opt_val=held["opt_val"][:, :, :2]), "opt_val has 2 rounds|2 options"),
         (lambda held: held.update(ques_val=held["ques_val"][:1]), "1 dialogs in ques_val, but 2 images in img_val"),
         (lambda held: held["ques_train"].__setitem__((0, 0, 0), 8), r"an id outside 0 … 7"),
+        (
+            lambda held: held["opt_val"].__setitem__((0, 0, 2), 9),
+            "an index of opt_val or ans_index_val is out of range",
+        ),
     ],
 )
 def test_an_inconsistent_file_is_reported(tmp_path, monkeypatch, change, message):

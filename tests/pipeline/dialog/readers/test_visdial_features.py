@@ -33,3 +33,9 @@ def test_rows_of_vdl_img_vgg_belong_to_the_images_of_the_params_file(tmp_path):
     params.write_text(json.dumps(named | {"img_train": [7]}))
     with pytest.raises(UserError, match=r"images_train has 2 rows, but .* names 1 images of it"):
         store(["9"])
+    params.write_text(json.dumps(named | {"unique_img_val": ["photo"]}))
+    with pytest.raises(UserError, match="img_val has images without a number"):
+        store(["9"])
+    params.write_text("[]")
+    with pytest.raises(UserError, match="expected an object with the list `img_train`"):
+        store(["9"])

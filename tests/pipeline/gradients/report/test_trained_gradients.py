@@ -18,6 +18,6 @@ def test_a_bias_that_its_error_could_be_is_not_claimed():
 
 def test_the_figure_has_noise_against_bias_and_length_against_cosine():
     plane, direction = trained_panels(FOUND)
-    assert [(spot.x, spot.y) for line in plane.series for spot in line.spots] == [(0.9, 0.4), (0.1, 0.4)]
-    assert [(spot.x, spot.y) for line in direction.series for spot in line.spots] == [(0.3, 0.4), (0.3, 0.4)]
-    assert "PSST-Multinomial, ρ 0.5" in plane.series[1].spots[0].label
+    assert [(spot.x, spot.y) for line in plane.series for spot in line.points] == [(0.9, 0.4), (0.1, 0.4)]
+    assert [(spot.x, spot.y) for line in direction.series for spot in line.points] == [(0.3, 0.4), (0.3, 0.4)]
+    assert "PSST-Multinomial, ρ 0.5" in plane.series[1].points[0].label

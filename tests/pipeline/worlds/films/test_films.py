@@ -11,8 +11,8 @@ from pipeline.worlds.films.draw_film import draw_film
 from pipeline.worlds.films.film_captions import describe_film
 from pipeline.worlds.films.film_facts import Event, Film, Track
 from pipeline.worlds.films.film_words import finite, participle
-from pipeline.worlds.films.film_world import GAITS, OTHER, inside_plans, outside_plans
-from pipeline.worlds.films.motion import moment, seen_in, times
+from pipeline.worlds.films.film_world import GAITS, OPPOSITE, inside_plans, outside_plans
+from pipeline.worlds.films.motion import actor_state, times, visible_actors
 from pipeline.worlds.films.sample_films import sample_film, sample_film_neighbourhood
 from pipeline.worlds.scenes.scene_captions import SceneCaption, SceneClaim
 from pipeline.worlds.scenes.scene_facts import Thing, atmosphere
@@ -87,7 +87,7 @@ def test_the_middle_frame_does_not_show_the_events(neighbourhoods: list[tuple[Fi
     """Many films have a neighbour that looks the same then (pose, facing, place), but has other events."""
 
     def middle(film: Film) -> list[tuple[object, ...]]:
-        seen = [each for each in seen_in(film, FRAMES) if each.frame == FRAMES // 2]
+        seen = [each for each in visible_actors(film, FRAMES) if each.frame == FRAMES // 2]
         return [
             (s.actor, s.pose, s.facing, round((s.box[0] + s.box[2]) * 3), film.scene.things[s.actor].colour)
             for s in seen
@@ -103,37 +103,37 @@ def test_the_middle_frame_does_not_show_the_events(neighbourhoods: list[tuple[Fi
 def holds(claim: SceneClaim, film: Film) -> bool:
     """Return whether a claim is true by the facts."""
     scene = film.scene
-    if claim.what == "story":
+    if claim.kind == "story":
         if claim.value == "follow":
-            later, earlier = film.events[claim.of][0], film.events[claim.to][0]
+            later, earlier = film.events[claim.thing][0], film.events[claim.other][0]
             return earlier.start < later.start and later[:2] == earlier[:2] == ("cross", earlier.side)
         return film.story == claim.value
-    if claim.what == "order":
-        a, b = film.events[claim.of], film.events[claim.to]
+    if claim.kind == "order":
+        a, b = film.events[claim.thing], film.events[claim.other]
         return a[-1].end <= b[0].start if claim.value == "then" else a[0].start < b[-1].end and b[0].start < a[-1].end
-    if claim.what == "scenery":
+    if claim.kind == "scenery":
         return claim.value in scene.scenery
-    if claim.of < 0:
-        return getattr(scene, claim.what) == claim.value
-    thing, events = scene.things[claim.of], film.events[claim.of]
-    if claim.what == "event":
+    if claim.thing < 0:
+        return getattr(scene, claim.kind) == claim.value
+    thing, events = scene.things[claim.thing], film.events[claim.thing]
+    if claim.kind == "event":
         return claim.value in [event.what for event in events]
-    if claim.what == "side":
+    if claim.kind == "side":
         return claim.value in [event.side for event in events]
-    if claim.what == "then":
+    if claim.kind == "then":
         order = [event.what for event in events]
         before, after = map(order.index, claim.value.split())
         return before < after
-    if claim.what == "kind":
+    if claim.kind == "kind":
         return CATEGORIES[thing.category].kind == claim.value
-    return str(getattr(thing, claim.what)) == claim.value
+    return str(getattr(thing, claim.kind)) == claim.value
 
 
 def test_every_claim_is_true(captioned_films: list[tuple[Film, SceneCaption]]) -> None:
     assert [
         (caption.raw, claim) for film, caption in captioned_films for claim in caption.claims if not holds(claim, film)
     ] == []
-    kinds = Counter(claim.what for _, caption in captioned_films for claim in caption.claims)
+    kinds = Counter(claim.kind for _, caption in captioned_films for claim in caption.claims)
     assert {"event", "side", "then", "order", "story", "colour", "category", "setting", "weather"} <= set(kinds)
 
 
@@ -143,7 +143,7 @@ def test_the_words_of_a_side_are_those_of_the_facts(captioned_films: list[tuple[
         if film.story != "solo":
             continue
         for start, end in re.findall(r"from (?:the )?(left|right) to (?:the )?(left|right)", caption.raw):
-            assert (start, OTHER[start]) == (film.events[0][0].side, end)
+            assert (start, OPPOSITE[start]) == (film.events[0][0].side, end)
             checked += 1
         for side in re.findall(r" in(?:to the picture)? from the (left|right)", caption.raw):
             assert film.events[0][0][:2] == ("enter", side)
@@ -179,7 +179,7 @@ OUTSIDE, INSIDE = (Track(0.5, 0.9, 0.5, inside) for inside in (False, True))
 
 def test_an_actor_enters_stops_and_leaves() -> None:
     events = (Event("enter", "left", "walk", 0.1, 0.3), Event("leave", "right", "run", 0.6, 0.8))
-    at = {time: moment(MAN, OUTSIDE, events, time) for time in (0.05, 0.2, 0.4, 0.7, 0.9)}
+    at = {time: actor_state(MAN, OUTSIDE, events, time) for time in (0.05, 0.2, 0.4, 0.7, 0.9)}
     assert at[0.05] is None
     assert at[0.9] is None
     beyond = -0.39 * 0.5  # the widest pose, outside the left edge
@@ -193,7 +193,7 @@ def test_acts_change_pose_place_and_facing() -> None:
     dog = Thing("dog", "red", "plain", "medium", 1, "standing", "ground", "left")
 
     def after(what: str, thing: Thing, time: float) -> tuple[float, float, str, str]:
-        found = moment(thing, INSIDE, (Event(what, "", "", 0.2, 0.6),), time)
+        found = actor_state(thing, INSIDE, (Event(what, "", "", 0.2, 0.6),), time)
         assert found is not None
         return found
 
@@ -211,7 +211,7 @@ def test_a_balloon_stays_at_the_height_after_sinking() -> None:
     balloon = Thing("balloon", "red", "plain", "medium", 1, "flying", "air", "left")
     events = (Event("sink", "", "", 0.1, 0.3), Event("leave", "left", "float", 0.4, 0.8))
     track = INSIDE._replace(base=0.5)
-    found = [moment(balloon, track, events, time) for time in (0.35, 0.5)]
+    found = [actor_state(balloon, track, events, time) for time in (0.35, 0.5)]
     assert [now.base for now in found if now] == [pytest.approx(0.74)] * 2
 
 
@@ -228,7 +228,7 @@ def test_stated_events_end_within_the_film(neighbourhoods: list[tuple[Film, ...]
 def test_every_actor_is_visible_long_enough_inside_the_picture(neighbourhoods: list[tuple[Film, ...]]) -> None:
     for films in neighbourhoods:
         for film in films:
-            seen = seen_in(film, FRAMES)
+            seen = visible_actors(film, FRAMES)
             for i in range(len(film.events)):
                 assert sum(each.actor == i for each in seen) >= 3
             assert all(0 <= x <= 1 for each in seen for x in each.box)
@@ -243,7 +243,7 @@ def test_drawn_frames_show_the_actors_inside_their_boxes(neighbourhoods: list[tu
         if not plain or film.tracks[0].inside or len(film.tracks) > 1:
             continue
         frames = [np.asarray(frame).astype(int) for frame in draw_film(film, SEED, FRAMES, size)]
-        for each in seen_in(film, FRAMES):
+        for each in visible_actors(film, FRAMES):
             changed = np.abs(frames[each.frame] - frames[0]).max(-1) > 24
             left, top, right, bottom = (round(v * size) for v in each.box)
             inside = changed[top:bottom, left:right].mean()

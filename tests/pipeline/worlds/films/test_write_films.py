@@ -10,8 +10,8 @@ from PIL import Image, ImageSequence
 from pipeline.errors import UserError
 from pipeline.readers import read_karpathy
 from pipeline.worlds.films.draw_film import draw_film, save_gif
-from pipeline.worlds.films.film_facts import FACTS, read_films
-from pipeline.worlds.films.motion import seen_in
+from pipeline.worlds.films.film_facts import FILM_FACTS, read_films
+from pipeline.worlds.films.motion import visible_actors
 from pipeline.worlds.films.sample_films import sample_film
 from pipeline.worlds.films.write_films import draw_films
 
@@ -70,23 +70,23 @@ def test_a_drawn_data_set_is_read_by_the_karpathy_reader(root: Path) -> None:
 
 
 def test_facts_belong_to_the_films_and_no_neighbourhood_is_in_two_splits(root: Path) -> None:
-    known = read_films(root / FACTS)
+    known = read_films(root / FILM_FACTS)
     assert list(known) == [str(i) for i in range(IMAGES)]
     for i, film in enumerate(known.values()):
         assert film.film == sample_film(1, i)
         assert film.frames == FRAMES
-        assert list(film.views) == seen_in(film.film, FRAMES)
+        assert list(film.views) == visible_actors(film.film, FRAMES)
     of = [{known[str(i)].film.scene.neighbourhood for i in rows} for rows in (range(16), range(16, 24), range(24, 56))]
     assert of == [{0, 1}, {2}, {3, 4, 5, 6}]
-    record = json.loads((root / FACTS).read_text().splitlines()[0])
+    record = json.loads((root / FILM_FACTS).read_text().splitlines()[0])
     assert set(record["boxes"][0]) == {"frame", "actor", "category", "pose", "facing", "box"}
 
 
 def test_broken_facts_are_reported_with_their_line(root: Path, tmp_path: Path) -> None:
-    lines = (root / FACTS).read_text().splitlines()
-    (tmp_path / FACTS).write_text("\n".join([lines[0], lines[1][:100]]))
+    lines = (root / FILM_FACTS).read_text().splitlines()
+    (tmp_path / FILM_FACTS).write_text("\n".join([lines[0], lines[1][:100]]))
     with pytest.raises(UserError, match="line 2 holds no film"):
-        read_films(tmp_path / FACTS)
+        read_films(tmp_path / FILM_FACTS)
     with pytest.raises(UserError, match="no such file; draw the films again"):
         read_films(tmp_path / "missing.jsonl")
 

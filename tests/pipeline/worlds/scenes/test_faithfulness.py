@@ -12,7 +12,7 @@ from pipeline.readers import read_corpus
 from pipeline.worlds.scenes.faithfulness import KINDS, check_claims, check_words, faithfulness, list_facts
 from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_captions import describe_scene
-from pipeline.worlds.scenes.scene_facts import FACTS, Box, Scene, Thing, read_facts
+from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Box, Scene, Thing, read_facts
 from pipeline.worlds.scenes.write_scenes import draw_scenes
 
 LEFT, RIGHT = (0.05, 0.5, 0.30, 0.80), (0.35, 0.5, 0.65, 0.82)
@@ -165,7 +165,7 @@ def test_facts_are_found_by_the_ids_of_the_prepared_data(tmp_path: Path) -> None
     (tmp_path / "prepared").mkdir()
     write_prepared(corpus, tmp_path / "prepared", 0, 16)
     prepared = Prepared.load(tmp_path / "prepared")
-    facts = read_facts(root / FACTS)
+    facts = read_facts(root / SCENE_FACTS)
     assert facts == {str(i): sample_scene(5, i) for i in range(24)}
     for row in prepared.rows("test"):
         texts = prepared.texts(row)
@@ -179,11 +179,11 @@ def test_invalid_inputs_are_reported_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"got 0 and 0\)"):
         faithfulness([], [])
     with pytest.raises(UserError, match="no such file"):
-        read_facts(tmp_path / FACTS)
+        read_facts(tmp_path / SCENE_FACTS)
     for bad in ("{", "[1]", '{"imgid": 1}'):
-        (tmp_path / FACTS).write_text(json.dumps({"imgid": 0, **SCENE.record()}) + "\n" + bad + "\n")
+        (tmp_path / SCENE_FACTS).write_text(json.dumps({"imgid": 0, **SCENE.record()}) + "\n" + bad + "\n")
         with pytest.raises(UserError, match=r"facts\.jsonl: line 2 holds no scene"):
-            read_facts(tmp_path / FACTS)
+            read_facts(tmp_path / SCENE_FACTS)
 
 
 @pytest.mark.parametrize(

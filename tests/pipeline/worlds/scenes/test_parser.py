@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.worlds.scenes import scene_words as w
-from pipeline.worlds.scenes.parser import ParsedCaption, ParsedClaim, _known, _lexicon, parse_scene_caption
+from pipeline.worlds.scenes.parser import ParsedCaption, ParsedClaim, _lexicon, _vocabulary, parse_scene_caption
 from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_captions import SceneClaim, describe_scene
 from pipeline.worlds.scenes.scene_world import CATEGORIES
@@ -156,7 +156,7 @@ def test_any_text_is_parsed(text: str) -> None:
 
 
 def test_any_sequence_of_known_words_is_parsed() -> None:
-    words = sorted(_known())
+    words = sorted(_vocabulary())
     for step in range(1, 40):
         heap = [words[(i * step * 7 + i * i) % len(words)] for i in range(60)]
         reading = parse_scene_caption(" ".join(heap))
@@ -168,9 +168,9 @@ def test_a_phrase_has_one_kind_of_meaning() -> None:
     lexicon = _lexicon()
     for noun in (noun for nouns in w.NOUNS.values() for noun in nouns):
         for text in (noun.singular, noun.plural):
-            assert lexicon[tuple(text.split())].what == "noun"
-    assert all(lexicon[tuple(verb.split())].what == "verb" for verbs in w.VERBS.values() for verb in verbs)
-    assert all(lexicon[tuple(text.split())].what == "relation" for text, name, _ in w.RELATIONS if name)
+            assert lexicon[tuple(text.split())].kind == "noun"
+    assert all(lexicon[tuple(verb.split())].kind == "verb" for verbs in w.VERBS.values() for verb in verbs)
+    assert all(lexicon[tuple(text.split())].kind == "relation" for text, name, _ in w.RELATIONS if name)
 
 
 # ---- what the annotators meant ----------------------------------------------------------------------------------
@@ -184,14 +184,17 @@ def meant(
     """Return an annotator's claims in the parser's form: of each noun in its order, relations, and of the scene."""
     nouns: dict[int, set[tuple[str, str]]] = {}
     for claim in claims:
-        if claim.of >= 0 and claim.what not in ("relation", "place"):  # ground, water or air are no facts of a caption
-            nouns.setdefault(claim.of, set()).add((claim.what, claim.value))
+        if claim.thing >= 0 and claim.kind not in (
+            "relation",
+            "place",
+        ):  # no caption claims ground, water or air
+            nouns.setdefault(claim.thing, set()).add((claim.kind, claim.value))
     order = list(nouns)
-    relations = [(c.value, order.index(c.of), order.index(c.to)) for c in claims if c.what == "relation"]
+    relations = [(c.value, order.index(c.thing), order.index(c.other)) for c in claims if c.kind == "relation"]
     scene: dict[str, set[str]] = {"setting": set(), "scenery": set(), "weather": set()}
     for claim in claims:
-        if claim.of < 0:
-            scene[NAMES.get(claim.what, claim.what)].add(claim.value)
+        if claim.thing < 0:
+            scene[NAMES.get(claim.kind, claim.kind)].add(claim.value)
     if scene["scenery"]:  # a landmark gives its setting away, but does not say it
         scene["setting"] = set()
     return list(nouns.values()), relations, scene

@@ -35,18 +35,18 @@ def test_captions_repeat_for_the_same_image_and_differ_within_it(written: Writte
 
 def holds(claim: SceneClaim, scene: Scene) -> bool:
     """Return whether a claim is true by the facts."""
-    if claim.what == "relation":
-        return relation_holds(claim.value, scene.things[claim.of], scene.things[claim.to])
-    if claim.what == "scenery":
+    if claim.kind == "relation":
+        return relation_holds(claim.value, scene.things[claim.thing], scene.things[claim.other])
+    if claim.kind == "scenery":
         return claim.value in scene.scenery
-    if claim.of < 0:
-        return getattr(scene, claim.what) == claim.value
-    thing = scene.things[claim.of]
-    if claim.what == "kind":
+    if claim.thing < 0:
+        return getattr(scene, claim.kind) == claim.value
+    thing = scene.things[claim.thing]
+    if claim.kind == "kind":
         return CATEGORIES[thing.category].kind == claim.value
-    if claim.what == "at_least":
+    if claim.kind == "at_least":
         return thing.count >= int(claim.value)
-    return str(getattr(thing, claim.what)) == claim.value
+    return str(getattr(thing, claim.kind)) == claim.value
 
 
 def test_every_claim_is_true(pairs: list[tuple[Scene, SceneCaption]]) -> None:
@@ -263,7 +263,7 @@ def test_mixed_subjects_share_a_verb_only_if_it_is_true_of_both(pairs: list[tupl
 
 def test_the_share_of_captions_that_mention_each_kind_of_fact(pairs: list[tuple[Scene, SceneCaption]]) -> None:
     def share(what: str, of: int | None, chosen: list[tuple[Scene, SceneCaption]]) -> float:
-        named = [any(c.what == what and of in (None, c.of) for c in caption.claims) for _, caption in chosen]
+        named = [any(c.kind == what and of in (None, c.thing) for c in caption.claims) for _, caption in chosen]
         return sum(named) / len(named)
 
     assert 0.45 <= share("colour", 0, pairs) <= 0.60
@@ -276,7 +276,7 @@ def test_the_share_of_captions_that_mention_each_kind_of_fact(pairs: list[tuple[
         assert 0.8 <= share("light", None, [p for p in pairs if p[0].light == light]) <= 0.95
     assert 0.2 <= share("pattern", 0, [p for p in pairs if p[0].things[0].pattern != "plain"]) <= 0.4
     several = [caption for scene, caption in pairs if len(scene.things) > 1]
-    named_two = [len({c.of for c in caption.claims if c.what in ("category", "kind")}) == 2 for caption in several]
+    named_two = [len({c.thing for c in caption.claims if c.kind in ("category", "kind")}) == 2 for caption in several]
     assert 0.5 <= sum(named_two) / len(named_two) <= 0.7
 
 

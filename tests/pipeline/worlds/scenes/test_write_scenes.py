@@ -10,7 +10,7 @@ from pycocotools.coco import COCO
 from pipeline.errors import UserError
 from pipeline.worlds.scenes import dataset_files
 from pipeline.worlds.scenes.sample_scenes import sample_scene
-from pipeline.worlds.scenes.scene_facts import FACTS, Scene
+from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene
 from pipeline.worlds.scenes.write_scenes import draw_scenes
 
 IMAGES, SIZE, VAL, TEST = 104, 48, 8, 16
@@ -42,7 +42,7 @@ def test_another_seed_draws_other_images_and_more_images_keep_the_first(root: Pa
     for i in range(8):
         name = f"images/{i:06d}.jpg"
         assert other[name] != mine[name] == fewer[name]
-    lines = {name: data[FACTS].splitlines()[:8] for name, data in (("fewer", fewer), ("mine", mine))}
+    lines = {name: data[SCENE_FACTS].splitlines()[:8] for name, data in (("fewer", fewer), ("mine", mine))}
     assert lines["fewer"] == lines["mine"]
 
 
@@ -136,7 +136,7 @@ def test_drawing_again_replaces_the_whole_data_set(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("numbers", "message"),
     [
-        ({"images": 24, "val": 8, "test": 16}, "none are left for training"),
+        ({"images": 24, "val": 8, "test": 16}, "leave no training images of 24"),
         ({"val": -1}, "negative"),
         ({"val": 4}, "multiples of 8"),
         ({"test": 12}, "multiples of 8"),
@@ -154,6 +154,6 @@ def test_impossible_numbers_are_refused(tmp_path: Path, numbers: dict[str, int],
 
 def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(UserError, match="something else"):
+    with pytest.raises(UserError, match="files other than a drawn data set"):
         draw_scenes(tmp_path, 17, SIZE, 8, 8, 1, workers=1)
     assert contents(tmp_path) == {"thesis.tex": b"years of work"}
