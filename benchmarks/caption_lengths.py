@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from printed import table
+from printing import table
 
 from pipeline.data.prepared import Prepared
 from pipeline.models.att2in import Att2in
@@ -45,24 +45,24 @@ def main() -> None:
         for order in (rng.permutation(steps), np.sort(steps))
     )
     print(f"{len(steps)} captions of {lengths.mean():.1f} words on average, {(lengths == width).mean():.1%} of {width}")
-    row = table("Steps behind the ends of captions", "behind", "of all steps", first=44)
+    row = table("Steps after the ends of captions", "after", "of all steps", first=44)
     row("the end of each caption", f"{1 - steps.mean() / width:.1%}")
     row(f"the longest of {options.batch} shuffled captions", f"{1 - shuffled.mean() / width:.1%}")
     row(f"the longest of {options.batch} captions of one length", f"{1 - sorted_.mean() / width:.1%}")
 
     speaker, listener = Att2in(9487, 2048), Listener(9487, 2048)
 
-    def reading(batch: Batch) -> None:
+    def run_speaker(batch: Batch) -> None:
         log_probs = teacher_force(speaker, batch).log_probs
         assert log_probs is not None
         log_probs.sum().backward()
 
-    def hear(batch: Batch) -> None:
+    def run_listener(batch: Batch) -> None:
         rows = torch.arange(ROWS)
         listener.encode_text(Message(batch.captions, caption_mask(batch.captions), rows, 1)).sum().backward()
 
     row = table(f"Time saved by shorter batches, {ROWS} captions", "step", "16 columns, s", "12 columns, s", "saved")
-    for name, step in (("speaker reads", reading), ("listener hears", hear)):
+    for name, step in (("teacher forcing", run_speaker), ("text encoding", run_listener)):
         whole, cut = _seconds(step, WORDS), _seconds(step, 12)
         row(name, f"{whole:.3f}", f"{cut:.3f}", f"{1 - cut / whole:.0%}")
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from printed import table
+from printing import table
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 
 from pipeline.metrics.cider import CiderD, document_frequencies
@@ -49,31 +49,40 @@ def main() -> None:
     counter.compute_doc_freq()
     print(f"{options.images} images × 5 references, {len(frequencies[0]):,} n-grams, {options.device}")
     print(f"index built in {built:.2f} s")
-    row_of = table(
+    print_row = table(
         "CIDEr-D as a reward: captions a second",
         *("captions a call", "ours", "pycocoevalcap", "ratio", "greatest difference in float64", "in float32"),
     )
 
     for batch in options.batches:
         images = rng.integers(0, options.images, batch)
-        said = [references[image][row % 5] for row, image in enumerate(images)]
+        caption_ids = [references[image][row % 5] for row, image in enumerate(images)]
         for row in range(0, batch, 2):  # every other caption belongs to another image
-            said[row] = references[(images[row] + 1) % options.images][0]
+            caption_ids[row] = references[(images[row] + 1) % options.images][0]
         tokens = torch.zeros(batch, WORDS, dtype=torch.long)
-        for row, caption in zip(tokens, said, strict=True):
+        for row, caption in zip(tokens, caption_ids, strict=True):
             row[: len(caption)] = torch.tensor(caption)
         rows = torch.from_numpy(images)
-        there = tokens.to(options.device), rows.to(options.device)
-        captions, human = [_as_words(caption) for caption in said], [strings[image] for image in images]
-        theirs = functools.partial(_theirs, captions, human, counter.document_frequency, options.images)
+        on_device = tokens.to(options.device), rows.to(options.device)
+        captions, human = [_as_words(caption) for caption in caption_ids], [strings[image] for image in images]
+        peer = functools.partial(_peer_scores, captions, human, counter.document_frequency, options.images)
 
-        expected = theirs()
-        apart = [np.abs(scores.cpu().numpy() - expected).max() for scores in (exact(tokens, rows), scorer(*there))]
-        ours, peers = _rate(lambda there=there: scorer(*there).cpu(), batch, 500), _rate(theirs, batch, 10)
-        row_of(batch, f"{ours:,.0f}", f"{peers:,.0f}", f"{ours / peers:.0f}", f"{apart[0]:.1e}", f"{apart[1]:.1e}")
+        expected = peer()
+        differences = [
+            np.abs(scores.cpu().numpy() - expected).max() for scores in (exact(tokens, rows), scorer(*on_device))
+        ]
+        ours, peers = _rate(lambda on_device=on_device: scorer(*on_device).cpu(), batch, 500), _rate(peer, batch, 10)
+        print_row(
+            batch,
+            f"{ours:,.0f}",
+            f"{peers:,.0f}",
+            f"{ours / peers:.0f}",
+            f"{differences[0]:.1e}",
+            f"{differences[1]:.1e}",
+        )
 
 
-def _theirs(captions: list[str], human: list[list[str]], frequencies: dict, images: int) -> np.ndarray:
+def _peer_scores(captions: list[str], human: list[list[str]], frequencies: dict, images: int) -> np.ndarray:
     peer = CiderScorer()
     for caption, texts in zip(captions, human, strict=True):
         peer += (caption, texts)

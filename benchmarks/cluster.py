@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 import psutil
-from printed import doing, table
+from printing import show_progress, table
 
 ROOT = Path(__file__).parents[1]
 WORKERS = (1, 2, 4)
@@ -43,11 +43,12 @@ if "evaluation" in str(out):
 TRAINED = ("weights.safetensors", "history.jsonl", "metrics.json")
 
 
-def grid(folder: Path, cells: int, seconds: float) -> None:
+def make_grid(folder: Path, cells: int, seconds: float) -> None:
     """Create a repository whose stages only wait."""
     for name in KEPT:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, folder / name)
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, folder / name)
     (folder / "pipeline").symlink_to(ROOT / "pipeline")
     for stage, names in (("train", TRAINED), ("adapt", TRAINED), ("evaluate", ("metrics.json",))):
         (folder / "stages").mkdir(exist_ok=True)
@@ -77,12 +78,12 @@ def snakemake(folder: Path, *options: str, environment: dict[str, str]) -> tuple
     return time.monotonic() - began, processor, used.ru_maxrss / 2**20
 
 
-def plans(scratch: Path, sizes: list[int]) -> None:
-    """Measure the planning of grids of these sizes, smallest first, as each job of a cluster plans its cell."""
+def measure_plans(scratch: Path, sizes: list[int]) -> None:
+    """Measure the planning of grids of these sizes, smallest first."""
     row = table("Planning a grid", "cells", "jobs", "processor, s", "ms a job", "memory, GB", first=8)
     for cells in sorted(sizes):
-        doing(f"a plan of {cells} cells")
-        grid(scratch / f"plan_{cells}", cells, 0.0)
+        show_progress(f"a plan of {cells} cells")
+        make_grid(scratch / f"plan_{cells}", cells, 0.0)
         options = ("--cores", "1", "--dry-run", "--quiet", "all")
         _, processor, memory = snakemake(scratch / f"plan_{cells}", *options, environment={})
         jobs = 3 * cells + 1
@@ -98,7 +99,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.plans:
         with tempfile.TemporaryDirectory() as scratch:
-            return plans(Path(scratch), options.sizes)
+            return measure_plans(Path(scratch), options.sizes)
     sys.path.append(str(ROOT / "tests/cluster"))
     from loopback import Slurm, missing
 
@@ -111,7 +112,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # Slurm must also stop on SIGTERM
     with tempfile.TemporaryDirectory() as scratch:
         slurm = Slurm(Path(scratch) / "slurm", nodes=1, cpus=max(WORKERS))
-        look = [
+        slurm_options = [
             "--slurm-status-command",
             "squeue",
             "--slurm-init-seconds-before-status-checks",
@@ -126,12 +127,12 @@ def main() -> None:
             for where in ("one machine", "Slurm"):
                 alone = 0.0
                 for workers in WORKERS:
-                    doing(f"{where}, {workers} workers")
+                    show_progress(f"{where}, {workers} workers")
                     folder = Path(scratch) / f"{where} {workers}".replace(" ", "_")
-                    grid(folder, options.cells, options.seconds)
+                    make_grid(folder, options.cells, options.seconds)
                     how = ["--cores", str(workers)]
                     if where == "Slurm":
-                        how = ["--workflow-profile", "profiles/slurm", "--jobs", str(workers), *look, *no_gpu]
+                        how = ["--workflow-profile", "profiles/slurm", "--jobs", str(workers), *slurm_options, *no_gpu]
                     others = psutil.cpu_percent(interval=3.0)
                     took, *_ = snakemake(folder, *how, environment=slurm.environment)
                     alone = alone or took
@@ -139,7 +140,7 @@ def main() -> None:
                     row(where, workers, f"{took:.0f}", f"{alone / took:.2f}", f"{besides:.1f}", f"{others:.0f}")
         finally:
             slurm.stop()
-        plans(Path(scratch), options.sizes)
+        measure_plans(Path(scratch), options.sizes)
 
 
 if __name__ == "__main__":

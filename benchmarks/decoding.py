@@ -15,8 +15,8 @@ from pathlib import Path
 
 import plain
 import torch
-from paper_size import BATCH, fastest, products, world
-from printed import table
+from paper_size import BATCH, fastest, make_agents, matmul_rate
+from printing import table
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.channels.hard import Beam, Greedy, Multinomial
@@ -47,23 +47,23 @@ def main() -> None:
     keep_freed()
     if options.trained:
         return in_bfloat16(options.trained, options.times)
-    rate = products(options.device)
+    rate = matmul_rate(options.device)
     row = table("Decoding", *("decoding", "words", "images/s", "floor", "of it", "plain", "ratio", "same captions"))
     for name, channel in CHANNELS.items():
         for length in (16, 10) if name == "sampling" else (16,):
-            agents, batch = world(length, options.device)
+            agents, batch = make_agents(length, options.device)
             speaker = agents.speaker.eval()
             with FlopCounterMode(display=False) as counter:
                 generate(speaker, batch, channel)
             fast = optimize_for_decoding(speaker)
-            said = generate(fast, batch, channel)
-            same = (said.tokens == generate_plain(speaker, batch, channel).tokens).all(1).float().mean()
+            message = generate(fast, batch, channel)
+            same = (message.tokens == generate_plain(speaker, batch, channel).tokens).all(1).float().mean()
             floor = BATCH * rate / counter.get_total_flops()
             ours = BATCH / fastest(partial(generate, fast, batch, channel), options.device, options.times)
             theirs = BATCH / fastest(
                 partial(generate_plain, speaker, batch, channel), options.device, max(1, options.times // 2)
             )
-            words = float(said.mask.sum(1).float().mean())
+            words = float(message.mask.sum(1).float().mean())
             rates = f"{ours:.0f}", f"{floor:.0f}", f"{ours / floor:.0%}", f"{theirs:.0f}", f"{ours / theirs:.2f}"
             row(name, f"{words:.1f}", *rates, f"{same:.1%}")
 
@@ -86,7 +86,7 @@ def in_bfloat16(root: Path, times: int) -> None:
             ]
             own, other = (call() for call in calls)
             same = (own.tokens == other.tokens).flatten(1).all(1).float().mean()
-            means = [float(score(said.tokens[:, 0], said.images).mean()) for said in (other, own)]
+            means = [float(score(message.tokens[:, 0], message.images).mean()) for message in (other, own)]
             seconds = [fastest(call, "cpu", times) for call in calls]
             row(name, len(rows), f"{same:.1%}", *(f"{mean:.3f}" for mean in means), f"{seconds[0] / seconds[1]:.2f}")
 
@@ -98,7 +98,7 @@ def generate(speaker: Decoder, batch: Batch, channel: Channel) -> Message:
 
 @torch.no_grad()
 def generate_plain(speaker: Decoder, batch: Batch, channel: Channel) -> Message:
-    return plain.speak(speaker, batch, channel, torch.Generator(batch.device).manual_seed(0))
+    return plain.plain_generate(speaker, batch, channel, torch.Generator(batch.device).manual_seed(0))
 
 
 if __name__ == "__main__":

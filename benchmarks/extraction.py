@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from benchmarks.printed import table
+from benchmarks.printing import table
 from pipeline.features.clip import OPEN_CLIP
 from pipeline.features.detection import DETECTOR
 from pipeline.features.extract import extract, open_network

@@ -55,8 +55,8 @@ CHAINED = {name: f"{name} removed" for name in ("detach", "eval", "train")} | di
 LIBRARIES = {"F", "np", "math", "torch"}
 STREAMS = {"seed", "epoch", "step"}
 SHARES = {"alpha", "gamma", "lam", "rho", "share"}
-SAID = {"print", "warn", "warning", "info", "debug", "doing", "update", "set_postfix"}
-UNSEEN = {"__repr__", "__str__"}
+OUTPUT_CALLS = {"print", "warn", "warning", "info", "debug", "update", "set_postfix"}
+SKIPPED_METHODS = {"__repr__", "__str__"}
 CHECKS = {"encoding", "exist_ok", "frozen", "non_blocking", "parents", "pin_memory", "slots", "strict", "verbose"}
 OPAQUE = {"Field", "UserError", "cast", "isinstance"}
 TYPES = {"Annotated", "Callable", "Literal", "Mapping", "dict", "tuple"}
@@ -80,8 +80,8 @@ class Fault:
     @cached_property
     def id(self) -> str:
         """Return a name that stays the same while other lines change."""
-        told = [self.module, self.function, self.operator, self.before, self.after, str(self.repeated)]
-        return hashlib.sha256("\n".join(told).encode()).hexdigest()[:8]
+        described = [self.module, self.function, self.operator, self.before, self.after, str(self.repeated)]
+        return hashlib.sha256("\n".join(described).encode()).hexdigest()[:8]
 
     @property
     def line(self) -> int:
@@ -92,7 +92,7 @@ class Fault:
         """Return the room that the fault counts for."""
         return self.module.split("/")[1]
 
-    def applied(self, source: bytes) -> bytes:
+    def apply(self, source: bytes) -> bytes:
         return source[: self.start] + self.text.encode() + source[self.end :]
 
 
@@ -105,7 +105,7 @@ def modules(root: Path) -> list[str]:
 def faults_of(module: str, source: bytes) -> list[Fault]:
     """Return all faults of a module, in the order of its text."""
     found, seen = [], Counter[str]()
-    for fault in _Finder(module, source).found():
+    for fault in _Finder(module, source).faults():
         found.append(replace(fault, repeated=seen[fault.id]))
         seen[fault.id] += 1
     return found
@@ -122,21 +122,21 @@ def sample(faults: list[Fault], number: int, seed: int, least: int = 20) -> list
     by_remainder = sorted(exact, key=lambda room: (int(exact[room]) - exact[room], room))
     rounded_up = by_remainder[: rest - sum(map(int, exact.values()))]  # so that the shares add up to `number`
     shares = {room: min(least, len(rooms[room])) + int(exact[room]) + (room in rounded_up) for room in rooms}
-    queues = [_in_turn(rooms[room], f"{seed} {room}")[: shares[room]] for room in sorted(rooms)]
-    return _merged(queues)[:number]
+    queues = [_shuffle_by_operator(rooms[room], f"{seed} {room}")[: shares[room]] for room in sorted(rooms)]
+    return _interleave(queues)[:number]
 
 
-def _in_turn(faults: list[Fault], seed: str) -> list[Fault]:
+def _shuffle_by_operator(faults: list[Fault], seed: str) -> list[Fault]:
     draw = random.Random(seed)
     operators: dict[str, list[Fault]] = defaultdict(list)
     for fault in faults:
         operators[fault.operator].append(fault)
     queues = [draw.sample(operators[name], len(operators[name])) for name in sorted(operators)]
     draw.shuffle(queues)
-    return _merged(queues)
+    return _interleave(queues)
 
 
-def _merged(queues: list[list[Fault]]) -> list[Fault]:
+def _interleave(queues: list[list[Fault]]) -> list[Fault]:
     """Return the first of each queue, then the second of each, and so on."""
     return [fault for turn in zip_longest(*queues) for fault in turn if fault is not None]
 
@@ -164,7 +164,7 @@ class _Finder:
             for statement in self.tree.body
         }
 
-    def found(self) -> Iterator[Fault]:
+    def faults(self) -> Iterator[Fault]:
         yield from self._block(self.tree.body, [])
 
     def _block(self, body: list[ast.stmt], names: list[str]) -> Iterator[Fault]:
@@ -173,7 +173,7 @@ class _Finder:
 
     def _statement(self, node: ast.stmt, names: list[str]) -> Iterator[Fault]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            if node.name in UNSEEN:
+            if node.name in SKIPPED_METHODS:
                 return
             inner = [*names, node.name]
             if isinstance(node, ast.ClassDef):
@@ -221,7 +221,7 @@ class _Finder:
                 return
             if isinstance(node.value, ast.Call):
                 called = ast.unparse(node.value.func).rpartition(".")[2]
-                if called in SAID:
+                if called in OUTPUT_CALLS:
                     return
                 if called != "__init__":
                     yield self._fault(node, "pass", "statement removed", node, names)
@@ -235,10 +235,10 @@ class _Finder:
 
     def _expression(self, root: ast.expr, statement: ast.stmt, names: list[str]) -> Iterator[Fault]:
         for node, text, operator in _walk(root):
-            if operator != "name swapped" or text.rpartition(".")[2] in self.known(names):
+            if operator != "name swapped" or text.rpartition(".")[2] in self.names_in_scope(names):
                 yield self._fault(node, text, operator, statement, names)
 
-    def known(self, names: list[str]) -> set[str]:
+    def names_in_scope(self, names: list[str]) -> set[str]:
         """Return the names and attributes in the surrounding function, and the imported names."""
         return self.identifiers.get(names[0] if names else "", set()) | self.imported
 
@@ -251,8 +251,8 @@ class _Finder:
         after = (self.source[first:start] + text.encode() + self.source[end:last]).decode()
         head = _head_end(statement)
         lines = (statement.lineno, head) if statement.lineno <= node.lineno <= head else (node.lineno, node.end_lineno)
-        told = (" ".join(before.split()), " ".join(after.split()))
-        return Fault(self.module, ".".join(names), lines, operator, start, end, text, *told)
+        described = (" ".join(before.split()), " ".join(after.split()))
+        return Fault(self.module, ".".join(names), lines, operator, start, end, text, *described)
 
 
 _SIGNS = {
@@ -301,7 +301,7 @@ def _walk(node: ast.expr) -> Iterator[tuple[ast.AST, str, str]]:
 def _changes(node: ast.expr) -> Iterator[tuple[ast.AST, str, str]]:
     match node:
         case ast.BinOp():
-            yield from _arithmetic(node)
+            yield from _arithmetic_changes(node)
         case ast.UnaryOp(op=ast.USub() | ast.Not() | ast.Invert()):
             yield node, _text(node.operand), "sign" if isinstance(node.op, ast.USub) else "boolean"
         case ast.Compare(ops=[op]) if type(op) in COMPARISONS:
@@ -322,14 +322,14 @@ def _changes(node: ast.expr) -> Iterator[tuple[ast.AST, str, str]]:
         case ast.Constant(value=str()) if node.value in SPLITS:
             yield node, repr(SPLITS[node.value]), "split"
         case ast.Slice():
-            yield from _bounds(node)
+            yield from _slice_changes(node)
         case ast.Call():
-            yield from _called(node)
+            yield from _call_changes(node)
         case ast.Name() | ast.Attribute():
-            yield from _named(node)
+            yield from _name_changes(node)
 
 
-def _arithmetic(node: ast.BinOp) -> Iterator[tuple[ast.AST, str, str]]:
+def _arithmetic_changes(node: ast.BinOp) -> Iterator[tuple[ast.AST, str, str]]:
     sides = (node.left, node.right)
     if any(isinstance(part, ast.JoinedStr) or isinstance(getattr(part, "value", None), str) for part in ast.walk(node)):
         return  # texts and paths
@@ -345,7 +345,7 @@ def _arithmetic(node: ast.BinOp) -> Iterator[tuple[ast.AST, str, str]]:
         yield node, _text(ast.BinOp(node.right, node.op, node.left)), "order"
 
 
-def _bounds(node: ast.Slice) -> Iterator[tuple[ast.AST, str, str]]:
+def _slice_changes(node: ast.Slice) -> Iterator[tuple[ast.AST, str, str]]:
     for bound in (node.lower, node.upper):
         if bound is not None:
             yield bound, "None", "slice"
@@ -353,7 +353,7 @@ def _bounds(node: ast.Slice) -> Iterator[tuple[ast.AST, str, str]]:
         yield node.lower, str(node.lower.value - 1), "slice"
 
 
-def _called(node: ast.Call) -> Iterator[tuple[ast.AST, str, str]]:
+def _call_changes(node: ast.Call) -> Iterator[tuple[ast.AST, str, str]]:
     name = ast.unparse(node.func).rpartition(".")[2]
     if isinstance(node.func, ast.Attribute) and name in CHAINED and ast.unparse(node.func.value) not in LIBRARIES:
         yield node, ast.unparse(node.func.value), CHAINED[name]
@@ -363,8 +363,8 @@ def _called(node: ast.Call) -> Iterator[tuple[ast.AST, str, str]]:
         yield end, changed, "reduction"
         dims = [*node.args[:1], *(keyword.value for keyword in node.keywords if keyword.arg == "dim")]
         for dim in dims:
-            if (said := ast.unparse(dim)) in ("0", "1", "2", "-1") and isinstance(node.func, ast.Attribute):
-                yield dim, "1" if said == "0" else "0", "dimension"
+            if (dimension := ast.unparse(dim)) in ("0", "1", "2", "-1") and isinstance(node.func, ast.Attribute):
+                yield dim, "1" if dimension == "0" else "0", "dimension"
     for keyword in node.keywords:
         if keyword.arg is not None and keyword.arg not in ("dim", "dtype", "device", *CHECKS):
             kept = [other for other in node.keywords if other is not keyword]
@@ -377,7 +377,7 @@ def _called(node: ast.Call) -> Iterator[tuple[ast.AST, str, str]]:
             yield node, ast.unparse(ast.Call(node.func, order, node.keywords)), "order"
 
 
-def _named(node: ast.Name | ast.Attribute) -> Iterator[tuple[ast.AST, str, str]]:
+def _name_changes(node: ast.Name | ast.Attribute) -> Iterator[tuple[ast.AST, str, str]]:
     whole = ast.unparse(node)
     name = node.id if isinstance(node, ast.Name) else node.attr
     if name in NAMES:

@@ -24,7 +24,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import torch
-from printed import doing, table
+from printing import show_progress, table
 
 from pipeline.data.batches import Batches
 from pipeline.data.feature_store import FILE, FeatureStore, FeatureWriter
@@ -88,7 +88,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
-        doing("writing features")
+        show_progress("writing features")
         write(folder, options.images, options.regions, options.size)
         size = (folder / FILE).stat().st_size
         print(f"{options.images} × {options.regions} × {options.size} in half precision, {size / 1e9:.1f} GB")
@@ -103,7 +103,7 @@ def main() -> None:
         row = table("Reading shuffled batches", "by", *columns)
         first = None
         for name, opener in WAYS.items():
-            *spent, own, mapped = alone(read_epoch, folder, opener, options.images, options.batch, options.batches)
+            *spent, own, mapped = run_alone(read_epoch, folder, opener, options.images, options.batch, options.batches)
             first = first or spent
             cold, warm, processor = (f"{seconds * 1e3:.1f}" for seconds in spent)
             ratios = ", ".join(f"{seconds / mine:.1f}" for seconds, mine in zip(spent, first, strict=True))
@@ -113,7 +113,7 @@ def main() -> None:
         for step in options.step:
             number = min(options.batches, max(5, int(30 / step)))
             for state in ("cold", "warm"):
-                waits, memory = alone(train, folder, options.images, options.batch, number, step, state == "cold")
+                waits, memory = run_alone(train, folder, options.images, options.batch, number, step, state == "cold")
                 waited = f"{waits[0] * 1e3:.1f}", f"{np.median(waits[1:]) * 1e3:.2f}", f"{max(waits[1:]) * 1e3:.1f}"
                 row(f"{step:.3f}", state, *waited, f"{memory:.0f}")
 
@@ -132,7 +132,7 @@ def write(folder: Path, images: int, regions: int, size: int) -> None:
             file["regions"][rows[0] : rows[-1] + 1] = block[: len(rows)]
 
 
-def alone(call: Callable, *arguments: object) -> tuple:
+def run_alone(call: Callable, *arguments: object) -> tuple:
     """Return the result of `call` in a new process with its own memory."""
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
         return process.submit(call, *arguments).result()
@@ -143,15 +143,15 @@ def read_epoch(
 ) -> tuple[float, float, float, float, float]:
     """Return median seconds per batch, cold, warm and warm CPU, and the largest memory in MiB, own and mapped."""
     torch.set_num_threads(1)
-    forget(folder)
+    drop_from_page_cache(folder)
     read, times, memory = opener(folder), [], (0.0, 0.0)
     for _ in ("cold", "warm"):
         spent = []
-        for rows in shuffled(images, batch, most):
+        for rows in shuffled_batches(images, batch, most):
             began = time.perf_counter(), time.process_time()
             read(rows)
             spent.append((time.perf_counter() - began[0], time.process_time() - began[1]))
-            memory = max(memory, resident(), key=sum)
+            memory = max(memory, memory_in_use(), key=sum)
         times.append(np.median(spent, axis=0).tolist())
     (cold, _), (warm, processor) = times
     return cold, warm, processor, *memory
@@ -161,7 +161,7 @@ def train(folder: Path, images: int, batch: int, most: int, step: float, cold: b
     """Return the seconds that each step waited for its batch, and the largest memory of the process in MiB."""
     torch.set_num_threads(1)
     if cold:
-        forget(folder)
+        drop_from_page_cache(folder)
     batches = Batches(Captions(folder, images), FeatureStore(folder), np.arange(images), batch, seed=0)
     waits, memory, coming = [], 0.0, batches.epoch(0)
     for _ in range(min(most, len(batches))):
@@ -169,17 +169,17 @@ def train(folder: Path, images: int, batch: int, most: int, step: float, cold: b
         next(coming)
         waits.append(time.perf_counter() - began)
         time.sleep(step)
-        memory = max(memory, sum(resident()))
+        memory = max(memory, sum(memory_in_use()))
     coming.close()
     return waits, memory
 
 
-def shuffled(images: int, batch: int, most: int) -> Iterator[np.ndarray]:
+def shuffled_batches(images: int, batch: int, most: int) -> Iterator[np.ndarray]:
     order = np.random.default_rng(1).permutation(images)
     return (order[start : start + batch] for start in range(0, images - batch + 1, batch)[:most])
 
 
-def forget(folder: Path) -> None:
+def drop_from_page_cache(folder: Path) -> None:
     """Drop the files from the page cache."""
     for path in folder.glob("*.h5"):
         file = os.open(path, os.O_RDONLY)
@@ -188,7 +188,7 @@ def forget(folder: Path) -> None:
         os.close(file)
 
 
-def resident() -> tuple[float, float]:
+def memory_in_use() -> tuple[float, float]:
     """Return the MiB of this process in memory: its own, and those of mapped files."""
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     own, mapped = (int(lines[name].split()[0]) / 1024 for name in ("RssAnon", "RssFile"))

@@ -16,7 +16,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import torch
-from printed import doing, table
+from printing import show_progress, table
 
 Read = Callable[[np.ndarray], np.ndarray]
 
@@ -89,7 +89,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         results = {}
         for name, (dtype, options, opener) in LAYOUTS.items():
-            doing(name)
+            show_progress(name)
             path = Path(folder) / f"{len(results)}.h5"
             options = {key: (1, *shape[1:]) if key == "chunks" else value for key, value in options.items()}
             with h5py.File(path, "w") as file:

@@ -39,17 +39,17 @@ def importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
     from pipeline.slices.corpus_formats import FORMATS
     from pipeline.slices.feature_formats import FEATURE_FORMATS
 
-    def of(name: str, read: Callable[[Path], object]) -> Importer:
-        def written(content: bytes) -> object:
+    def file_importer(name: str, read: Callable[[Path], object]) -> Importer:
+        def write_and_read(content: bytes) -> object:
             path = folder / name
             path.write_bytes(content)
             return read(path)
 
-        return written
+        return write_and_read
 
     def corpus(form: str, name: str, annotations: object, **options: object) -> Importer:
         options |= {"formats": FORMATS}
-        return of(name, lambda path: read_corpus("x", form, path.parent, annotations, None, **options))  # type: ignore[arg-type]
+        return file_importer(name, lambda path: read_corpus("x", form, path.parent, annotations, None, **options))  # type: ignore[arg-type]
 
     def numbers(content: bytes) -> object:
         try:
@@ -81,7 +81,7 @@ def importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
         (folder / f"{split}.jpg.txt").write_text(f"{n}.jpg\n")
         dialog = {"image_id": n, "caption": "a ball", "dialog": [round_]}
         (folder / f"dialogs_{split}.json").write_text(json.dumps({"data": dialogs | {"dialogs": [dialog]}}))
-    said = (
+    tgif_lines, flickr8k_lines = (
         "".join(f"https://x.com/{n}.gif\ta ball\n" for n in range(3)),
         "".join(f"{n}.jpg#0\ta ball\n" for n in range(3)),
     )
@@ -92,7 +92,7 @@ def importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
     row = "\t".join(["1", "10", "10", "1", base64.b64encode(bytes(16)).decode(), base64.b64encode(bytes(8)).decode()])
     return {
         "arrays": (npy.getvalue(), numbers),
-        "settings": (settings.encode(), of("params.yaml", read_mapping)),
+        "settings": (settings.encode(), file_importer("params.yaml", read_mapping)),
         "karpathy": (json.dumps({"images": images}).encode(), corpus("karpathy", "a.json", "a.json")),
         "coco": (
             json.dumps(_coco(0)).encode(),
@@ -108,17 +108,17 @@ def importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
             ),
         ),
         "flickr8k": (
-            said[1].encode(),
+            flickr8k_lines.encode(),
             corpus("flickr8k", "a.txt", {"captions": "a.txt"} | {split: f"{split}.jpg.txt" for split in splits}),
         ),
         "tgif": (
-            said[0].encode(),
+            tgif_lines.encode(),
             corpus("tgif", "a.txt", {"captions": "a.txt"} | {split: f"{split}.txt" for split in splits}),
         ),
         "tables": (table.encode(), corpus("folder", "a.csv", "a.csv")),
-        "weights": (weights.read_bytes(), of("w.safetensors", lambda path: load_agent(path, "listener"))),
-        "archives": (zipped.getvalue(), of("a.zip", archive)),
-        "features": (row.encode(), of("a.tsv", tsv)),
+        "weights": (weights.read_bytes(), file_importer("w.safetensors", lambda path: load_agent(path, "listener"))),
+        "archives": (zipped.getvalue(), file_importer("a.zip", archive)),
+        "features": (row.encode(), file_importer("a.tsv", tsv)),
     }
 
 
@@ -127,29 +127,31 @@ def _coco(image: int) -> dict[str, object]:
     return {"images": [{"id": image, "file_name": f"{image}.jpg"}], "annotations": [caption]}
 
 
-def tried(name: str, runs: int) -> tuple[int, str]:
+def fuzz_importer(name: str, runs: int) -> tuple[int, str]:
     """Fuzz an importer in a new process; return the number of inputs, and a failure or ""."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(Path(__file__).resolve()), name, "--runs", str(runs), "--here"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
-    told = done.stdout + done.stderr
-    found = re.search(r"number_of_executed_units: (\d+)", told)
-    if done.returncode == 0 and found:
-        return int(found[1]), ""
-    said = re.search(r"Uncaught Python exception: ===\s*(.*)", told) or re.search(r"ERROR: libFuzzer: (.*)", told)
-    return int(found[1]) if found else 0, f"{name}: {said[1] if said else told[-200:]}"
+    output = done.stdout + done.stderr
+    units = re.search(r"number_of_executed_units: (\d+)", output)
+    if done.returncode == 0 and units:
+        return int(units[1]), ""
+    error = re.search(r"Uncaught Python exception: ===\s*(.*)", output) or re.search(r"ERROR: libFuzzer: (.*)", output)
+    return int(units[1]) if units else 0, f"{name}: {error[1] if error else output[-200:]}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("importer")
     parser.add_argument("--runs", type=int, default=20_000, help="inputs to try")
-    parser.add_argument("--here", action="store_true", help="in this process and folder; and show what libFuzzer says")
+    parser.add_argument(
+        "--here", action="store_true", help="fuzz in this process and folder, and show the output of libFuzzer"
+    )
     options = parser.parse_args()
     if not options.here:
-        number, short = tried(options.importer, options.runs)
-        print(f"{number:,} inputs: {short or 'each was read, or was one line'}")
-        raise SystemExit(bool(short))
+        number, failure = fuzz_importer(options.importer, options.runs)
+        print(f"{number:,} inputs: {failure or 'each was read, or refused in one line'}")
+        raise SystemExit(bool(failure))
     import atheris
 
     with atheris.instrument_imports(include=["pipeline"]):

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from joint_step import stepping
+from joint_step import make_step
 from paper_size import fastest
-from printed import doing, table
+from printing import show_progress, table
 
 from pipeline.composition.joint import Agents
 from pipeline.metrics.cider import CiderD, document_frequencies
@@ -44,12 +44,12 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed()
-    doing("steps of growing size")
+    show_progress("steps of growing size")
     series = {
         f"PSST step, {name}": [(size, joint_step(options.times, **{name: size})) for size in sizes]
         for name, sizes in SIZES.items()
     }
-    doing("recall in growing galleries, and CIDEr-D of growing corpora")
+    show_progress("recall in growing galleries, and CIDEr-D of growing corpora")
     series["recall both ways, gallery"] = [(n, recall(n, options.times)) for n in (1000, 2000, 4000, 8000)]
     series["CIDEr-D index, images"] = [(n, index(n)) for n in (1000, 2000, 4000, 8000)]
     row = table("How cost grows", "cost of", "sizes", "seconds", "exponent", first=28)
@@ -75,7 +75,7 @@ def joint_step(times: int, **sizes: int) -> float:
     captions = torch.tensor(references)[:, 0]
     mask = torch.ones(batch, regions, dtype=torch.bool)
     given = Batch(torch.arange(batch), torch.randn(batch, 2048), torch.randn(batch, regions, 2048), mask, captions)
-    step = stepping(
+    step = make_step(
         "psst_multinomial", Agents(speaker, Listener(vocabulary, 2048), cider, TextScorer(str, lambda image: [])), given
     )
     return fastest(step, "cpu", times)

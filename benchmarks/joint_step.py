@@ -19,9 +19,9 @@ from unittest.mock import patch
 
 import plain
 import torch
-from paper_size import BATCH, SIZE, WORDS, fastest, products, world
-from printed import table
-from scenes_size import scenes_world
+from paper_size import BATCH, SIZE, WORDS, fastest, make_agents, matmul_rate
+from printing import table
+from scenes_size import make_scenes_agents
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -75,15 +75,15 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     keep_freed()
-    rate = products(options.device)
+    rate = matmul_rate(options.device)
     row = table(
         "A training step at the papers' size",
         *("step", "words", "s", "images/s", "GFLOP", "floor, s", "of it", "plain, s", "ratio"),
     )
     for name in options.methods:
         for length in options.lengths:
-            agents, batch = world(length, options.device)
-            step = stepping(name, agents, batch)
+            agents, batch = make_agents(length, options.device)
+            step = make_step(name, agents, batch)
             with FlopCounterMode(display=False) as counter:
                 step()
             floor = counter.get_total_flops() / rate
@@ -106,20 +106,22 @@ def plain_seconds(
 ) -> float:
     """Return the seconds of a step by the plain form."""
     other = replace(agents, listener=plain.PlainListener.of(agents.listener))
-    with patch.multiple("pipeline.estimators.rollouts", generate=plain.speak, teacher_force=plain.read):
-        return fastest(stepping(name, other, batch, options), device, times)
+    with patch.multiple(
+        "pipeline.estimators.rollouts", generate=plain.plain_generate, teacher_force=plain.plain_teacher_force
+    ):
+        return fastest(make_step(name, other, batch, options), device, times)
 
 
 def steps_of_scenes(methods: Sequence[str], device: str, times: int, peer: bool) -> None:
     """Time the steps of the drawn scenes, by torch's own products, as training has them for small models."""
     torch.set_float32_matmul_precision(matmul_precision.OWN)
-    agents, batch = scenes_world()
+    agents, batch = make_scenes_agents()
     agents = replace(agents, speaker=agents.speaker.to(device), listener=agents.listener.to(device))
     agents, batch = replace(agents, cider=agents.cider.to(device)), batch.to(device)
     row = table("A training step at the size of the scenes", "step", "ms", "images/s", "GFLOP", "plain, ms", "ratio")
     for name in methods:
         options = SCENES_OPTIONS.get(name, NO_OPTIONS)
-        step = stepping(name, agents, batch, options)
+        step = make_step(name, agents, batch, options)
         with FlopCounterMode(display=False) as counter:
             step()
         spent, theirs = fastest(step, device, 5 * times), ("–", "–")
@@ -131,7 +133,7 @@ def steps_of_scenes(methods: Sequence[str], device: str, times: int, peer: bool)
 
 def other_speakers(methods: Sequence[str], device: str, times: int) -> None:
     """Time the same steps of a transformer, of as many parameters as Att2in2, and of an LSTM without attention."""
-    agents, batch = world(16, device)
+    agents, batch = make_agents(16, device)
     columns = "speaker", "million parameters", "Att2in2's", "s", "Att2in2, s", "ratio"
     row = table("A training step of other speakers", "step", *columns)
     transformer = partial(Transformer, layers=1, heads=8)
@@ -147,13 +149,13 @@ def other_speakers(methods: Sequence[str], device: str, times: int) -> None:
         sizes = [sum(p.numel() for p in speaker.parameters()) / 1e6 for speaker in (other, agents.speaker)]
         for name in methods:
             if name != "listener":
-                ours = fastest(stepping(name, replace(agents, speaker=other), batch), device, times)
-                theirs = fastest(stepping(name, agents, batch), device, times)
+                ours = fastest(make_step(name, replace(agents, speaker=other), batch), device, times)
+                theirs = fastest(make_step(name, agents, batch), device, times)
                 sized = (f"{size:.1f}" for size in sizes)
                 row(name, speaker, *sized, f"{ours:.2f}", f"{theirs:.2f}", f"{theirs / ours:.2f}")
 
 
-def stepping(name: str, agents: Agents, batch: Batch, options: Mapping[str, Any] = NO_OPTIONS) -> Callable[[], None]:
+def make_step(name: str, agents: Agents, batch: Batch, options: Mapping[str, Any] = NO_OPTIONS) -> Callable[[], None]:
     """Return a function that makes one training step, or one per turn of a method's schedule."""
     if name == "listener":
         method: Method = listener_matching(agents.listener, Hinge(agents.listener))

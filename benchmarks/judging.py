@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 from PIL import Image
-from printed import doing, table
+from printing import show_progress, table
 from torch.nn.functional import normalize
 
 import saywhich
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)  # folder of one measured run
     options = parser.parse_args()
     if options.folder:
-        print(json.dumps(_measured(options.folder, options.images[0], options.size)))
+        print(json.dumps(_measure(options.folder, options.images[0], options.size)))
         return
     row = table(
         f"Judging of captions by embeddings of size {options.size}",
@@ -79,10 +79,10 @@ def main() -> None:
     )  # fmt: skip
     for images in options.images:
         with TemporaryDirectory() as folder:
-            doing(f"drawing {images:,} photos")
+            show_progress(f"drawing {images:,} photos")
             _draw(Path(folder) / "photos", images)
             for run in ("first", "second"):
-                doing(f"the {run} run")
+                show_progress(f"the {run} run")
                 command = [sys.executable, __file__, "--images", str(images), "--size", str(options.size)]
                 done = subprocess.run(
                     [*command, "--folder", folder],
@@ -104,7 +104,7 @@ def _draw(folder: Path, images: int) -> None:
         Image.fromarray(drawn).save(folder / f"{number}.png", compress_level=1)
 
 
-def _measured(folder: Path, images: int, size: int) -> dict[str, float]:
+def _measure(folder: Path, images: int, size: int) -> dict[str, float]:
     """Judge a caption of each photo; return processor seconds, and bytes of the process at its peak."""
     chosen = np.random.Generator(np.random.Philox(key=1)).integers(len(WORDS), size=(images, 6))
     captions = {

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from printed import doing, table
+from printing import show_progress, table
 
 
 def main() -> None:
@@ -43,27 +43,27 @@ def main() -> None:
             ("compare", ["compare", "first.json", "second.json", *judged]),
             ("bags", ["bags", "photos", "--json", "bags.json"]),
         ):
-            doing(f"saywhich {command[0]}")
-            row(shown, *(f"{seconds:.0f}" for seconds in _measured(folder, command)))
+            show_progress(f"saywhich {command[0]}")
+            row(shown, *(f"{seconds:.0f}" for seconds in _measure(folder, command)))
 
 
 def _write_inputs(folder: Path, dataset: Path, images: Path, most: int) -> int:
     """Link the photos into `folder`, write the caption files, and return the number of photos."""
     (folder / "photos").mkdir()
-    said: dict[str, dict[str, list[str]]] = {"first": {}, "second": {}, "people": {}}
+    captions_by_file: dict[str, dict[str, list[str]]] = {"first": {}, "second": {}, "people": {}}
     tested = [each for each in json.loads(dataset.read_text("utf-8"))["images"] if each["split"] == "test"][:most]
     for image in tested:
         name = image["filename"]
         (folder / "photos" / name).symlink_to((images / name).resolve())
         first, second, *others = (sentence["raw"] for sentence in image["sentences"])
         for key, texts in (("first", [first]), ("second", [second]), ("people", others)):
-            said[key][name] = texts
-    for key, captions in said.items():
+            captions_by_file[key][name] = texts
+    for key, captions in captions_by_file.items():
         (folder / f"{key}.json").write_text(json.dumps(captions), "utf-8")
     return len(tested)
 
 
-def _measured(folder: Path, command: list[str]) -> tuple[float, float]:
+def _measure(folder: Path, command: list[str]) -> tuple[float, float]:
     """Run a command of saywhich in `folder`; return its seconds and those of the processor."""
 
     def spent() -> float:

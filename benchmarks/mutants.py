@@ -38,8 +38,8 @@ from typing import Any
 
 import reached_lines
 from faults import ROOMS, Fault, faults_of, modules, sample
-from printed import doing
-from reached_lines import Reached, forked, run_pytest
+from printing import show_progress
+from reached_lines import ReachingTests, fork_process, run_pytest
 
 ROOT = Path(__file__).parents[1]
 OUT = Path("data/mutants")
@@ -71,7 +71,7 @@ class Outcome:
     commit: str
 
 
-class _Changed(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader):
+class _ChangedModule(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader):
     """An importer of one module from changed source."""
 
     def __init__(self, module: str, source: bytes) -> None:
@@ -100,8 +100,8 @@ class _FirstFailure:
     pytest_collectreport = pytest_runtest_logreport
 
 
-def tried(fault: Fault, source: bytes, tests: list[str], seconds: float, folder: Path) -> Iterator[str | None]:
-    """Yield None while the fault's process runs, then the failed test or other cause of death, or "" if it survived.
+def try_fault(fault: Fault, source: bytes, tests: list[str], seconds: float, folder: Path) -> Iterator[str | None]:
+    """Yield None while the fault's process runs, then the failed test or another cause of its end; "" for a survivor.
 
     `seconds` is the time of its tests.
     """
@@ -117,11 +117,11 @@ def tried(fault: Fault, source: bytes, tests: list[str], seconds: float, folder:
             if own_cache:  # numba compares times of files, which are not changed
                 os.environ["NUMBA_CACHE_DIR"] = own_cache
                 sys.modules["numba"].core.config.reload_config()
-            sys.meta_path.insert(0, _Changed(fault.module, fault.applied(source)))
+            sys.meta_path.insert(0, _ChangedModule(fault.module, fault.apply(source)))
             os._exit(run_pytest(["-x", *words], _FirstFailure(first)))
 
         limit = 3 * seconds + (80 if own_cache else 20)
-        pid, end = forked(work, log, limit), time.monotonic() + 5 * limit
+        pid, end = fork_process(work, log, limit), time.monotonic() + 5 * limit
         while not (done := os.waitpid(pid, os.WNOHANG))[0]:
             if time.monotonic() > end:
                 os.killpg(pid, signal.SIGKILL)
@@ -133,11 +133,15 @@ def tried(fault: Fault, source: bytes, tests: list[str], seconds: float, folder:
             break
     if status == 5:
         raise RuntimeError(f"{log}: no test ran")
-    by = first.read_text() if first.exists() else f"signal {-status}" if status < 0 else "import"
-    yield by if status else ""
+    if status == 0:
+        yield ""
+    elif first.exists():
+        yield first.read_text()
+    else:
+        yield f"signal {-status}" if status < 0 else "import"
 
 
-def run(chosen: list[Fault], reached: Reached, workers: int, commit: str) -> Iterator[Outcome]:
+def run_faults(chosen: list[Fault], reached: ReachingTests, workers: int, commit: str) -> Iterator[Outcome]:
     """Yield the outcome of each fault, in the order of completion."""
     waiting, busy = list(reversed(chosen)), dict[Fault, tuple[Any, ...]]()
     slots = [OUT / f"worker{n}" for n in range(workers)]
@@ -149,7 +153,7 @@ def run(chosen: list[Fault], reached: Reached, workers: int, commit: str) -> Ite
             seconds = sum(cost for _, cost in tests)
             folder = slots.pop()
             names = [name for name, _ in tests]
-            state = tried(fault, source, names, seconds, folder) if tests else iter([""])
+            state = try_fault(fault, source, names, seconds, folder) if tests else iter([""])
             busy[fault] = (state, folder, len(tests), time.monotonic())
         for fault, (state, folder, number, began) in list(busy.items()):
             how = next(state)
@@ -163,14 +167,14 @@ def run(chosen: list[Fault], reached: Reached, workers: int, commit: str) -> Ite
         time.sleep(0.02)
 
 
-def kept(first: bool = False) -> dict[str, Outcome]:
+def read_outcomes(first: bool = False) -> dict[str, Outcome]:
     """Return the latest outcome of each fault, or its `first`, from before any test was written for a survivor."""
     path = OUT / "results.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return {outcome.id: outcome for outcome in (Outcome(**json.loads(line)) for line in lines[:: -1 if first else 1])}
 
 
-def holds(outcome: Outcome, commit: str) -> bool:
+def is_valid(outcome: Outcome, commit: str) -> bool:
     """Return whether an outcome is valid at `commit`: the files that decide it are those of its own commit.
 
     For a killed fault these are the module and the test that killed it, for a survivor all modules and tests.
@@ -185,7 +189,7 @@ def holds(outcome: Outcome, commit: str) -> bool:
     return subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
-def accepted(path: Path = ACCEPTED) -> dict[tuple[str, str, str], dict[str, Any]]:
+def read_accepted(path: Path = ACCEPTED) -> dict[tuple[str, str, str], dict[str, Any]]:
     """Return reviewed survivors by module, function and changed text; they stay valid while other lines move."""
     entries = tomllib.loads(path.read_text(encoding="utf-8"))["accepted"] if path.exists() else []
     return {(entry["module"], entry["function"], entry["after"]): entry for entry in entries}
@@ -195,8 +199,8 @@ def show(outcomes: Iterable[Outcome], command: str) -> None:
     """Print the faults tried and the survivors, and write them to data/mutants/mutants.md."""
     from pipeline.report.tables import markdown_table
 
-    reviewed, found = accepted(), sorted(outcomes, key=lambda each: (each.room, each.module, each.line, each.id))
-    first = kept(first=True)
+    reviewed, found = read_accepted(), sorted(outcomes, key=lambda each: (each.room, each.module, each.line, each.id))
+    first = read_outcomes(first=True)
     alive = [each for each in found if not each.killed]
     reason = {each.id: reviewed.get((each.module, each.function, each.after)) for each in alive}
     rows = []
@@ -238,11 +242,11 @@ def try_known(path: Path) -> list[dict[str, Any]]:
             raise SystemExit(f"{path}: {entry['module']} has not exactly one {entry['before']!r}")
         end = start + len(entry["before"].encode())
         fault = Fault(entry["module"], "", (0, 0), "", start, end, entry["after"], entry["before"], entry["after"])
-        *_, entry["killed"] = _slowly(tried(fault, source, entry["tests"], 20, OUT / "known"))
+        *_, entry["killed"] = _with_pauses(try_fault(fault, source, entry["tests"], 20, OUT / "known"))
     return entries
 
 
-def _slowly(states: Iterator[str | None]) -> Iterator[str | None]:
+def _with_pauses(states: Iterator[str | None]) -> Iterator[str | None]:
     for state in states:
         time.sleep(0.02)
         yield state
@@ -276,7 +280,7 @@ def main() -> None:
         else sample(everything, options.number, options.seed)
     )
     chosen = [fault for fault in chosen if options.only in (None, fault.room)]
-    before = kept()
+    before = read_outcomes()
     if options.survivors:
         chosen = [fault for fault in chosen if fault.id in before and not before[fault.id].killed]
     if options.list:
@@ -285,16 +289,18 @@ def main() -> None:
         return
     commit = _commit()
     _preload()
-    reached = reached_lines.measure(OUT / "map", options.workers)
+    reached = reached_lines.measure_reached_lines(OUT / "map", options.workers)
     again = options.survivors or options.fault or commit.endswith("-dirty")
-    done = {} if again else {f.id: before[f.id] for f in chosen if f.id in before and holds(before[f.id], commit)}
+    done = {} if again else {f.id: before[f.id] for f in chosen if f.id in before and is_valid(before[f.id], commit)}
     with (OUT / "results.jsonl").open("a", encoding="utf-8") as file:
-        for outcome in run([fault for fault in chosen if fault.id not in done], reached, options.workers, commit):
+        for outcome in run_faults(
+            [fault for fault in chosen if fault.id not in done], reached, options.workers, commit
+        ):
             done[outcome.id] = outcome
             print(json.dumps(asdict(outcome), ensure_ascii=False), file=file, flush=True)
             what = f"killed by {outcome.how}" if outcome.killed else f"SURVIVED {outcome.tests} tests"
             description = f"{outcome.id} {outcome.module}:{outcome.line} {outcome.before} → {outcome.after}"
-            doing(f"{len(done)}/{len(chosen)} {description}: {what}, {outcome.seconds} s")
+            show_progress(f"{len(done)}/{len(chosen)} {description}: {what}, {outcome.seconds} s")
     show(done.values(), f"make mutants NUMBER={options.number} SEED={options.seed}")
 
 

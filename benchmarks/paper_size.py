@@ -14,7 +14,7 @@ from pipeline.metrics.cider import CiderD, document_frequencies
 from pipeline.metrics.text_rewards import TextScorer
 from pipeline.models.att2in import Att2in
 from pipeline.models.listener import Listener
-from pipeline.runtime import matmul_precision as products_of
+from pipeline.runtime import matmul_precision
 from pipeline.types import Batch
 
 IMAGES, REGIONS, SIZE, WORDS, LENGTH, BATCH = 1000, 36, 2048, 9487, 16, 128
@@ -25,7 +25,7 @@ ENDS = {16: 0.0, 10: 0.065}
 """Mean length of captions of at most 16 words → probability of the end after each word."""
 
 
-def world(length: int, device: str, batch: int = BATCH) -> tuple[Agents, Batch]:
+def make_agents(length: int, device: str, batch: int = BATCH) -> tuple[Agents, Batch]:
     """Return random agents whose captions have `length` words on average, and a batch of captions of `length` words."""
     rng = np.random.default_rng(0)
     torch.manual_seed(0)
@@ -52,22 +52,22 @@ def world(length: int, device: str, batch: int = BATCH) -> tuple[Agents, Batch]:
     return Agents(speaker.to(device), listener.to(device), cider, texts), given.to(device)
 
 
-def products(device: str) -> float:
+def matmul_rate(device: str) -> float:
     """Return this machine's current floating-point operations per second in the fastest of the step's matrix products.
 
     Both libraries are tried; afterwards the one that training uses is set.
     """
     rates = []
-    for library in (products_of.OWN, products_of.ONEDNN):
-        torch.set_float32_matmul_precision(library if device == "cpu" else products_of.OWN)
+    for library in (matmul_precision.OWN, matmul_precision.ONEDNN):
+        torch.set_float32_matmul_precision(library if device == "cpu" else matmul_precision.OWN)
         for rows, inner, columns in SHAPES:
             left, right = torch.randn(rows, inner, device=device), torch.randn(columns, inner, device=device)
             spent = fastest(partial(torch.nn.functional.linear, left, right), device, 8)
             rates.append(2 * rows * inner * columns / spent)
-    products_of.choose_precision([Att2in(WORDS, SIZE), Listener(WORDS, SIZE)], torch.device(device))
+    matmul_precision.choose_precision([Att2in(WORDS, SIZE), Listener(WORDS, SIZE)], torch.device(device))
     print(
         f"{device}, {torch.get_num_threads()} thread(s), products at {max(rates) / 1e9:,.0f} GFLOP/s at best; "
-        f"batch {BATCH}; library in use: {products_of.current_precision()}"
+        f"batch {BATCH}; library in use: {matmul_precision.current_precision()}"
     )
     return max(rates)
 

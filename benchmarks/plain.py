@@ -21,7 +21,7 @@ from pipeline.random import BatchRandom
 from pipeline.types import Batch, Message, RelaxedTokens, TokenDistributions, caption_mask
 
 
-def unrolled(
+def plain_unroll(
     speaker: Decoder, batch: Batch, channel: Channel, rng: Generator, gamma: float = 1.0
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return tokens, log-probabilities and entropies (N, T), and the listener's input distributions (N, T, V+1).
@@ -31,73 +31,76 @@ def unrolled(
     total, width = len(batch) * channel.width, channel.width
     drop = RolloutDropout(speaker.dropout if speaker.training else 0.0, BatchRandom(batch, rng).apart(DROPOUT))
     rows = torch.arange(total, device=batch.device)
-    seen = speaker.encode_image(batch)
-    state, choose = speaker.begin(batch, seen, drop, width), channel.open(batch, speaker.vocabulary, rng)
+    encoded = speaker.encode_image(batch)
+    state, choose = speaker.begin(batch, encoded, drop, width), channel.open(batch, speaker.vocabulary, rng)
     ended = torch.zeros_like(rows, dtype=torch.bool)
     if gamma != 1:
-        unseen = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
-        unguided = speaker.begin(unseen, speaker.encode_image(unseen), drop, width)
+        without_image = replace(batch, region_mask=torch.zeros_like(batch.region_mask))
+        unguided = speaker.begin(without_image, speaker.encode_image(without_image), drop, width)
     words = speaker.word(torch.full_like(rows, speaker.vocabulary + 1))
-    silence = F.one_hot(torch.tensor(0, device=batch.device), speaker.vocabulary + 1).to(seen)
+    eos_row = F.one_hot(torch.tensor(0, device=batch.device), speaker.vocabulary + 1).to(encoded)
     tokens: list[Tensor] = []
     log_probs: list[Tensor] = []
     entropies: list[Tensor] = []
-    said: list[Tensor] = []
+    inputs: list[Tensor] = []
     for t in range(speaker.max_words):
         hidden, state = speaker.step(words, state)
         logits = speaker.logit(drop(hidden, rows, width))
         if gamma != 1:
-            free, unguided = speaker.step(words, unguided)
-            logits = gamma * logits + (1 - gamma) * speaker.logit(free)
-        symbol = choose(t, logits.detach(), rows)
+            unconditional, unguided = speaker.step(words, unguided)
+            logits = gamma * logits + (1 - gamma) * speaker.logit(unconditional)
+        choice = choose(t, logits.detach(), rows)
         distribution = logits.log_softmax(-1)
-        if symbol.parent is not None:
-            state = speaker.select(state, symbol.parent, same_images=True)
+        if choice.parent is not None:
+            state = speaker.select(state, choice.parent, same_images=True)
             if gamma != 1:
-                unguided = speaker.select(unguided, symbol.parent, same_images=True)
-            distribution, ended = distribution[symbol.parent], ended[symbol.parent]
-            tokens, log_probs = [x[symbol.parent] for x in tokens], [x[symbol.parent] for x in log_probs]
-            entropies = [x[symbol.parent] for x in entropies]
-        index = symbol.index.masked_fill(ended, 0)
+                unguided = speaker.select(unguided, choice.parent, same_images=True)
+            distribution, ended = distribution[choice.parent], ended[choice.parent]
+            tokens, log_probs = [x[choice.parent] for x in tokens], [x[choice.parent] for x in log_probs]
+            entropies = [x[choice.parent] for x in entropies]
+        index = choice.index.masked_fill(ended, 0)
         tokens.append(index)
         log_probs.append(distribution.gather(1, index.unsqueeze(1)).squeeze(1).masked_fill(ended, 0))
         entropies.append(-(distribution.exp() * distribution).sum(1).masked_fill(ended, 0))
-        words = speaker.word(symbol.index if symbol.next_input is None else symbol.next_input)
+        words = speaker.word(choice.index if choice.next_input is None else choice.next_input)
         if channel.relaxes:
-            heard = F.one_hot(symbol.index, speaker.vocabulary + 1).to(silence)
-            soft, hard = channel.relax(logits, symbol.noise, symbol.index), heard
-            mixed = channel.distribution(logits, symbol.noise, symbol.index)
-            full = torch.zeros_like(ended) if symbol.full is None else symbol.full
-            heard = torch.where(full.unsqueeze(1), mixed, soft + (hard - soft).detach())
-            heard = torch.where(symbol.straight_through.unsqueeze(1), heard, hard)
-            if symbol.feeds_relaxed:
+            hard = F.one_hot(choice.index, speaker.vocabulary + 1).to(eos_row)
+            soft = channel.relax(logits, choice.noise, choice.index)
+            mixed = channel.distribution(logits, choice.noise, choice.index)
+            full = torch.zeros_like(ended) if choice.full is None else choice.full
+            relaxed = torch.where(full.unsqueeze(1), mixed, soft + (hard - soft).detach())
+            listener_input = torch.where(choice.straight_through.unsqueeze(1), relaxed, hard)
+            if choice.feeds_relaxed:
                 words = torch.where(full.unsqueeze(1), mixed @ speaker.word.weight[:-1], words)
-            said.append(torch.where(ended.unsqueeze(1), silence, heard))
+            inputs.append(torch.where(ended.unsqueeze(1), eos_row, listener_input))
         ended = index == 0
         if ended.all():
             break
-    heard = torch.stack(said, 1) if said else silence
-    return torch.stack(tokens, 1), torch.stack(log_probs, 1), torch.stack(entropies, 1), heard
+    listener_inputs = torch.stack(inputs, 1) if inputs else eos_row
+    return torch.stack(tokens, 1), torch.stack(log_probs, 1), torch.stack(entropies, 1), listener_inputs
 
 
-def speak(speaker: Decoder, batch: Batch, channel: Channel, rng: Generator, seen: Tensor | None = None) -> Message:
+def plain_generate(
+    speaker: Decoder, batch: Batch, channel: Channel, rng: Generator, encoded: Tensor | None = None
+) -> Message:
     """Return the message of the unroll's `generate`, by the plain form."""
-    tokens, log_probs, entropies, said = unrolled(speaker, batch, channel, rng)
+    tokens, log_probs, entropies, inputs = plain_unroll(speaker, batch, channel, rng)
     tokens = tokens.view(len(batch), channel.width, -1)[:, : channel.samples].flatten(0, 1)
     images = torch.arange(len(tokens), device=tokens.device) // channel.samples
-    heard = None
+    relaxed = None
     if channel.relaxes:
-        heard = RelaxedTokens(
-            full=TokenDistributions(torch.arange(tokens.numel(), device=tokens.device), said.flatten(0, 1))
-        )
-    return Message(tokens, caption_mask(tokens), images, channel.samples, log_probs, heard, entropies)
+        rows = torch.arange(tokens.numel(), device=tokens.device)
+        relaxed = RelaxedTokens(full=TokenDistributions(rows, inputs.flatten(0, 1)))
+    return Message(tokens, caption_mask(tokens), images, channel.samples, log_probs, relaxed, entropies)
 
 
-def read(speaker: Decoder, batch: Batch, rng: Generator | None = None, seen: Tensor | None = None) -> Message:
+def plain_teacher_force(
+    speaker: Decoder, batch: Batch, rng: Generator | None = None, encoded: Tensor | None = None
+) -> Message:
     """Return the message of the unroll's `teacher_force`; decoders other than Att2in2 only without dropout."""
     drop, tokens = RolloutDropout(speaker.dropout if speaker.training else 0.0, BatchRandom(batch, rng)), batch.captions
-    reading = Att2in.teacher_force if isinstance(speaker, Att2in) else Decoder.teacher_force
-    hidden, _ = reading(speaker, batch, speaker.encode_image(batch), drop)
+    force = Att2in.teacher_force if isinstance(speaker, Att2in) else Decoder.teacher_force
+    hidden, _ = force(speaker, batch, speaker.encode_image(batch), drop)
     distribution = speaker.logit(drop(hidden, None, tokens.shape[1])).log_softmax(-1).view(*tokens.shape, -1)
     log_probs = distribution.gather(2, tokens.unsqueeze(2)).squeeze(2) * caption_mask(tokens)
     images = torch.arange(len(tokens), device=tokens.device)
@@ -116,12 +119,12 @@ class PlainListener(Listener):
         return made.train(listener.training)
 
     def encode_text(self, message: Message) -> Tensor:
-        return self.plain_hear(message.tokens, message.distributions(self.vocabulary))
+        return self.encode_distributions(message.tokens, message.distributions(self.vocabulary))
 
-    def plain_hear(self, tokens: Tensor, said: Tensor) -> Tensor:
-        """Return embeddings (N, H) of captions (N, T) given as distributions `said` (N, T, V+1)."""
+    def encode_distributions(self, tokens: Tensor, distributions: Tensor) -> Tensor:
+        """Return embeddings (N, H) of captions (N, T) given as `distributions` (N, T, V+1) over tokens."""
         assert self.gru is not None
-        words = said.to(self.word.weight.dtype) @ self.word.weight[:-1]
+        words = distributions.to(self.word.weight.dtype) @ self.word.weight[:-1]
         begin = self.word.weight[-1].expand(len(words), 1, -1)
         states, _ = self.gru(torch.cat([begin, words], 1))
         last = caption_mask(tokens).sum(1)

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from faults import Fault
-from printed import doing
+from printing import show_progress
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = (
@@ -43,7 +43,7 @@ def test_files() -> list[Path]:
     return found + [path for folder in FOLDERS for path in sorted(Path("tests/pipeline", folder).rglob("test_*.py"))]
 
 
-def forked(work: Callable[[], None], log: Path, seconds: float) -> int:
+def fork_process(work: Callable[[], None], log: Path, seconds: float) -> int:
     """Fork a process that runs `work` and writes to `log`, for at most `seconds` of CPU time; return its id."""
     sys.stdout.flush()
     if pid := os.fork():
@@ -78,7 +78,7 @@ def run_pytest(words: Sequence[str], *plugins: object) -> int:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class _Measured:
+class _CoverageRecorder:
     """A pytest plugin that records the lines, the outcome and the duration of each test."""
 
     def __init__(self, coverage: Any) -> None:
@@ -112,7 +112,7 @@ def _measure_file(path: Path, out: Path) -> None:
 
     measured = coverage.Coverage(data_file=None, source=["pipeline"], config_file=False)
     measured.start()
-    plugin = _Measured(measured)
+    plugin = _CoverageRecorder(measured)
     run_pytest([str(path)], plugin)
     measured.stop()
     data = measured.get_data()
@@ -130,7 +130,7 @@ def _measure_file(path: Path, out: Path) -> None:
     out.write_text(json.dumps({"digests": digests, "tests": tests, "lines": lines}), encoding="utf-8")
 
 
-def measure(folder: Path, workers: int = 1) -> Reached:
+def measure_reached_lines(folder: Path, workers: int = 1) -> ReachingTests:
     """Return the tests by line; a test file runs again if it or a module that it reaches has changed."""
     folder.mkdir(parents=True, exist_ok=True)
     outs = {path: folder / (path.with_suffix("").as_posix().replace("/", ".") + ".json") for path in test_files()}
@@ -139,16 +139,16 @@ def measure(folder: Path, workers: int = 1) -> Reached:
     while waiting or busy:
         while waiting and len(busy) < workers:
             path = waiting.pop(0)
-            doing(f"lines that {path} reaches")
+            show_progress(f"lines that {path} reaches")
             out = outs[path]
             out.unlink(missing_ok=True)
             log = out.with_suffix(".log")
-            busy.add(forked(lambda path=path, out=out: _measure_file(path, out), log, SLOWEST))
+            busy.add(fork_process(lambda path=path, out=out: _measure_file(path, out), log, SLOWEST))
         busy.discard(os.wait()[0])
     for out in outs.values():
         if not out.exists():
-            doing(f"the tests of {out.name} did not end; see {out.with_suffix('.log')}")
-    return Reached([json.loads(out.read_text(encoding="utf-8")) for out in outs.values() if out.exists()])
+            show_progress(f"the tests of {out.name} did not end; see {out.with_suffix('.log')}")
+    return ReachingTests([json.loads(out.read_text(encoding="utf-8")) for out in outs.values() if out.exists()])
 
 
 def _is_valid(out: Path) -> bool:
@@ -163,7 +163,7 @@ def _digest(name: str) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.exists() else ""
 
 
-class Reached:
+class ReachingTests:
     """Tests by the lines that they reach."""
 
     def __init__(self, files: list[dict[str, Any]]) -> None:
@@ -252,9 +252,9 @@ def _is_compiled(module: str) -> bool:
 @cache
 def _importers(module: str) -> list[str]:
     room, _, name = module.removesuffix(".py").removesuffix("/__init__").replace("/", ".").rpartition(".")
-    asked = (f"from {room}.{name} import", f"from {room} import {name}")
+    imports = (f"from {room}.{name} import", f"from {room} import {name}")
     return [
         path.relative_to(ROOT).as_posix()
         for path in sorted((ROOT / "pipeline").rglob("*.py"))
-        if any(said in path.read_text(encoding="utf-8") for said in asked)
+        if any(statement in path.read_text(encoding="utf-8") for statement in imports)
     ]

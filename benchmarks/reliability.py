@@ -1,4 +1,4 @@
-"""Trials of the promises in RELIABILITY.md: killed stages, damaged files, full disks, and more.
+"""Trials of the guarantees in RELIABILITY.md: killed stages, damaged files, full disks, and more.
 
     python benchmarks/reliability.py [ROW ...] [--kills 200] [--damages 1000] [--cases 1700] [--writers 32]
         [--images 200] [--world FOLDER]
@@ -27,7 +27,7 @@ from importlib.util import find_spec
 from itertools import chain, cycle, islice
 from pathlib import Path
 
-from printed import doing
+from printing import show_progress
 
 ROOT = Path(__file__).parents[1]
 OUT = Path("data/reliability")
@@ -60,12 +60,12 @@ class TrialOptions:
     scratch: Path
 
 
-def counted(tried: str, outcomes: Iterable[str]) -> TrialResult:
-    """Count `outcomes`: each is a failure, or "" where the promise held."""
+def count_outcomes(tried: str, outcomes: Iterable[str]) -> TrialResult:
+    """Count `outcomes`: each is a failure, or "" where the guarantee held."""
     found = list(outcomes)
-    short = Counter(outcome for outcome in found if outcome)
-    told = "; ".join(f"{number} × {outcome}" for outcome, number in short.most_common())
-    return TrialResult(tried, len(found), len(found) - short.total(), _clipped(told))
+    failures = Counter(outcome for outcome in found if outcome)
+    text = "; ".join(f"{number} × {outcome}" for outcome, number in failures.most_common())
+    return TrialResult(tried, len(found), len(found) - failures.total(), _clip(text))
 
 
 def kills(trial: TrialOptions) -> Iterator[TrialResult]:
@@ -74,7 +74,7 @@ def kills(trial: TrialOptions) -> Iterator[TrialResult]:
 
 
 def notices(trial: TrialOptions) -> Iterator[TrialResult]:
-    """Interrupt stages a quarter as often, by SIGTERM and SIGINT in turn."""
+    """Interrupt stages by SIGTERM and SIGINT in turn, a quarter as often as `kills` does."""
     return _interruptions(trial, trial.kills // 4, (signal.SIGTERM, signal.SIGINT), "SIGTERM or SIGINT")
 
 
@@ -88,22 +88,22 @@ def _interruptions(
     share, more = divmod(number - of_grid, len(STAGES))
     for n, name in enumerate(STAGES):
         times = share + (n < more)
-        doing(f"{times} times {what}, {name}")
+        show_progress(f"{times} times {what}, {name}")
         work = work_of(trial.world, trial.scratch, name)
-        yield counted(f"{what}: {name}", interrupted(work, list(islice(cycle(requests), times)), Forked))
+        yield count_outcomes(f"{what}: {name}", interrupted(work, list(islice(cycle(requests), times)), Forked))
     if of_grid:
-        doing(f"{of_grid} times {what}, the grid")
+        show_progress(f"{of_grid} times {what}, the grid")
         work = grid(trial.world)
-        yield counted(f"{what}: the grid", interrupted(work, list(islice(cycle(requests), of_grid)), started))
+        yield count_outcomes(f"{what}: the grid", interrupted(work, list(islice(cycle(requests), of_grid)), started))
 
 
 def signals(trial: TrialOptions) -> Iterator[TrialResult]:
-    """Interrupt `make repro` a tenth as often, by a signal to its process group or to one process of it."""
+    """Interrupt `make repro` by a signal to its process group or to one process of it, a tenth as often as `kills`."""
     from stopped import stopped
 
     times = trial.kills // 10
-    doing(f"{times} times SIGTERM, SIGINT or SIGHUP, make repro")
-    yield counted("SIGTERM, SIGINT, SIGHUP: the tree of make repro", stopped(trial.world, times))
+    show_progress(f"{times} times SIGTERM, SIGINT or SIGHUP, make repro")
+    yield count_outcomes("SIGTERM, SIGINT, SIGHUP: the tree of make repro", stopped(trial.world, times))
 
 
 def damage(trial: TrialOptions) -> Iterator[TrialResult]:
@@ -113,9 +113,9 @@ def damage(trial: TrialOptions) -> Iterator[TrialResult]:
     scratch = trial.scratch / "damage"
     found = [*kinds(trial.world, scratch), *caches(scratch), *records(trial.world, scratch)]
     for kind in found:
-        doing(f"damaged {kind.name}")
+        show_progress(f"damaged {kind.name}")
         outcomes = (outcome for _, outcome in damaged(kind, trial.damages // len(found)))
-        yield counted(f"a bit, cut, emptied, swapped: {kind.name}", outcomes)
+        yield count_outcomes(f"a bit, cut, emptied, swapped: {kind.name}", outcomes)
 
 
 def disk(trial: TrialOptions) -> Iterator[TrialResult]:
@@ -130,73 +130,74 @@ def disk(trial: TrialOptions) -> Iterator[TrialResult]:
             outcomes = chain.from_iterable(
                 filled(trial.world, folder, name, (0.0, 0.3, 0.6, 0.9), Forked) for name in STAGES
             )
-            yield counted("a full or read-only disk: every stage", outcomes)
+            yield count_outcomes("a full or read-only disk: every stage", outcomes)
     except PermissionError as error:
         yield TrialResult("a full or read-only disk: every stage", 0, 0, str(error))
 
 
 def fuzz(trial: TrialOptions) -> Iterator[TrialResult]:
-    """Try random inputs, counted by Hypothesis."""
-    said = _pytest(["tests/test_fuzz.py", "-s"], SAYWHICH_FUZZ_CASES=str(trial.cases))
-    cases = sum(map(int, re.findall(r"(\d+) cases were tried", said)))
-    failed = len(re.findall(r"^FAILED .*(?:another_kind|flipped|any_settings|any_array)", said, re.MULTILINE))
-    yield TrialResult("annotations, settings, arrays at random", cases, cases - failed, _failures(said))
-    yield _tests(said, "bombs, pipes, nests and other inputs made by hand")
-    yield _searched(trial)
+    """Try random inputs, which Hypothesis generates and counts."""
+    output = _pytest(["tests/test_fuzz.py", "-s"], SAYWHICH_FUZZ_CASES=str(trial.cases))
+    cases = sum(map(int, re.findall(r"(\d+) cases were tried", output)))
+    failed = len(re.findall(r"^FAILED .*(?:another_kind|flipped|any_settings|any_array)", output, re.MULTILINE))
+    yield TrialResult("annotations, settings, arrays at random", cases, cases - failed, _failures(output))
+    yield _count_tests(output, "bombs, pipes, nests and other inputs made by hand")
+    yield _fuzz_importers(trial)
 
 
-def _searched(trial: TrialOptions) -> TrialResult:
-    """Try three times as many inputs per importer, selected by the code that they reach."""
-    from fuzzed_bytes import importers
-    from fuzzed_bytes import tried as of_atheris
+def _fuzz_importers(trial: TrialOptions) -> TrialResult:
+    """Fuzz each importer by atheris, with three times as many inputs as `fuzz` has of a kind."""
+    from fuzzed_bytes import fuzz_importer, importers
 
     if find_spec("atheris") is None:
         return TrialResult("bytes chosen by the code that they reach", 0, 0, "atheris is not installed (extra fuzz)")
-    names, times, short = list(importers(trial.scratch)), 0, []
+    names, times, failures = list(importers(trial.scratch)), 0, list[str]()
     for name in names:
-        doing(f"{3 * trial.cases} inputs of {name}")
-        number, said = of_atheris(name, 3 * trial.cases)
-        times, short = times + number, short + [said] * bool(said)
-    told = _clipped("; ".join(short))
-    return TrialResult(
-        f"bytes chosen by the code that they reach, of {len(names)} importers", times, times - len(short), told
-    )
+        show_progress(f"{3 * trial.cases} inputs of {name}")
+        number, failure = fuzz_importer(name, 3 * trial.cases)
+        times += number
+        if failure:
+            failures.append(failure)
+    tried = f"bytes chosen by the code that they reach, of {len(names)} importers"
+    return TrialResult(tried, times, times - len(failures), _clip("; ".join(failures)))
 
 
 def writers(trial: TrialOptions) -> Iterator[TrialResult]:
     """Try many concurrent writers, and an absent server."""
-    said = _pytest(["tests/pipeline/tracking/test_recorder.py"], SAYWHICH_WRITERS=str(trial.writers))
-    lost = "first_writers" in _failures(said)
+    output = _pytest(["tests/pipeline/tracking/test_recorder.py"], SAYWHICH_WRITERS=str(trial.writers))
+    lost = "first_writers" in _failures(output)
     yield TrialResult(
         f"{trial.writers} MLflow writers at once: no metric lost", trial.writers, 0 if lost else trial.writers
     )
-    yield _tests(said, "MLflow killed, locked, gone, or never there")
+    yield _count_tests(output, "MLflow killed, locked, gone, or never there")
 
 
 def hostile(trial: TrialOptions) -> Iterator[TrialResult]:
     """Try hostile names, paths, links, archives, pickles and markup."""
-    yield _tests(_pytest(["tests/test_untrusted_parameters.py"]), "untrusted names, paths, links and pickles")
+    yield _count_tests(_pytest(["tests/test_untrusted_parameters.py"]), "untrusted names, paths, links and pickles")
     archives = ["tests/pipeline/corpora/test_archives.py", "tests/pipeline/runtime/test_untrusted.py"]
-    yield _tests(_pytest(archives), "untrusted archives")
+    yield _count_tests(_pytest(archives), "untrusted archives")
     weights = ["tests/pipeline/features/test_network_weights.py", "tests/pipeline/models/test_agent_files.py"]
-    yield _tests(_pytest(weights), "untrusted weights")
-    yield _tests(_pytest([*MARKUP, "-k", "markup or formula or escaped or leave"]), "markup and formulas in captions")
+    yield _count_tests(_pytest(weights), "untrusted weights")
+    yield _count_tests(
+        _pytest([*MARKUP, "-k", "markup or formula or escaped or leave"]), "markup and formulas in captions"
+    )
 
 
 def diverging(trial: TrialOptions) -> Iterator[TrialResult]:
     """Try diverging training runs."""
     paths = ["tests/pipeline/training/test_loop.py", "tests/pipeline/evaluation/test_validation.py"]
     names = "diverge or no_numbers or infinite or exploding or says_the_same or dead_listener"
-    yield _tests(_pytest([*paths, "-k", names]), "NaN, exploding gradients, collapse, endless captions")
+    yield _count_tests(_pytest([*paths, "-k", names]), "NaN, exploding gradients, collapse, endless captions")
 
 
 def memory(trial: TrialOptions) -> Iterator[TrialResult]:
-    """Measure the stages' peak memory on ten times the images; the promise holds below a quarter more."""
-    from grown import peaks
+    """Measure the stages' peak memory on ten times the images; it must grow by less than a quarter."""
+    from stage_memory import measure_peaks
 
-    for name, small, large in peaks(trial.scratch / "grown", trial.images, 10):
-        grown = f"{small:.0f} MB with {trial.images:,} images, {large:.0f} MB with {10 * trial.images:,}"
-        yield TrialResult(f"memory at 10 × the data: {name}", 1, int(large < 1.25 * small), grown)
+    for name, small, large in measure_peaks(trial.scratch / "memory", trial.images, 10):
+        peaks = f"{small:.0f} MB with {trial.images:,} images, {large:.0f} MB with {10 * trial.images:,}"
+        yield TrialResult(f"memory at 10 × the data: {name}", 1, int(large < 1.25 * small), peaks)
 
 
 def server(trial: TrialOptions) -> Iterator[TrialResult]:
@@ -206,22 +207,22 @@ def server(trial: TrialOptions) -> Iterator[TrialResult]:
 
     data = make_repository(trial.scratch, pca_dim=5, vector="mean_and_max", horizontal_flip=True)
     with serving(data / "models/psst_multinomial") as served:
-        doing("requests that take memory")
+        show_progress("requests that take memory")
         outcomes = [outcome for _, outcome in too_much(served)]
         most = f"at most {served.memory('VmHWM'):.0f} MB above the model"
-        line = counted("bombs, held uploads and long lists to saywhich serve", outcomes)
+        line = count_outcomes("bombs, held uploads and long lists to saywhich serve", outcomes)
         yield line if line.short else TrialResult(line.tried, line.times, line.held, most)
-        doing("hostile JSON")
+        show_progress("hostile JSON")
         answers = ((address, body, *served.post(address, body)) for address, body in hostile_bodies())
-        yield counted("hostile JSON to saywhich serve", (hostile_outcome(*answer) for answer in answers))
-    doing("photos of 176 megapixels")
+        yield count_outcomes("hostile JSON to saywhich serve", (hostile_outcome(*answer) for answer in answers))
+    show_progress("photos of 176 megapixels")
     outcomes = [outcome for _, outcome in captioned(data / "models/psst_multinomial", trial.scratch / "photos")]
-    yield counted("two PNGs of 176 megapixels at once to saywhich caption", outcomes)
-    said = _pytest(["tests/pipeline/study/test_damaged_answers.py", "-s"], SAYWHICH_DAMAGES=str(trial.damages // 5))
-    for times, short in re.findall(r"(\d+) damages were tried, (\d+) fell short", said):
-        yield TrialResult("damaged answers and keys of studies", int(times), int(times) - int(short), _failures(said))
+    yield count_outcomes("two PNGs of 176 megapixels at once to saywhich caption", outcomes)
+    output = _pytest(["tests/pipeline/study/test_damaged_answers.py", "-s"], SAYWHICH_DAMAGES=str(trial.damages // 5))
+    for times, short in re.findall(r"(\d+) damages were tried, (\d+) fell short", output):
+        yield TrialResult("damaged answers and keys of studies", int(times), int(times) - int(short), _failures(output))
     outputs = ["tests/saywhich/test_outputs.py", "tests/saywhich/test_serve.py"]
-    yield _tests(_pytest(outputs), "impossible outputs, hosts and ports, and untrusted names")
+    yield _count_tests(_pytest(outputs), "impossible outputs, hosts and ports, and untrusted names")
 
 
 def exports(trial: TrialOptions) -> Iterator[TrialResult]:
@@ -237,17 +238,17 @@ def exports(trial: TrialOptions) -> Iterator[TrialResult]:
     model, out, photo = data / "models/psst_multinomial", trial.scratch / "out/model", paint(trial.scratch / "a.png", 5)
     export_model(model, out)
     for name, folder, root in (("in its repository", model, data), ("exported", out, out)):
-        doing(f"damaged files of a model {name}")
+        show_progress(f"damaged files of a model {name}")
         kind = model_files(name, folder, root, photo)
         outcomes = (outcome for _, outcome in damaged(kind, trial.damages // 2))
-        yield counted(f"a bit, cut, emptied, swapped: a model {name}", outcomes)
-    doing("killed exports")
-    yield counted("SIGKILL before each write of an export", killed_exports(model, out))
-    doing("hostile values")
+        yield count_outcomes(f"a bit, cut, emptied, swapped: a model {name}", outcomes)
+    show_progress("killed exports")
+    yield count_outcomes("SIGKILL before each write of an export", killed_exports(model, out))
+    show_progress("hostile values")
     saywhich.load(out).caption([photo])  # modules imported at first use are then in all forks
-    yield counted("hostile values and tensors in an exported model", hostile_values(out, photo, trial.damages))
+    yield count_outcomes("hostile values and tensors in an exported model", hostile_values(out, photo, trial.damages))
     captioners = ["tests/test_foreign_captioners.py", "tests/saywhich/test_hostile.py"]
-    yield _tests(_pytest(captioners), "code, repositories, ranges and shapes of untrusted models")
+    yield _count_tests(_pytest(captioners), "code, repositories, ranges and shapes of untrusted models")
 
 
 ROWS: dict[str, Callable[[TrialOptions], Iterator[TrialResult]]] = {
@@ -265,7 +266,12 @@ def main() -> None:
     parser.add_argument("--damages", type=int, default=1000)
     parser.add_argument("--cases", type=int, default=1700, help="number of inputs of each of the six random kinds")
     parser.add_argument("--writers", type=int, default=32)
-    parser.add_argument("--images", type=int, default=200, help="and ten times as many")
+    parser.add_argument(
+        "--images",
+        type=int,
+        default=200,
+        help="images of the smaller data set of the row memory; the larger one has ten times as many",
+    )
     parser.add_argument("--world", type=Path, help="a toy world that was made before; default: one is made")
     options = parser.parse_args()
     sys.path += [str(ROOT), str(ROOT / "tests")]  # in this order: tests/ has a folder pipeline, too
@@ -277,7 +283,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         world = options.world or Path(scratch) / "world"
         if set(rows) & set(ON_A_WORLD) and not (world / "data/report/report.html").exists():
-            doing("a toy world")
+            show_progress("a toy world")
             world.mkdir(parents=True, exist_ok=True)
             make_world(world)
         given = {key: value for key, value in vars(options).items() if key not in ("rows", "world")}
@@ -287,11 +293,11 @@ def main() -> None:
             lines = []
             for line in ROWS[row](trial):  # each line is kept at once, also where a later one fails
                 lines.append(line)
-                keep(row, trial, lines, time.monotonic() - began)
+                write_row(row, trial, lines, time.monotonic() - began)
         show()
 
 
-def keep(row: str, trial: TrialOptions, lines: list[TrialResult], seconds: float) -> None:
+def write_row(row: str, trial: TrialOptions, lines: list[TrialResult], seconds: float) -> None:
     """Write the row with its command and the commit of the code."""
     head = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
@@ -303,8 +309,8 @@ def keep(row: str, trial: TrialOptions, lines: list[TrialResult], seconds: float
     found["lines"] = [asdict(line) for line in lines]
     OUT.mkdir(parents=True, exist_ok=True)
     # a path of this machine means nothing elsewhere
-    said = json.dumps(found, indent=1).replace(str(trial.world), "WORLD")
-    (OUT / f"{row}.json").write_text(said + "\n", encoding="utf-8")
+    content = json.dumps(found, indent=1).replace(str(trial.world), "WORLD")
+    (OUT / f"{row}.json").write_text(content + "\n", encoding="utf-8")
 
 
 def show() -> None:
@@ -312,13 +318,13 @@ def show() -> None:
     from pipeline.report.tables import markdown_table
 
     columns = ["what was tried", "times", "held", "what fell short, or was skipped", "command", "commit"]
-    cells = [line for row in ROWS for line in _kept(row)]
+    cells = [line for row in ROWS for line in _row_cells(row)]
     shown = f"**Trials**\n\n{markdown_table(columns, cells, [n in (1, 2) for n in range(len(columns))])}\n"
     (OUT / "reliability.md").write_text(shown, encoding="utf-8")
     print(shown)
 
 
-def _kept(row: str) -> list[list[str]]:
+def _row_cells(row: str) -> list[list[str]]:
     """Return the cells of each line of a row: those of this machine, else those of results/reliability.json."""
     if not (path := OUT / f"{row}.json").exists():
         recorded = json.loads(RECORDED.read_text(encoding="utf-8"))["tables"]["Trials"]["rows"]
@@ -339,22 +345,22 @@ def _kept(row: str) -> list[list[str]]:
 
 def _pytest(words: list[str], **environment: str) -> str:
     command = [sys.executable, "-m", "pytest", "-rfEs", "-p", "no:cacheprovider", *words]
-    doing(" ".join(words))
+    show_progress(" ".join(words))
     done = subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 
 
-def _tests(said: str, tried: str) -> TrialResult:
-    found = {what: int(number) for number, what in re.findall(r"(\d+) (passed|failed|error|skipped)", said)}
+def _count_tests(output: str, tried: str) -> TrialResult:
+    found = {what: int(number) for number, what in re.findall(r"(\d+) (passed|failed|error|skipped)", output)}
     failed = found.get("failed", 0) + found.get("error", 0)
-    return TrialResult(tried, found.get("passed", 0) + failed, found.get("passed", 0), _failures(said))
+    return TrialResult(tried, found.get("passed", 0) + failed, found.get("passed", 0), _failures(output))
 
 
-def _failures(said: str) -> str:
-    return _clipped("; ".join(re.findall(r"^(?:FAILED|ERROR|SKIPPED) (.+)", said, re.MULTILINE)))
+def _failures(output: str) -> str:
+    return _clip("; ".join(re.findall(r"^(?:FAILED|ERROR|SKIPPED) (.+)", output, re.MULTILINE)))
 
 
-def _clipped(text: str) -> str:
+def _clip(text: str) -> str:
     one = " ".join(text.replace("|", "/").split())
     return one if len(one) <= LONGEST else f"{one[:LONGEST]} …"
 

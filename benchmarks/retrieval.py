@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from printed import doing, table
+from printing import show_progress, table
 
 from pipeline.metrics.retrieval import rank_gallery
 
@@ -39,7 +39,7 @@ def main() -> None:
     # first, because a process can only be asked for its peak memory so far
     captions, images = _vectors(options.large, options.large, options.large_size)
     before = _peak()
-    doing(f"ranks of {options.large:,} captions and images")
+    show_progress(f"ranks of {options.large:,} captions and images")
     seconds, _ = _fastest(lambda: rank_gallery(captions, images, torch.arange(options.large), shown=5), 1)
     row = table(
         "Memory of ranks both ways", "captions, images", "size", "s", "MB beside the vectors", "MB of all scores"
@@ -47,7 +47,7 @@ def main() -> None:
     memory = f"{(_peak() - before) / 1e6:,.0f}", f"{options.large**2 * 4 / 1e6:,.0f}"
     row(f"{options.large:,}", options.large_size, f"{seconds:.0f}", *memory)
 
-    doing("ranks of 5,000, and the peer's")
+    show_progress("ranks of 5,000, and the peer's")
     captions, images = _vectors(5000, 5000, options.size)
     owners = torch.arange(5000)
     ours, found = _fastest(lambda: rank_gallery(captions, images, owners), 5)

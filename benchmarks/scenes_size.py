@@ -22,7 +22,7 @@ IMAGES, REGIONS, SIZE, LENGTH, BATCH = 800, 36, 128, 16, 64
 PRETRAINING = 75  # steps, after which captions are about as long as human ones
 
 
-def scenes_world(batch: int = BATCH) -> tuple[Agents, Batch]:
+def make_scenes_agents(batch: int = BATCH) -> tuple[Agents, Batch]:
     """Return a pretrained speaker, a random listener, and a batch of random features with captions of drawn scenes."""
     described = [describe_scene(sample_scene(1, image), 1, image) for image in range(IMAGES)]
     vocabulary = Vocabulary.count((caption.tokens for image in described for caption in image), more_than=0)

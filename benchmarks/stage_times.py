@@ -12,7 +12,7 @@ import argparse
 import sqlite3
 from contextlib import closing
 
-from printed import table
+from printing import table
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from printed import doing, table
+from printing import show_progress, table
 
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = {  # command line → module and function whose first call or result is the first batch
@@ -69,22 +69,22 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="saywhich-start-") as temporary:
         folder = Path(temporary)
         _workflow(folder, options.images)
-        doing("the whole workflow once, a minute or two")
+        show_progress("the whole workflow once, a minute or two")
         _run(folder, "dvc", "repro", "--quiet")
-        doing("import torch")
+        show_progress("import torch")
         floor, cpu = _fastest(options.times, folder, sys.executable, "-c", "import torch")
         row = table("From the command to the first batch", "command", "s", "CPU s", "times torch's", first=36)
 
-        def said(what: str, spent: tuple[float, float]) -> None:
+        def print_row(what: str, spent: tuple[float, float]) -> None:
             row(what, f"{spent[0]:.2f}", f"{spent[1]:.2f}", f"{spent[1] / cpu:.1f}")
 
-        said("import torch", (floor, cpu))
+        print_row("import torch", (floor, cpu))
         for stage, watched in STAGES.items():
-            doing(stage)
+            show_progress(stage)
             command = (sys.executable, "-c", WATCHED, watched, *stage.split(), "--out", "elsewhere")
-            said(stage, _fastest(options.times, folder, *command, until="first batch"))
-        doing("dvc repro")
-        said("dvc repro with nothing to do", _fastest(options.times, folder, "dvc", "repro", until="up to date"))
+            print_row(stage, _fastest(options.times, folder, *command, until="first batch"))
+        show_progress("dvc repro")
+        print_row("dvc repro with nothing to do", _fastest(options.times, folder, "dvc", "repro", until="up to date"))
 
 
 def _workflow(folder: Path, images: int) -> None:

@@ -50,11 +50,11 @@ def load(folder: str | Path, listener: str | None = None) -> Model | PretrainedM
     Nothing in it is executed. Raises UserError (a ValueError) in one line where a file is missing, its digest does not
     match, or the model needs an extra that is not installed.
     """
-    from saywhich.loading import load_model as opened  # here: PyTorch takes a second to import
+    from saywhich.loading import load_model  # here: PyTorch takes a second to import
 
     with naming_extras():
         if listener is None:
-            return opened(Path(folder))
+            return load_model(Path(folder))
         from saywhich.pretrained.pretrained_captioner import open_listener
         from saywhich.pretrained.pretrained_model import PretrainedModel
         from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
@@ -76,7 +76,7 @@ def judge(
     ids: str | Path | None = None,
     metrics: Sequence[str] | None = None,
 ) -> Judgement:
-    """Judge the captions of the photos in and below `images`: recalls, CLIPScore, language metrics, what a reader sees.
+    """Judge the captions of the photos in and below `images`: recalls, CLIPScore, language metrics, text quality.
 
     The arguments are the options of the command `saywhich judge`; docs/judge.md describes them. Scores have 95 %
     intervals over images. Raises UserError in one line for inputs that cannot be judged.

@@ -21,10 +21,9 @@ def caption_attention(speaker: Decoder, batch: Batch) -> Tensor | None:
     speaker = speaker.inner if isinstance(speaker, GuidedDecoder) else speaker
     if not isinstance(speaker, Att2in):
         return None
-    state, found = (
-        speaker.begin(batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None)), 1),
-        [],
-    )
+    no_dropout = RolloutDropout(0.0, BatchRandom(batch, None))
+    state = speaker.begin(batch, speaker.encode_image(batch), no_dropout, 1)
+    found = []
     for words in speaker.shift_right(batch.captions).unbind(1):
         found.append(speaker.shares(speaker.query(state.h), state))
         _, state = speaker.step(speaker.word(words), state)

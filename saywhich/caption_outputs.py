@@ -33,7 +33,7 @@ def add_outputs(parser: ArgumentParser) -> None:
     where.add_argument("--csv", metavar="OUT", help="write a table there instead")
     where.add_argument("--jsonl", metavar="OUT", help="write JSON lines there instead, with all candidates")
     where.add_argument(
-        "--coco", metavar="OUT", help="write COCO's results form there instead; names of files end in the image's id"
+        "--coco", metavar="OUT", help="write COCO's results form there instead; file names must end in the image's id"
     )
     parser.add_argument("--html", metavar="OUT", help="write a page with the photos, too")
     photos = parser.add_mutually_exclusive_group()
@@ -75,19 +75,19 @@ def open_outputs(options: Namespace, photos: Sequence[Path]) -> Iterator[Caption
     check_outputs(options.csv or options.jsonl or options.coco, options.html, inputs=options.photos)
     for photo in photos if options.coco else ():
         coco_id(photo)
-    copies = _copies(photos, options.xmp, options.photos) if options.xmp else {}
+    copies = _copy_paths(photos, options.xmp, options.photos) if options.xmp else {}
     with ExitStack() as opened:
         outputs = CaptionOutputs([opened.enter_context(_table_or_lines(options))])
         if options.html:
             outputs.writers.append(opened.enter_context(_page(Path(options.html))))
         if options.xmp:
-            outputs.writers.append(lambda photo, caption: _copy(photo, caption, copies[photo]))
+            outputs.writers.append(lambda photo, caption: _write_copy(photo, caption, copies[photo]))
         elif options.in_place:
-            outputs.writers.append(_describe)
+            outputs.writers.append(_write_into_photo)
         yield outputs
 
 
-def _copies(photos: Sequence[Path], folder: str, asked: Sequence[str]) -> dict[Path, Path]:
+def _copy_paths(photos: Sequence[Path], folder: str, asked: Sequence[str]) -> dict[Path, Path]:
     """Return where the copy of each photo goes: below `folder`, as the photo lies below what all photos share."""
     out = Path(os.path.abspath(folder))
     if out.exists() and not out.is_dir():
@@ -100,19 +100,21 @@ def _copies(photos: Sequence[Path], folder: str, asked: Sequence[str]) -> dict[P
     copies = {photo: out / path.relative_to(top) for photo, path in zip(photos, whole, strict=True)}
     for photo, copy in copies.items():
         if copy.exists() and copy.samefile(photo):
-            raise UserError(f"--xmp {folder}: {photo} lies there itself; give another folder, or --in-place")
+            raise UserError(
+                f"--xmp {folder}: {photo} would be replaced by its copy; give another folder, or --in-place"
+            )
     return copies
 
 
-def _copy(photo: Path, caption: Caption, copy: Path) -> None:
+def _write_copy(photo: Path, caption: Caption, copy: Path) -> None:
     from saywhich.described_photo import describe_photo, is_copy
 
     if copy.exists() and not is_copy(copy, photo):
-        raise UserError(f"{copy}: is another photo, and stays; give another folder to --xmp")
+        raise UserError(f"{copy}: is another photo and is not replaced; give another folder to --xmp")
     describe_photo(photo, caption.text, copy)
 
 
-def _describe(photo: Path, caption: Caption) -> None:
+def _write_into_photo(photo: Path, caption: Caption) -> None:
     """Write the caption into the photo, and its former description on stderr."""
     from saywhich.described_photo import describe_photo
 
@@ -134,7 +136,7 @@ def _table_or_lines(options: Namespace) -> Iterator[Write]:
     """Yield a function that writes one caption to the chosen output."""
     path = options.csv or options.jsonl or options.coco
     if not path:  # without another output, a closed standard output ends the run
-        yield _print_while_read if options.html or options.xmp or options.in_place else _print
+        yield _print_while_open if options.html or options.xmp or options.in_place else _print
         return
     with open_output(Path(path)) as file:
         if options.coco:
@@ -158,7 +160,7 @@ def _print(file: Path, caption: Caption) -> None:
     print(f"{one_line(str(file))}\t{one_line(caption.text)}{rank}", flush=True)
 
 
-def _print_while_read(file: Path, caption: Caption) -> None:
+def _print_while_open(file: Path, caption: Caption) -> None:
     """Print a caption; where the reader of standard output has closed it, go on for the other outputs."""
     try:
         _print(file, caption)

@@ -151,7 +151,7 @@ class CaptioningModel(ABC, Generic[Prepared, Features]):
 
         Raises UserError where `beam` or `samples` is below 1.
         """
-        if min(beam, 1 if samples is None else samples) < 1:
+        if beam < 1 or (samples is not None and samples < 1):
             raise UserError(f"beam {beam}, samples {samples}: give 1 or more")
         if not len(features):
             return []
@@ -160,7 +160,7 @@ class CaptioningModel(ABC, Generic[Prepared, Features]):
         if among is None:
             rows = zip(found.texts, features.unlike, strict=True)
             return [Caption(texts[0], tuple(texts), unlike=unlike) for texts, unlike in rows]
-        return ranked_captions(found, features, among)
+        return rank_captions(found, features, among)
 
     def score(self, captions: Sequence[str], images: Sequence[Photo] | Photo) -> np.ndarray:
         """Return the listener's scores (N, M) float32 of N captions and M images, cosines in −1 … 1.
@@ -181,12 +181,12 @@ class CaptioningModel(ABC, Generic[Prepared, Features]):
 
     def extract_features(self, images: Sequence[Photo] | Photo) -> Features:
         """Extract the features of M images; raises UserError for the first that cannot be read."""
-        batches = load_each(listed(images), self.prepare, self.photos_at_once)
+        batches = load_each(as_sequence(images), self.prepare, self.photos_at_once)
         parts = [self.features_of(prepared) for prepared in batches]
         return join_photos(parts) if parts else self.no_features()
 
 
-def ranked_captions(candidates: CaptionCandidates, photos: EncodedPhotos, among: EncodedPhotos) -> list[Caption]:
+def rank_captions(candidates: CaptionCandidates, photos: EncodedPhotos, among: EncodedPhotos) -> list[Caption]:
     """Return for each of M photos its best caption of K candidates, by the listener's margin over the distractors.
 
     Distractors in `among` with the digest of the photo do not count.
@@ -201,7 +201,7 @@ def ranked_captions(candidates: CaptionCandidates, photos: EncodedPhotos, among:
     return captions
 
 
-def listed(images: Sequence[Photo] | Photo) -> Sequence[Photo]:
+def as_sequence(images: Sequence[Photo] | Photo) -> Sequence[Photo]:
     """Return images as a sequence, one image as a sequence of one; an array (M, H, W, 3) holds M images."""
     if isinstance(images, np.ndarray):
         return list(images) if images.ndim == 4 else [images]

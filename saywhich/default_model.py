@@ -27,7 +27,7 @@ def default_model() -> Path:
     if not folders:
         raise UserError(f"{MODELS}: no trained model; train one (make repro), or name one with --model")
     best = folders[0]
-    judge, recall = _judged(best)
+    judge, recall = _hard_recall(best)
     why = f", the best of {len(folders)}: R@1 (hard) {recall:.1f} by {judge}" if judge and len(folders) > 1 else ""
     print(one_line(f"model: {best}{why}"), file=sys.stderr)
     return best
@@ -42,10 +42,10 @@ def ranked_models(folder: Path = MODELS) -> list[Path]:
     found = sorted(path.parent for path in folder.glob("*/weights.safetensors"))
     data = folder.parent
     stale = {path for path in found if changed_input(path / "weights.safetensors", data)}
-    return sorted(found, key=lambda path: (path in stale, -_judged(path)[1]))
+    return sorted(found, key=lambda path: (path in stale, -_hard_recall(path)[1]))
 
 
-def _judged(model: Path) -> tuple[str, float]:
+def _hard_recall(model: Path) -> tuple[str, float]:
     """Return the description of the last judge, and R@1 (hard) by it in %; "" and −1 where there is no evaluation."""
     path = model.parent.parent / "evaluation" / model.name / "metrics.json"
     with suppress(UserError, OSError, LookupError, TypeError, ValueError):

@@ -39,21 +39,25 @@ def read_evaluation(folder: Path) -> dict[str, Any]:
     columns = {name: np.array(rows[name].to_pylist(), float) for name in rows.column_names if _is_number(name)}
     resamples = draw_resamples(len(rows))
     metrics = [
-        _measured(name, name.lower(), numbers["language"][name], columns[name], resamples)
+        _metric_with_interval(name, name.lower(), numbers["language"][name], columns[name], resamples)
         for name in MEANS
         if name in columns and name in numbers["language"]
     ]
     for judge in numbers["judges"]:
         title = judge_title(judge).title.lower()
-        near, rank = columns.get(f"{HARD_GALLERY}_{judge}"), columns.get(f"rank_{judge}")
-        if near is not None:
+        hard_rank, rank = columns.get(f"{HARD_GALLERY}_{judge}"), columns.get(f"rank_{judge}")
+        if hard_rank is not None:
             value = numbers["judges"][judge]["galleries"][HARD_GALLERY]["R@1"]
             metrics.append(
-                _measured(f"R@1 (hard), {title}", "recall_at_1", value, 100 * (near == 1), resamples, near > 0)
+                _metric_with_interval(
+                    f"R@1 (hard), {title}", "recall_at_1", value, 100 * (hard_rank == 1), resamples, hard_rank > 0
+                )
             )
         if rank is not None:
             value = numbers["judges"][judge][TEXT]["R@10"]
-            metrics.append(_measured(f"R@10, {title}", "recall_at_10", value, 100 * (rank <= 10), resamples))
+            metrics.append(
+                _metric_with_interval(f"R@10, {title}", "recall_at_10", value, 100 * (rank <= 10), resamples)
+            )
     chosen = np.linspace(0, len(rows) - 1, min(SAMPLES, len(rows))).astype(int)
     samples = [{"file": rows["file"][i].as_py(), "caption": rows["caption"][i].as_py()} for i in chosen.tolist()]
     own = {"settings": found.get("settings", {}), "signature": found.get("signature", ""), "method": found["method"]}
@@ -64,16 +68,16 @@ def _is_number(name: str) -> bool:
     return name in MEANS or name.startswith(("rank_", f"{HARD_GALLERY}_"))
 
 
-def _measured(
-    name: str, kind: str, value: float, each: np.ndarray, resamples: np.ndarray, there: np.ndarray | None = None
+def _metric_with_interval(
+    name: str, kind: str, value: float, each: np.ndarray, resamples: np.ndarray, counted: np.ndarray | None = None
 ) -> Mapping[str, Any]:
-    """Return a metric whose `value` is the mean of `each` (n,) where `there` (n,), with its bootstrap interval.
+    """Return a metric whose `value` is the mean of `each` (n,) where `counted` (n,), with its bootstrap interval.
 
     `resamples` (1,000, n) are counts of each image.
     """
-    counts = resamples if there is None else resamples * there
+    counts = resamples if counted is None else resamples * counted
     means = counts @ each / np.maximum(counts.sum(1), 1)
-    own = each.mean() if there is None else each[there].mean()
+    own = each.mean() if counted is None else each[counted].mean()
     # centre on the value: corpus METEOR is not exactly the mean over images
     low, high = np.percentile(means, [2.5, 97.5]) + (value - own)
     return {"name": name, "type": kind, "value": float(value), "low": float(low), "high": float(high)}

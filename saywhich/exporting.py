@@ -8,8 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pipeline.corpora.cards import card_names
-from pipeline.corpora.cards import load_card as load_card
+from pipeline.corpora.cards import card_names, load_card
 from pipeline.data.tokenizer_vocabulary import TOKENIZER
 from pipeline.errors import UserError
 from pipeline.runtime.checksums import checksummed_json
@@ -20,7 +19,7 @@ from saywhich.evaluation_summary import read_evaluation
 from saywhich.loading import load_model
 from saywhich.model import Model
 from saywhich.model_card import model_card
-from saywhich.model_files import AGAIN, EXPORTED, EYES, FORM, ModelFiles
+from saywhich.model_files import AGAIN, EXPORTED, FEATURES, FORM, ModelFiles
 
 CARD = "README.md"
 
@@ -39,7 +38,7 @@ def export_model(folder: Path, out: Path) -> Model:
     with atomic_folder(out) as new:
         for name, source in sources.items():
             write_atomically(new / name, source.read_bytes())
-        written = [*(new / name for name in sources), *model.feature_extractor.save(new / EYES)]
+        written = [*(new / name for name in sources), *model.feature_extractor.save(new / FEATURES)]
         write_atomically(new / CARD, model_card(description))
         files = {path.relative_to(new).as_posix(): sha256(path) for path in written}
         manifest = {"form": FORM, "model": description, "files": files}

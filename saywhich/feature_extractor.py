@@ -72,13 +72,13 @@ class FeatureExtractor:
         if exported:
             _refuse_fetching(path, made)
         try:
-            network = _network(folder, made, weights, device)
+            network = _build_network(folder, made, weights, device)
         except UserError:
             raise
         except Exception as error:  # the libraries that build networks raise anything for bad options in a manifest
             raise UserError(f"{path}: its network cannot be built ({reason(error)}); {AGAIN}") from None
-        _check_made(path, made, network)
-        return cls(network, _fitted(folder, made, network), manifest, folder, _texture(folder, made))
+        _check_network(path, made, network)
+        return cls(network, _load_transforms(folder, made, network), manifest, folder, _load_texture(folder, made))
 
     @property
     def regions_size(self) -> int:
@@ -118,10 +118,10 @@ class FeatureExtractor:
         """
         features = self.network([tensor.flip(-1) for tensor in prepared] if mirrored else prepared)
         pooled, regions = self.fitted(
-            _as_stored(features.pooled), _as_stored(features.regions), features.region_count.cpu()
+            _round_to_store(features.pooled), _round_to_store(features.regions), features.region_count.cpu()
         )
         count = features.region_count.cpu()
-        pooled, regions = _as_stored(pooled), _as_stored(regions)
+        pooled, regions = _round_to_store(pooled), _round_to_store(regions)
         if not (pooled.isfinite().all() and regions.isfinite().all()):
             raise UserError(f"{self.folder / MANIFEST}: a photo's features are infinite, or no numbers; {AGAIN}")
         return features._replace(pooled=pooled, regions=regions, region_count=count)
@@ -154,7 +154,7 @@ class FeatureExtractor:
         return [*written, folder / MANIFEST]
 
 
-def _as_stored(values: Tensor) -> Tensor:
+def _round_to_store(values: Tensor) -> Tensor:
     """Return `values` as float32, rounded to the store's float16."""
     return values.float().cpu().half().float()
 
@@ -170,7 +170,7 @@ def _refuse_fetching(path: Path, made: Manifest) -> None:
         )
 
 
-def _check_made(path: Path, made: Manifest, network: Extractor) -> None:
+def _check_network(path: Path, made: Manifest, network: Extractor) -> None:
     """Raise UserError where the network's weights or shapes differ from the manifest's, or are too large."""
     found = network.description.get("weights")
     if found is not None and found.get("sha256") != made.weights.sha256:
@@ -185,7 +185,7 @@ def _check_made(path: Path, made: Manifest, network: Extractor) -> None:
         )
 
 
-def _network(folder: Path, made: Manifest, weights: str | None, device: torch.device | str) -> Extractor:
+def _build_network(folder: Path, made: Manifest, weights: str | None, device: torch.device | str) -> Extractor:
     shown, boxes = made.preprocessing, made.boxes
     settings = NetworkSettings(
         made.network,
@@ -200,17 +200,17 @@ def _network(folder: Path, made: Manifest, weights: str | None, device: torch.de
         frames_per_second=made.rate,
     )
     if made.network in OWN:
-        path = _checked(folder / (made.weights.file or made.weights.source or NETWORK), made.weights.sha256)
-        return wrap_for_films(WordDetectorNetwork(_detector(made.network, path), settings, device), settings)
+        path = _require_digest(folder / (made.weights.file or made.weights.source or NETWORK), made.weights.sha256)
+        return wrap_for_films(WordDetectorNetwork(_load_detector(made.network, path), settings, device), settings)
     if made.weights.source == HUB or made.network.startswith(CAPTIONER):
         return open_network(settings, device)
     path = folder / (made.weights.source or NETWORK)
     if not path.is_file() and weights is not None:
         path = Path(weights)
-    return open_network(replace(settings, weights=str(_checked(path, made.weights.sha256))), device)
+    return open_network(replace(settings, weights=str(_require_digest(path, made.weights.sha256))), device)
 
 
-def _detector(name: str, path: Path) -> nn.Module:
+def _load_detector(name: str, path: Path) -> nn.Module:
     """Load a detector trained in this project; the shapes of its weights determine its sizes."""
     _, state = read_tensors(path, AGAIN)
 
@@ -226,33 +226,33 @@ def _detector(name: str, path: Path) -> nn.Module:
     return detector
 
 
-def _fitted(folder: Path, made: Manifest, network: Extractor) -> FittedTransforms:
+def _load_transforms(folder: Path, made: Manifest, network: Extractor) -> FittedTransforms:
     """Load the transforms fitted to the features, and check their shapes against the network's."""
     passed = COLUMNS if made.frames else 0
     size = network.regions_shape[1] - passed
     projection = scale = None
     if made.projection is not None:
-        path = _checked(folder / made.projection.file, made.projection.sha256)
-        mean, components = _tensors(path, mean=(size,), components=(made.project, size))
+        path = _require_digest(folder / made.projection.file, made.projection.sha256)
+        mean, components = _read_shaped_tensors(path, mean=(size,), components=(made.project, size))
         projection = Projection(mean, components, made.projection.explained or 0.0)
     if made.scale is not None:
-        path = _checked(folder / made.scale.file, made.scale.sha256)
-        mean, deviation = _tensors(path, mean=(network.pooled_size,), deviation=(network.pooled_size,))
+        path = _require_digest(folder / made.scale.file, made.scale.sha256)
+        mean, deviation = _read_shaped_tensors(path, mean=(network.pooled_size,), deviation=(network.pooled_size,))
         if not (deviation > 0).all():
             raise UserError(f"{path}: a deviation is not positive; {AGAIN}")
         scale = Standardisation(mean, deviation)
     return FittedTransforms(projection, scale, passed)
 
 
-def _texture(folder: Path, made: Manifest) -> TrainingTexture | None:
+def _load_texture(folder: Path, made: Manifest) -> TrainingTexture | None:
     """Load the texture of the training images, if the manifest names one."""
     if made.texture is None:
         return None
-    path = _checked(folder / made.texture.file, made.texture.sha256)
-    return TrainingTexture(*_tensors(path, mean=(SIZE,), whitening=(SIZE, SIZE), limit=()))
+    path = _require_digest(folder / made.texture.file, made.texture.sha256)
+    return TrainingTexture(*_read_shaped_tensors(path, mean=(SIZE,), whitening=(SIZE, SIZE), limit=()))
 
 
-def _tensors(path: Path, **shapes: tuple[int | None, ...]) -> list[Tensor]:
+def _read_shaped_tensors(path: Path, **shapes: tuple[int | None, ...]) -> list[Tensor]:
     """Read the tensors of a file as float32; a size None matches any. Raises UserError for other names or shapes."""
     _, found = read_tensors(path, AGAIN)
     if found.keys() != shapes.keys():
@@ -264,7 +264,7 @@ def _tensors(path: Path, **shapes: tuple[int | None, ...]) -> list[Tensor]:
     return [found[name].float() for name in shapes]
 
 
-def _checked(path: Path, wanted: str) -> Path:
+def _require_digest(path: Path, wanted: str) -> Path:
     """Return `path` if its SHA-256 is `wanted`; raises UserError where the file is missing or differs."""
     if not path.is_file():
         raise UserError(f"{path}: missing; {AGAIN}, or put the file there that the features were made with")

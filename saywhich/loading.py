@@ -51,16 +51,14 @@ def _check_sizes(
     attended = decoder.region_size if isinstance(decoder, HubDecoder) else decoder.region.in_features
     # a listener of other features encodes no photo here (`Model.require_listener`)
     pooled_size = extractor.network.pooled_size if listener.features == MAIN else listener.image.in_features
-    for what, found, wanted in (
-        ("the speaker's vocabulary has so many words", speaker.vocabulary, len(vocabulary)),
-        ("the listener's vocabulary has so many words", listener.vocabulary, len(vocabulary)),
-        ("the speaker's regions have so many numbers", attended, extractor.regions_size),
-        ("the listener's images have so many numbers", listener.image.in_features, pooled_size),
+    for what, found, unit, wanted in (
+        ("the speaker's vocabulary has", speaker.vocabulary, "words", len(vocabulary)),
+        ("the listener's vocabulary has", listener.vocabulary, "words", len(vocabulary)),
+        ("the speaker's regions have", attended, "numbers", extractor.regions_size),
+        ("the listener's images have", listener.image.in_features, "numbers", pooled_size),
     ):
         if found != wanted:
-            raise UserError(
-                f"{place.weights}: {what}: {found}, and {wanted} are needed by the files beside it; {AGAIN}"
-            )
+            raise UserError(f"{place.weights}: {what} {found} {unit}, and the files beside it have {wanted}; {AGAIN}")
 
 
 def _named_weights(place: ModelFiles) -> str | None:

@@ -49,7 +49,7 @@ def log_to_mlflow(folder: Path, name: str) -> str:
 
 
 def example_photo() -> bytes:
-    """Return a small PNG with a gradient: a model has no photo that may be published."""
+    """Return a small PNG with a gradient, in place of a photo of the data set, which may not be published."""
     content = io.BytesIO()
     Image.linear_gradient("L").convert("RGB").save(content, "PNG")
     return content.getvalue()

@@ -35,7 +35,7 @@ from saywhich.model_files import MAIN, ModelFiles
 from saywhich.photos import Photo, content_digest, open_photo
 from saywhich.pragmatic_decoding import LISTENER, PragmaticGallery
 
-AT_ONCE = 32  # photos in one batch of the network
+BATCH = 32  # photos in one batch of the network
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
     A model of films also takes paths of films; an image counts as a film without motion.
     """
 
-    photos_at_once = AT_ONCE
+    photos_at_once = BATCH
 
     speaker: Decoder
     listener: Listener
@@ -84,15 +84,17 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
             raise UserError(f"{photo}: no such photo") from None
 
     def features_of(self, prepared: Sequence[Tensor]) -> PhotoFeatures:
-        seen = self.feature_extractor(prepared)
+        features = self.feature_extractor(prepared)
         mirrored = self.feature_extractor(prepared, mirrored=True) if self.feature_extractor.mirrored else None
-        judge = self._judge(seen, mirrored)
-        mask = torch.arange(seen.regions.shape[1]) < seen.region_count.unsqueeze(1)
+        judge = self._judge(features, mirrored)
+        mask = torch.arange(features.regions.shape[1]) < features.region_count.unsqueeze(1)
         vectors = torch.zeros(len(prepared), self.listener.image.out_features)
         if self.listener.features == MAIN:
             vectors = judge.encode_image(torch.arange(len(prepared))).cpu()
         contents = tuple(content_digest(tensor, self.feature_extractor.is_unlike(tensor)) for tensor in prepared)
-        return PhotoFeatures(vectors, contents, seen.boxes, pooled=seen.pooled, regions=seen.regions, mask=mask)
+        return PhotoFeatures(
+            vectors, contents, features.boxes, pooled=features.pooled, regions=features.regions, mask=mask
+        )
 
     def require_listener(self) -> None:
         """Raise UserError where the listener encodes features that are not extracted from photos here."""
@@ -125,7 +127,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         if samples is not None:
             channel = Multinomial(samples, requires_grad=False)
         # one image at a time, so that samples depend on no other image
-        parts = features.split(AT_ONCE if samples is None else 1)
+        parts = features.split(BATCH if samples is None else 1)
         tokens = torch.cat([self._generate(part, channel, seed, pragmatic) for part in parts])  # (M, K, T)
         texts = [[self.vocabulary.decode(row) for row in rows] for rows in tokens.tolist()]
         flat = JudgedCaptions(tokens.flatten(0, 1), [text for rows in texts for text in rows])
@@ -140,12 +142,12 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
     ) -> Tensor:
         """Generate captions (M, K, T) through `channel`, with the token UNK banned."""
         channel = BanToken(channel, self.vocabulary.unk) if self.vocabulary.unk >= 0 else channel
-        drawn = int(hashlib.sha256(f"{seed} {features.contents[0]}".encode()).hexdigest()[:15], 16)
-        rng = torch.Generator(self.device).manual_seed(drawn)
+        photo_seed = int(hashlib.sha256(f"{seed} {features.contents[0]}".encode()).hexdigest()[:15], 16)
+        rng = torch.Generator(self.device).manual_seed(photo_seed)
         speaker = optimize_for_decoding(self.speaker.to(self.device).eval())
         if pragmatic is not None:
             speaker = self._pragmatic(speaker, features, pragmatic)
-        tokens = generate(speaker, batch_of(features).to(self.device), channel, rng).tokens.cpu()
+        tokens = generate(speaker, make_batch(features).to(self.device), channel, rng).tokens.cpu()
         return pad(tokens, (0, speaker.max_words - tokens.shape[1])).unflatten(0, (len(features), -1))
 
     def _pragmatic(
@@ -158,7 +160,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
             return RetrievalPragmaticDecoder(speaker, gallery.decoding.alpha, lambda _: images, self._encode_tokens)
         rows, place = nearest.clamp_min(0).unique(return_inverse=True)
         read = gallery.read(rows.tolist()) if len(rows) else self.no_features()
-        batches = [batch_of(read.select(column.tolist())).to(self.device) for column in place.T]
+        batches = [make_batch(read.select(column.tolist())).to(self.device) for column in place.T]
         distractors = DistractorBatches(batches, nearest >= 0)
         return PragmaticDecoder(speaker, gallery.decoding.alpha, lambda _: distractors)
 
@@ -167,11 +169,11 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         texts = [self.vocabulary.decode(row) for row in tokens.tolist()]
         return self._judge().encode_text(JudgedCaptions(tokens, texts))
 
-    def _judge(self, seen: ImageFeatures | None = None, mirrored: ImageFeatures | None = None) -> ListenerJudge:
-        def of(these: ImageFeatures | None) -> Any:
-            return None if these is None else lambda rows: these.pooled[rows]
+    def _judge(self, features: ImageFeatures | None = None, mirrored: ImageFeatures | None = None) -> ListenerJudge:
+        def reader(images: ImageFeatures | None) -> Any:
+            return None if images is None else lambda rows: images.pooled[rows]
 
-        return ListenerJudge(self.listener, of(seen), self.device, of(mirrored))
+        return ListenerJudge(self.listener, reader(features), self.device, reader(mirrored))
 
     def no_features(self) -> PhotoFeatures:
         regions = torch.zeros(0, *self.feature_extractor.network.regions_shape)
@@ -180,7 +182,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         return PhotoFeatures(vectors, (), pooled=empty, regions=regions, mask=regions.any(2))
 
 
-def batch_of(features: PhotoFeatures, tokens: Tensor | None = None) -> Batch:
+def make_batch(features: PhotoFeatures, tokens: Tensor | None = None) -> Batch:
     """Return M photos as a batch, with captions (M, T) if given."""
     captions = torch.zeros(len(features), 1, dtype=torch.int64) if tokens is None else tokens
     return Batch(torch.arange(len(features)), features.pooled, features.regions, features.mask, captions)

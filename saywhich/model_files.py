@@ -24,13 +24,13 @@ from pipeline.runtime.records import Digest, Line, Record, parse_record, read_ch
 from pipeline.runtime.untrusted import path_inside
 
 EXPORTED = "saywhich.json"  # the manifest of an exported folder, with digests
-EYES = "features"  # the subfolder of features in an exported folder
+FEATURES = "features"  # the subfolder of features in an exported folder
 MAIN = "main"  # the feature set of speakers and their listeners
 VOCABULARY = "vocabulary.json"
 WORDS = (VOCABULARY, TOKENIZER, "manifest.json")  # in the folder of prepared data
 READ = (  # files of an exported folder that need a digest
     *("weights.safetensors", VOCABULARY, TOKENIZER),
-    *(f"{EYES}/{name}" for name in ("manifest.json", "network.safetensors")),
+    *(f"{FEATURES}/{name}" for name in ("manifest.json", "network.safetensors")),
 )
 AGAIN = "export the model again"
 FORM = 1  # version of the format of exported folders
@@ -119,10 +119,10 @@ def locate_model(folder: Path) -> ModelFiles:
     the data folder holds the data of another profile.
     """
     if (folder / EXPORTED).is_file():
-        return _exported(folder)
+        return _locate_exported(folder)
     if not (folder / "weights.safetensors").is_file():
         raise UserError(f"{folder}: no trained model; train one (make repro), or give a folder that was exported")
-    root = _root(folder)
+    root = _find_data_folder(folder)
     place = ModelFiles(folder, folder / "weights.safetensors", root / "features" / MAIN, root / "prepared", root)
     check_checksums(place.words, "run the prepare stage again", only=WORDS)
     if not (place.feature_extractor / "manifest.json").is_file():
@@ -135,7 +135,7 @@ def locate_model(folder: Path) -> ModelFiles:
     return place
 
 
-def _root(folder: Path) -> Path:
+def _find_data_folder(folder: Path) -> Path:
     for above in folder.resolve().parents:
         if (above / "prepared" / VOCABULARY).is_file():
             return above
@@ -145,23 +145,23 @@ def _root(folder: Path) -> Path:
     )
 
 
-def _exported(folder: Path) -> ModelFiles:
+def _locate_exported(folder: Path) -> ModelFiles:
     path = folder / EXPORTED
     manifest = read_checksummed(path, AGAIN, required=False)
     if (form := manifest.get("form")) != FORM:
         raise UserError(
-            f"{path}: of form {json.dumps(form)[:20]}, and this version reads form {FORM}; export the model again"
+            f"{path}: has the form {json.dumps(form)[:20]}, and this version reads form {FORM}; export the model again"
         )
     exported = parse_record(manifest, ExportManifest, str(path), AGAIN)
     if unlisted := [name for name in READ if name not in exported.files and (folder / name).exists()]:
         raise UserError(f"{path}: has no digest of {unlisted[0]}; {AGAIN}")
     for name, wanted in exported.files.items():
-        _check(path_inside(folder, name), wanted)
+        _check_digest(path_inside(folder, name), wanted)
     description = exported.model.model_dump(exclude_none=True)
-    return ModelFiles(folder, folder / "weights.safetensors", folder / EYES, folder, None, description)
+    return ModelFiles(folder, folder / "weights.safetensors", folder / FEATURES, folder, None, description)
 
 
-def _check(path: Path, wanted: str) -> None:
+def _check_digest(path: Path, wanted: str) -> None:
     if not path.is_file():
         raise UserError(f"{path}: missing; copy the whole folder, or export the model again")
     if (found := sha256(path)) != wanted:

@@ -14,9 +14,9 @@ from pipeline.runtime.files import atomic_path
 
 
 def check_outputs(*paths: str | Path | None, inputs: Iterable[str | Path | None] = ()) -> None:
-    """Raise UserError, before a long run, for a file that cannot be written; None is no file.
+    """Raise UserError, before a long run, for a file that cannot be written, is named twice, or is one of the `inputs`.
 
-    Also for one that is named twice, or is one of the `inputs`, which would be lost.
+    None is no file.
     """
     taken = {Path(path).resolve() for path in inputs if path is not None}
     for path in (Path(path) for path in paths if path is not None):

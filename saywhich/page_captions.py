@@ -11,13 +11,13 @@ from pipeline.data.corpus import tokenise
 from saywhich.attention import caption_attention
 from saywhich.captioning_model import CaptioningModel, best_matches
 from saywhich.encoded_photos import EncodedPhotos
-from saywhich.model import Model, PhotoFeatures, batch_of
+from saywhich.model import Model, PhotoFeatures, make_batch
 from saywhich.pragmatic_decoding import PragmaticDecoding, PragmaticGallery
 from saywhich.request_bodies import CaptionRequest, FindResponse, ModelCaption, PhotoHit
 from saywhich.request_queue import Check
 
 ServedModel = CaptioningModel[Any, Any]
-TOGETHER = 8  # photos captioned between two checks that the client still waits
+BATCH = 8  # photos captioned between two checks that the client still waits
 
 
 def caption_photos(
@@ -26,11 +26,11 @@ def caption_photos(
     features: EncodedPhotos,
     query: CaptionRequest,
     check: Check = object,
-    together: int = TOGETHER,
+    batch: int = BATCH,
 ) -> list[ModelCaption]:
-    """Return one model's caption of each photo, generated for at most `together` photos at once."""
+    """Return one model's caption of each photo, generated for at most `batch` photos at once."""
     result: list[ModelCaption] = []
-    for part in features.split(1 if query.among else together):
+    for part in features.split(1 if query.among else batch):
         check()
         result += _caption_part(name, model, part, features, query, first=len(result))
     return result
@@ -93,7 +93,7 @@ def _attention(model: Model, part: PhotoFeatures, words: Sequence[Sequence[str]]
     tokens = torch.zeros(len(words), model.speaker.max_words, dtype=torch.int64)
     for row, caption_words in zip(tokens, words, strict=True):
         row[: len(caption_words)] = torch.tensor(model.vocabulary.encode(caption_words))
-    shares = caption_attention(model.speaker.cpu(), batch_of(part, tokens))
+    shares = caption_attention(model.speaker.cpu(), make_batch(part, tokens))
     if shares is not None and model.feature_extractor.frames is not None and part.boxes is None:
         return shares.unflatten(2, (model.feature_extractor.frames, -1)).sum(2)  # a photo is a film of one frame
     return shares

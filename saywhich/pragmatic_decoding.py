@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SPEAKER, LISTENER = "speaker", "listener"  # the agent whose posterior weighs the words
 DISTRACTORS = 7  # default number of distractors, as at evaluation
-NEEDS_AMONG = "pragmatic tells photos from those of among: give among"
+NEEDS_AMONG = "pragmatic decoding needs photos to compare with: give among"
 Features = TypeVar("Features", covariant=True)
 
 
@@ -24,7 +24,7 @@ Features = TypeVar("Features", covariant=True)
 class PragmaticDecoding:
     """Pragmatic decoding with the weight α = `alpha`, against at most `distractors` photos.
 
-    `posterior`: that of the speaker by Bayes' rule, or that of the listener.
+    `posterior` is that of the speaker by Bayes' rule, or that of the listener.
     """
 
     alpha: float
@@ -34,7 +34,9 @@ class PragmaticDecoding:
     def __post_init__(self) -> None:
         """Raise UserError for numbers out of range."""
         if not (0 <= self.alpha < math.inf and self.distractors >= 1):
-            raise UserError(f"--pragmatic {self.alpha:g}, --distractors {self.distractors}: give at least 0 and 1")
+            raise UserError(
+                f"--pragmatic {self.alpha:g}, --distractors {self.distractors}: give 0 or more and 1 or more"
+            )
         if self.posterior not in (SPEAKER, LISTENER):
             raise UserError(f"posterior {self.posterior}: give {SPEAKER} or {LISTENER}")
 
@@ -46,7 +48,7 @@ class PragmaticDecoding:
 
 @dataclass(frozen=True)
 class PragmaticGallery(Generic[Features]):
-    """N photos `among` which pragmatic decoding finds distractors; `read` returns the features of some rows of them."""
+    """N photos `among` which distractors are chosen; `read` returns the features of some of their rows."""
 
     decoding: PragmaticDecoding
     among: EncodedPhotos

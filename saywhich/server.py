@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pipeline.features.animated_thumbnail import first_frame
 from saywhich.encoded_photos import EncodedPhotos
-from saywhich.page_captions import TOGETHER, ServedModel, caption_photos, find_photos
+from saywhich.page_captions import BATCH, ServedModel, caption_photos, find_photos
 from saywhich.photos import load_readable
 from saywhich.pretrained.pretrained_model import PretrainedModel
 from saywhich.request_bodies import (
@@ -66,15 +66,17 @@ def make_app(
             raise unprocessable("a model is named more than once")
         check_captions(query, by_name, limit)
 
-        def together(model: ServedModel) -> int:
+        def batch_size(model: ServedModel) -> int:
             """Return for how many photos the model generates captions at once."""
             pretrained = isinstance(model, PretrainedModel)
-            return min(TOGETHER, limit.generated // query.candidates) if pretrained else TOGETHER
+            return min(BATCH, limit.generated // query.candidates) if pretrained else BATCH
 
         def work(check: Check) -> CaptionedPhotos:
             check_photos(query.photos, limit)
             by_model = [
-                caption_photos(name, model, extract_features(model, query.photos, check), query, check, together(model))
+                caption_photos(
+                    name, model, extract_features(model, query.photos, check), query, check, batch_size(model)
+                )
                 for name, model in by_name.items()
             ]
             return CaptionedPhotos(photos=[list(each) for each in zip(*by_model, strict=True)])
@@ -151,4 +153,4 @@ def sample_copies(samples: Sequence[Path]) -> list[bytes]:
         image.save(content, "PNG" if image.width * image.height < SMALL else "JPEG", quality=92)
         return content.getvalue()
 
-    return [copy for _, copies in load_readable(samples, encode_copy, TOGETHER) for copy in copies]
+    return [copy for _, copies in load_readable(samples, encode_copy, BATCH) for copy in copies]

@@ -62,8 +62,8 @@ class Uploads:
         held = 0
         try:
             if scope["method"] == "POST":
-                length = self._length(scope)
-                held = self._admitted(length)
+                length = self._content_length(scope)
+                held = self._reserve_memory(length)
                 scope[BODY] = await self._read(receive, length)
             await self.app(scope, receive, self._sender(send))
         except RefusedError as refused:
@@ -77,7 +77,7 @@ class Uploads:
             if held:
                 return_freed()
 
-    def _length(self, scope: Scope) -> int:
+    def _content_length(self, scope: Scope) -> int:
         length = dict(scope["headers"]).get(b"content-length", b"").decode("latin-1")
         if not (length.isascii() and length.isdecimal()):
             raise RefusedError(411, "give the length of the request")
@@ -85,7 +85,7 @@ class Uploads:
             raise RefusedError(413, f"a request has at most {self.limits.megabytes} megabytes")
         return int(length)
 
-    def _admitted(self, length: int) -> int:
+    def _reserve_memory(self, length: int) -> int:
         """Reserve the memory of a request; raises RefusedError 503 where too little is free."""
         held = length + OVERHEAD
         if held > self.free / 2:

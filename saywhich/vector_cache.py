@@ -1,8 +1,8 @@
 """Embeddings of photos and captions, cached in the user's cache folder, so that each is encoded once by a model.
 
 A photo is identified by its path, size, modification time and inode, a caption by the SHA-256 of its text. Each row
-has a digest that depends on the model.
-Damaged rows are computed again, and an unusable cache is skipped. Nothing is written beside the photos.
+has a digest that depends on the model. Damaged rows are computed again, and an unusable cache is skipped. Nothing is
+written beside the photos.
 """
 
 from __future__ import annotations
@@ -121,7 +121,6 @@ class VectorCache:
             [os.fsencode(path), *stamp, content, vector.tobytes()]
             for path, (stamp, (content, vector)) in photos.items()
         ]
-
         self._insert("INSERT OR REPLACE INTO photos VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
     def known_captions(self, captions: Sequence[str]) -> dict[str, np.ndarray]:
@@ -164,8 +163,8 @@ class VectorCache:
     def _known(self, connection: sqlite3.Connection, paths: Iterable[str]) -> dict[str, tuple[Stamp, CachedPhoto]]:
         found: dict[str, tuple[Stamp, CachedPhoto]] = {}
         for below in _topmost(os.fsencode(os.path.join(folder, "")) for folder in set(map(os.path.dirname, paths))):
-            within = (below, below[:-1] + b"0")  # '0' comes after '/'
-            for *row, digest in connection.execute(PHOTOS_BELOW, within):
+            bounds = (below, below[:-1] + b"0")  # '0' comes after '/'
+            for *row, digest in connection.execute(PHOTOS_BELOW, bounds):
                 if digest == self._digest(row):
                     path, size, time, inode, content, vector = row
                     found[os.fsdecode(path)] = (size, time, inode), (content, np.frombuffer(vector, "<f4"))
@@ -206,7 +205,7 @@ class VectorCache:
                 break
             try:
                 if self._connection is None:
-                    self._connection = _connected(self._file)
+                    self._connection = _connect(self._file)
                 return action(self._connection)
             except (sqlite3.Error, OSError) as error:
                 self.close()
@@ -237,7 +236,7 @@ def _caption_digest(caption: str) -> bytes:
     return hashlib.sha256(caption.encode("utf-8", "surrogatepass")).digest()
 
 
-def _connected(file: Path) -> sqlite3.Connection:
+def _connect(file: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(file, timeout=SECONDS, isolation_level=None)
     try:
         connection.executescript(TABLES.format(LARGEST // PAGE))

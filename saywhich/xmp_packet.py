@@ -32,7 +32,7 @@ def edit_packet(packet: bytes | None, text: str) -> bytes:
         raise UserError("its XMP packet has no rdf:RDF with an end tag")
     element = (
         f'<dc:description xmlns:rdf="{RDF}" xmlns:dc="{DUBLIN_CORE}"><rdf:Alt><rdf:li xml:lang="x-default">'
-        f"{escape(_legal(text))}</rdf:li></rdf:Alt></dc:description>"
+        f"{escape(_strip_illegal(text))}</rdf:li></rdf:Alt></dc:description>"
     )
     places = found.descriptions
     if not places:
@@ -40,10 +40,9 @@ def edit_packet(packet: bytes | None, text: str) -> bytes:
         places = [(found.end, found.end)]
     ends = [0, *(last for _, last in places)]
     kept = [packet[end:first] for end, (first, _) in zip(ends, places, strict=False)]
-    edited = (
-        kept[0] + element.encode() + b"".join(kept[1:]) + packet[ends[-1] :]
-    )  # the text replaces the first, others go
-    if _parse(edited).text != _legal(text):
+    # the new element replaces the first description; other descriptions are removed
+    edited = kept[0] + element.encode() + b"".join(kept[1:]) + packet[ends[-1] :]
+    if _parse(edited).text != _strip_illegal(text):
         raise UserError("its XMP packet cannot be edited")
     return edited
 
@@ -102,7 +101,7 @@ def _parse(packet: bytes) -> _ParsedPacket:
             pieces.append(text)
 
     def doctype(*_: object) -> None:
-        raise UserError("its XMP packet declares a document type, which XMP has not")
+        raise UserError("its XMP packet declares a document type, which XMP does not allow")
 
     parser.StartElementHandler, parser.EndElementHandler = start, end
     parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = characters, doctype
@@ -115,7 +114,7 @@ def _parse(packet: bytes) -> _ParsedPacket:
     return found
 
 
-def _legal(text: str) -> str:
+def _strip_illegal(text: str) -> str:
     """Return the text in one line, without characters that XML cannot hold."""
     plain = "".join(" " if unicodedata.category(each) in ("Cc", "Cs") else each for each in text)
     return " ".join(plain.replace("\ufffe", " ").replace("\uffff", " ").split())

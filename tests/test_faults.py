@@ -13,7 +13,7 @@ from pathlib import Path
 import mutants
 import pytest
 from faults import ROOMS, faults_of, modules, sample
-from reached_lines import Reached
+from reached_lines import ReachingTests
 
 ROOT = Path(__file__).parents[1]
 KNOWN = ROOT / "tests" / "known_faults.toml"
@@ -23,7 +23,7 @@ def changed(source: str) -> dict[str, set[str]]:
     """Return the texts that faults make of `source`, by operator."""
     found: dict[str, set[str]] = {}
     for fault in faults_of("pipeline/models/some.py", source.encode()):
-        found.setdefault(fault.operator, set()).add(fault.applied(source.encode()).decode())
+        found.setdefault(fault.operator, set()).add(fault.apply(source.encode()).decode())
     return found
 
 
@@ -105,7 +105,7 @@ def test_a_sample_has_every_room_and_operator_compiles_and_is_the_same_each_time
     assert min(rooms.values()) >= 20
     assert {fault.operator for fault in chosen} == {fault.operator for fault in everything}
     for fault in chosen[::10]:
-        compile(fault.applied((ROOT / fault.module).read_bytes()), fault.module, "exec")
+        compile(fault.apply((ROOT / fault.module).read_bytes()), fault.module, "exec")
 
 
 def test_tests_are_chosen_by_the_lines_that_they_reach_near_and_cheap_ones_first(monkeypatch):
@@ -116,14 +116,14 @@ def test_tests_are_chosen_by_the_lines_that_they_reach_near_and_cheap_ones_first
     files = ("channels/test_scheduled_sampling", "channels/test_words", "models/test_unroll", "models/test_hub")
     near, same_room, far, other = (f"tests/pipeline/{name}.py::test" for name in files)
     tests = [[near, 2.0], [same_room, 1.5], [far, 0.1], [other, 0.1]]
-    reached = Reached([{"tests": tests, "lines": {module: {str(line): [0, 1, 2], "1": [3]}}}])
+    reached = ReachingTests([{"tests": tests, "lines": {module: {str(line): [0, 1, 2], "1": [3]}}}])
     found = {fault.after: fault for fault in faults_of(module, source)}
     inside = next(fault for fault in found.values() if fault.line == line)
     default = next(fault for fault in found.values() if "max_share: Share = 0.5" in fault.after)
     assert reached.tests(inside, 10) == [(near, 2.0), (far, 0.1), (same_room, 1.5)]
     assert reached.tests(inside, 2.1) == [(near, 2.0), (far, 0.1)]
     again = [[f"{near}[{n}]", 0.1] for n in range(3)]
-    several = Reached([{"tests": [*again, [far, 0.3]], "lines": {module: {str(line): [0, 1, 2, 3]}}}])
+    several = ReachingTests([{"tests": [*again, [far, 0.3]], "lines": {module: {str(line): [0, 1, 2, 3]}}}])
     assert several.tests(inside, 0.5) == [(f"{near}[0]", 0.1), (f"{near}[1]", 0.1), (far, 0.3)]
     assert reached.tests(default, 10) == reached.tests(inside, 10), "a field's default is seen by who calls its methods"
 
@@ -143,9 +143,9 @@ def test_a_survivor_is_reported_with_its_reason_and_counts_at_first_where_a_late
     alive = mutants.Outcome(**told | {"id": "3"}, after="x = a", killed=False)
     lines = [json.dumps(asdict(outcome)) for outcome in (alive, *outcomes)]
     (tmp_path / mutants.OUT / "results.jsonl").write_text("\n".join(lines) + "\n")
-    assert [each["3"].killed for each in (mutants.kept(first=True), mutants.kept())] == [False, True]
+    assert [each["3"].killed for each in (mutants.read_outcomes(first=True), mutants.read_outcomes())] == [False, True]
     entry = {"equivalent": True, "reason": "a is 0"}
-    monkeypatch.setattr(mutants, "accepted", lambda: {("pipeline/models/a.py", "f", "x = b"): entry})
+    monkeypatch.setattr(mutants, "read_accepted", lambda: {("pipeline/models/a.py", "f", "x = b"): entry})
     mutants.show(outcomes, "make mutants")
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()]
     assert ["models", "3", "1", "2", "1", "0", "0.0", "33.3", "50.0"] in cells
@@ -159,7 +159,7 @@ def test_accepted_faults_are_in_the_source_and_have_a_reason():
         for module in modules(ROOT)
         for fault in faults_of(module, (ROOT / module).read_bytes())
     }
-    for key, entry in mutants.accepted(ROOT / mutants.ACCEPTED).items():
+    for key, entry in mutants.read_accepted(ROOT / mutants.ACCEPTED).items():
         assert key in now, f"no fault of the source reads so any more: {key}"
         assert entry["reason"]
 

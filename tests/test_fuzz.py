@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fuzzed_bytes import importers
-from fuzzed_bytes import tried as tried_by_atheris
+from fuzzed_bytes import fuzz_importer, importers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -235,4 +234,4 @@ def test_importers_read_the_seeds_of_fuzzing(tmp_path):
 @pytest.mark.parametrize("name", ["arrays", "settings", "karpathy", "archives"])
 def test_coverage_guided_bytes_are_read_or_named(name):
     pytest.importorskip("atheris", reason="the extra fuzz is not installed")
-    assert tried_by_atheris(name, 300) == (300, "")
+    assert fuzz_importer(name, 300) == (300, "")

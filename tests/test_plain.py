@@ -7,7 +7,7 @@ from copy import deepcopy
 import plain
 import pytest
 import torch
-from plain import PlainListener, unrolled
+from plain import PlainListener, plain_unroll
 
 from pipeline.channels.hard import Beam, Greedy, Multinomial
 from pipeline.channels.partial import PartialSampling
@@ -96,12 +96,17 @@ def test_text_embeddings_equal_those_of_the_plain_unroll(world, name):
     speaker, listener, batch = world
     twin, other = deepcopy(speaker), PlainListener.of(listener)
     message = generate(speaker, batch, through_words()[name], rng())
-    tokens, _, _, captions = unrolled(twin, batch, through_words()[name], rng())
+    tokens, _, _, captions = plain_unroll(twin, batch, through_words()[name], rng())
     assert torch.equal(message.tokens, tokens)
     assert 0 < (tokens == 0).sum() < tokens.numel()
     assert same(message.distributions(speaker.vocabulary), captions, (speaker,), (twin,)) >= LEAST
     assert (
-        same(listener.encode_text(message), other.plain_hear(tokens, captions), (speaker, listener), (twin, other))
+        same(
+            listener.encode_text(message),
+            other.encode_distributions(tokens, captions),
+            (speaker, listener),
+            (twin, other),
+        )
         >= LEAST + 5
     )
 
@@ -111,7 +116,7 @@ def test_log_probabilities_equal_those_of_the_plain_unroll(world, name):
     speaker, _, batch = world
     twin = deepcopy(speaker)
     message = generate(speaker, batch, by_likelihood()[name], rng())
-    tokens, log_probs, entropies, _ = unrolled(twin, batch, by_likelihood()[name], rng())
+    tokens, log_probs, entropies, _ = plain_unroll(twin, batch, by_likelihood()[name], rng())
     assert torch.equal(message.tokens, tokens)
     assert same(message.log_probs, log_probs, (speaker,), (twin,)) >= LEAST
     assert (message.entropies is not None) == ("entropies" in name)
@@ -125,7 +130,7 @@ def test_teacher_forcing_equals_the_plain_form_with_all_gradients(world):
     speaker, _, batch = world
     speaker.train(isinstance(speaker, Att2in))
     twin = deepcopy(speaker)
-    found, expected = teacher_force(speaker, batch, rng()), plain.read(twin, batch, rng())
+    found, expected = teacher_force(speaker, batch, rng()), plain.plain_teacher_force(twin, batch, rng())
     assert 0 < (~expected.mask).sum() < expected.mask.numel()
     assert torch.equal(found.mask, expected.mask)
     assert same(found.log_probs, expected.log_probs, (speaker,), (twin,)) >= LEAST
@@ -135,7 +140,7 @@ def test_teacher_forcing_equals_the_plain_form_with_all_gradients(world):
 def test_the_most_probable_captions_equal_those_of_the_plain_unroll(world, channel):
     speaker, _, batch = world
     speaker.eval()
-    ours, theirs = generate(speaker, batch, channel, rng()), plain.speak(speaker, batch, channel, rng())
+    ours, theirs = generate(speaker, batch, channel, rng()), plain.plain_generate(speaker, batch, channel, rng())
     assert torch.equal(ours.tokens, theirs.tokens)
     assert torch.equal(ours.mask, theirs.mask)
     assert ours.log_probs is None
@@ -195,10 +200,13 @@ def test_teacher_forcing_and_generation_of_the_null_image_equal_the_plain_ones(w
     speaker, _, batch = unseen(world)
     speaker.train(isinstance(speaker, Att2in))
     twin = deepcopy(speaker)
-    found, expected = teacher_force(speaker, batch, rng()).log_probs, plain.read(twin, batch, rng()).log_probs
+    found, expected = (
+        teacher_force(speaker, batch, rng()).log_probs,
+        plain.plain_teacher_force(twin, batch, rng()).log_probs,
+    )
     assert same(found, expected, (speaker,), (twin,)) > LEAST
     message = generate(speaker, batch, Multinomial(SAMPLES), rng())
-    tokens, log_probs, _, _ = unrolled(twin, batch, Multinomial(SAMPLES), rng())
+    tokens, log_probs, _, _ = plain_unroll(twin, batch, Multinomial(SAMPLES), rng())
     assert torch.equal(message.tokens, tokens)
     assert same(message.log_probs, log_probs, (speaker,), (twin,)) > LEAST
 
@@ -214,7 +222,7 @@ def test_guided_captions_equal_those_of_the_plain_unroll(world, channel, gamma):
     twin = deepcopy(speaker.eval())
     message = generate(GuidedDecoder(speaker, gamma), batch, channel, rng())
     with torch.no_grad():
-        tokens, log_probs, _, _ = unrolled(twin, batch, channel, rng(), gamma)
+        tokens, log_probs, _, _ = plain_unroll(twin, batch, channel, rng(), gamma)
     kept = tokens.view(len(batch), channel.width, -1)[:, : channel.samples].flatten(0, 1)
     assert torch.equal(message.tokens, kept)
     assert torch.equal(
@@ -228,7 +236,7 @@ def test_guided_captions_equal_those_of_the_plain_unroll(world, channel, gamma):
 def test_continuations_equal_those_of_the_plain_unroll(world):
     speaker, _, batch = world
     channel = PrefixRollouts(each=3, places=5)
-    ours, theirs = generate(speaker, batch, channel, rng()), plain.speak(speaker, batch, channel, rng())
+    ours, theirs = generate(speaker, batch, channel, rng()), plain.plain_generate(speaker, batch, channel, rng())
     assert torch.equal(ours.tokens, theirs.tokens)
     assert ours.samples == 15
 

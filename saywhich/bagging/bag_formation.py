@@ -57,14 +57,14 @@ def form_bags(vectors: Tensor, size: int, least: float) -> FormedBags:
     heapq.heapify(heap)
     members, values = [], []
     while heap:
-        promised, row = heapq.heappop(heap)
+        expected, row = heapq.heappop(heap)
         left = np.flatnonzero(free[nearest[row]])[: size - 1]
         if not free[row] or len(left) < size - 1:
             continue
         own = cosines[row, left]
         if own[-1] < least:
             continue
-        if -own[-1] > promised:  # a photo that it counted on is in another bag
+        if -own[-1] > expected:  # a photo of the expected bag is in another bag by now
             heapq.heappush(heap, (-float(own[-1]), row))
             continue
         members.append([row, *nearest[row, left].tolist()])
@@ -91,11 +91,11 @@ def _near_pairs(colours: Tensor, rows: Tensor, others: Tensor) -> list[tuple[int
     The Euclidean distance bounds the largest difference from above, and few pairs pass it.
     """
     squares = torch.cdist(colours[rows], colours[others]).square()
-    near, of = (squares <= COLOURS * SAME**2 + SLACK).nonzero(as_tuple=True)
+    near, other = (squares <= COLOURS * SAME**2 + SLACK).nonzero(as_tuple=True)
     found = []
     for first in range(0, len(near), BLOCK // COLOURS):
         part = slice(first, first + BLOCK // COLOURS)
-        a, b = rows[near[part]], others[of[part]]
+        a, b = rows[near[part]], others[other[part]]
         same = (colours[a] - colours[b]).abs().amax(1) <= SAME
         found += list(zip(a[same].tolist(), b[same].tolist(), strict=True))
     return sorted(found)

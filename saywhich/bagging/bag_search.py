@@ -30,19 +30,19 @@ class PhotoBag:
 
 @dataclass(frozen=True)
 class PhotoBags:
-    """Bags of a folder, the tightest first, and the photos that are in none."""
+    """Bags of a folder, the tightest first, and the photos in no bag."""
 
     folder: Path
     encoder: str
     size: int
     bags: Sequence[PhotoBag]
     near_duplicates: Sequence[tuple[Path, Path]]  # a photo that was removed, and the one that was kept
-    left: Sequence[Path]
+    ungrouped: Sequence[Path]
 
     @property
     def photos(self) -> int:
         """Return the number of photos that could be read."""
-        return sum(len(bag.photos) for bag in self.bags) + len(self.near_duplicates) + len(self.left)
+        return sum(len(bag.photos) for bag in self.bags) + len(self.near_duplicates) + len(self.ungrouped)
 
     @property
     def summary(self) -> str:
@@ -50,7 +50,7 @@ class PhotoBags:
         removed = f"{len(self.near_duplicates):,} near-duplicates removed"
         return (
             f"{self.photos:,} photos, {removed}; {len(self.bags):,} bags of {self.size} look-alikes by {self.encoder}, "
-            f"{len(self.left):,} photos in no bag"
+            f"{len(self.ungrouped):,} photos in no bag"
         )
 
     def name(self, photo: Path) -> str:
@@ -74,7 +74,7 @@ class PhotoBags:
             "size": self.size,
             "near_duplicate_rule": RULE,
             "near_duplicates": [[self.name(removed), self.name(kept)] for removed, kept in self.near_duplicates],
-            "in_no_bag": [self.name(photo) for photo in self.left],
+            "in_no_bag": [self.name(photo) for photo in self.ungrouped],
             "bags": [
                 {"photos": [self.name(photo) for photo in bag.photos], "cosines": list(bag.cosines)}
                 for bag in self.bags

@@ -25,7 +25,7 @@ from saywhich.judging.metric_choices import check_metrics
 from saywhich.judging.notes import Notes
 from saywhich.judging.photo_index import PhotoIndex
 from saywhich.judging.photo_vectors import CaptionJudge, encode_captions, encode_gallery
-from saywhich.judging.text_scores import computable
+from saywhich.judging.text_scores import computable_scores
 
 COSINE, PEOPLE = "cosine", "the other raters' mean"
 
@@ -54,8 +54,8 @@ class Calibration:
                     "judge": key.judge,
                     "score": key.name,
                     "ratings": found.ratings,
-                    "tau_b": {"value": _known(found.tau_b), "interval": found.interval_b},
-                    "tau_c": {"value": _known(found.tau_c), "interval": found.interval_c},
+                    "tau_b": {"value": _none_if_nan(found.tau_b), "interval": found.interval_b},
+                    "tau_c": {"value": _none_if_nan(found.tau_c), "interval": found.interval_c},
                 }
                 for key, found in self.correlations.items()
             ],
@@ -108,7 +108,7 @@ def calibrate_judges(
 
 
 def _read_items(file: Path, images: Path, references: Source | None, notes: Notes) -> RatedItems:
-    """Return the ratings of photos that are there, with the photos' references."""
+    """Return the ratings of the photos in `images`, with the photos' references."""
     read = read_ratings(file, notes)
     human = {} if references is None else read_caption_set(references, notes).captions
     index = PhotoIndex(images)
@@ -129,7 +129,7 @@ def _read_items(file: Path, images: Path, references: Source | None, notes: Note
     people = []
     for path, rating in kept:
         if rating.caption in texts.get(path, ()):
-            notes.add("ratings of a caption that is also a reference, which is no reference of it", rating.caption)
+            notes.add("references that equal the rated caption, which are left out", rating.caption)
         people.append([text for text in texts.get(path, ()) if text != rating.caption])
     return RatedItems(
         files,
@@ -142,17 +142,17 @@ def _read_items(file: Path, images: Path, references: Source | None, notes: Note
 
 
 def _judge_scores(
-    judge: CaptionJudge, spec: str, items: RatedItems, before: Mapping[ScoreKey, Any], notes: Notes
+    judge: CaptionJudge, spec: str, items: RatedItems, earlier: Mapping[ScoreKey, Any], notes: Notes
 ) -> dict[ScoreKey, np.ndarray]:
     """Return CLIPScore or PAC-S of CLIP models, or else the cosine of caption and photo, (N,) each."""
-    name = spec if any(key.judge == judge.name for key in before) else judge.name
+    name = spec if any(key.judge == judge.name for key in earlier) else judge.name
     photos = encode_gallery(judge, items.files)
     if list(photos.files) != list(items.files):
         raise UserError(f"--judge {spec}: cannot read {len(items.files) - len(photos.files)} of the photos")
     for text in judge.cut(list(dict.fromkeys(items.captions))):
-        notes.add(f"captions that are cut, since {name} reads no more of them", text)
+        notes.add(f"captions that are longer than the input of {name}, and are cut", text)
     for text in judge.unknown(list(dict.fromkeys(items.captions))):
-        notes.add(f"captions mostly of words that {name} does not know", text)
+        notes.add(f"captions mostly of words that are unknown to {name}", text)
     images = torch.from_numpy(photos.vectors)[torch.from_numpy(items.owners)]
     if judge.metric is None:
         cosines = (encode_captions(judge, items.captions).double() * images.double()).sum(1)
@@ -186,7 +186,7 @@ def _metric_scores(items: RatedItems, metrics: Sequence[str] | None, notes: Note
     keys = list(zip(items.owners.tolist(), items.captions, strict=True))
     wanted = {key: row for row, key in enumerate(keys) if items.references[row]}
     rows = list(wanted.values())
-    with LanguageScorer(computable(metrics)) as language:
+    with LanguageScorer(computable_scores(metrics)) as language:
         found = language.score([items.captions[row] for row in rows], [items.references[row] for row in rows])
     for name, why in found.not_computed.items():
         notes.add(f"metrics that are not computed ({why})", name)
@@ -212,5 +212,5 @@ def _other_raters(items: RatedItems) -> np.ndarray:
     return found
 
 
-def _known(value: float) -> float | None:
+def _none_if_nan(value: float) -> float | None:
     return None if np.isnan(value) else value

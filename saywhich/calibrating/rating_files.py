@@ -54,7 +54,7 @@ def _read_table(path: Path, notes: Notes) -> Iterator[CaptionRating]:
         image = next((values[name] for name in IMAGES if values.get(name)), "")
         if not image:
             row.fail(f"names no image; one of the columns {', '.join(IMAGES)} is needed")
-        rating = _number(values["rating"])
+        rating = _parse_rating(values["rating"])
         if rating is None:
             row.fail(f"the rating is {show_json(values['rating'])}, and a number is expected")
         if math.isnan(rating):
@@ -71,10 +71,12 @@ def _read_json(path: Path, notes: Notes) -> RatingFile:
     found = RatingFile([])
     for key, entry in given.items():
         try:
-            found.references[_name(entry["image_path"])] = [_text(text) for text in _list(entry["ground_truth"])]
-            for each in _list(entry["human_judgement"]):
-                image, caption = _name(each["image_path"]), _text(each["caption"])
-                rating = _number(each["rating"])
+            found.references[_image_key(entry["image_path"])] = [
+                _require_text(text) for text in _require_list(entry["ground_truth"])
+            ]
+            for each in _require_list(entry["human_judgement"]):
+                image, caption = _image_key(each["image_path"]), _require_text(each["caption"])
+                rating = _parse_rating(each["rating"])
                 if rating is None or math.isnan(rating):
                     notes.add(f"captions of {path.name} without a rating", image)
                     continue
@@ -84,24 +86,26 @@ def _read_json(path: Path, notes: Notes) -> RatingFile:
     return found
 
 
-def _name(given: Any) -> ImageKey:
+def _image_key(given: Any) -> ImageKey:
     """Return the name or id of an image; raises TypeError for anything else."""
-    return given if isinstance(given, int) and not isinstance(given, bool) else _text(given)
+    return given if isinstance(given, int) and not isinstance(given, bool) else _require_text(given)
 
 
-def _text(given: Any) -> str:
+def _require_text(given: Any) -> str:
+    """Return a text; raises TypeError for anything else."""
     if not isinstance(given, str):
         raise TypeError
     return given
 
 
-def _list(given: Any) -> list[Any]:
+def _require_list(given: Any) -> list[Any]:
+    """Return a list; raises TypeError for anything else."""
     if not isinstance(given, list):
         raise TypeError
     return given
 
 
-def _number(given: Any) -> float | None:
+def _parse_rating(given: Any) -> float | None:
     """Return a rating; NaN where it is empty, and None where it is no number."""
     if given is None or given == "":
         return math.nan

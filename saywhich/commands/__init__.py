@@ -18,6 +18,6 @@ def model_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def chosen_model(options: argparse.Namespace) -> Path:
+def model_folder(options: argparse.Namespace) -> Path:
     """Return the folder that `--model` names, or the default model."""
     return default_model() if options.model is None else Path(options.model)

@@ -1,4 +1,4 @@
-"""saywhich caption PHOTO|FOLDER…: caption each photo; --among selects the caption that identifies it among those."""
+"""saywhich caption PHOTO|FOLDER…: caption photos; --among selects the caption that identifies a photo among others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tqdm import tqdm
 import saywhich
 from pipeline.errors import UserError
 from saywhich.caption_outputs import CaptionOutputs, add_outputs, open_outputs
-from saywhich.commands import chosen_model, model_option
+from saywhich.commands import model_folder, model_option
 from saywhich.pragmatic_decoding import DISTRACTORS, LISTENER, SPEAKER, PragmaticDecoding, PragmaticGallery
 from saywhich.pretrained.pretrained_options import add_pretrained, open_captioner
 
@@ -38,8 +38,8 @@ def add(parser: ArgumentParser) -> None:
         "--pragmatic",
         type=float,
         metavar="ALPHA",
-        help="with --among: choose each word to tell the photo from the most similar ones, too; ALPHA weighs this, and "
-        "0 chooses words as without; begin with 1",
+        help="with --among: choose each word to tell the photo from the most similar ones, too; ALPHA is the weight of "
+        "this, and 0 is plain decoding; begin with 1",
     )
     parser.add_argument(
         "--distractors",
@@ -50,8 +50,8 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--posterior",
         choices=(SPEAKER, LISTENER),
-        help="with --pragmatic: who tells the photo from the similar ones, the speaker itself (default), or the "
-        "listener that --among uses",
+        help="with --pragmatic: the posterior that tells the photo from the similar ones, the speaker's (default) or "
+        "that of the listener of --among",
     )
     generation = parser.add_mutually_exclusive_group()
     generation.add_argument("--beam", type=int, metavar="N", help="the best of a beam of N; default: 5")
@@ -93,7 +93,7 @@ def _pragmatic(options: Namespace) -> PragmaticDecoding | None:
                 raise UserError(f"--{name} {given}: goes with --pragmatic; give --pragmatic 1")
         return None
     if not options.among:
-        raise UserError(f"--pragmatic {options.pragmatic:g}: tells photos from those of --among; give --among FOLDER")
+        raise UserError(f"--pragmatic {options.pragmatic:g}: needs photos to compare with; give --among FOLDER")
     distractors = DISTRACTORS if options.distractors is None else options.distractors
     return PragmaticDecoding(options.pragmatic, distractors, options.posterior or SPEAKER)
 
@@ -114,7 +114,7 @@ def _run_trained(
     from saywhich.photos import unlike_note
     from saywhich.streaming import embed_gallery, stream_features
 
-    model, broken = saywhich.load(chosen_model(options)), 0
+    model, broken = saywhich.load(model_folder(options)), 0
     generation: dict[str, Any] = {"beam": BEAM if options.beam is None else options.beam, "samples": samples}
     if gallery:
         others = embed_gallery(model, gallery)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import UserError, one_line
-from saywhich.commands import chosen_model, model_option
+from saywhich.commands import model_folder, model_option
 from saywhich.outputs import check_outputs, print_lines
-from saywhich.pretrained.pretrained_options import add_listener, chosen_listener
+from saywhich.pretrained.pretrained_options import add_listener, listener_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,10 +42,10 @@ def run(options: Namespace) -> int:
         raise UserError(f"--top {options.top}: give 1 or more")
     check_outputs(options.html, inputs=options.photos)
     files = photo_files(options.photos)
-    if name := chosen_listener(options):
+    if name := listener_name(options):
         gallery, scores = _search_pretrained(name, options.text, files)
     else:
-        gallery, scores = _search_trained(chosen_model(options), options.text, files)
+        gallery, scores = _search_trained(model_folder(options), options.text, files)
     found = [(gallery.files[i], float(scores[i])) for i in np.argsort(-scores, kind="stable")[: options.top]]
     print_lines(f"{score:.3f}\t{one_line(str(file))}" for file, score in found)
     if unlike := unlike_note(gallery.contents, gallery.files):
@@ -64,7 +64,7 @@ def _search_pretrained(name: str, text: str, files: list[Path]) -> tuple[PhotoGa
 
     listener = open_listener(name)
     if listener.unknown([text]):
-        print(one_line(f"note: mostly of words that {listener.name} does not know: {text}"), file=sys.stderr)
+        print(one_line(f"note: mostly of words that are unknown to {listener.name}: {text}"), file=sys.stderr)
     gallery = encode_gallery(listener, files)
     return gallery, gallery.vectors @ listener.encode_texts([text])[0].numpy()
 

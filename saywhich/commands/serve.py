@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from saywhich.model import Model
     from saywhich.page_captions import ServedModel
 
-SAMPLES, TOGETHER = 60, 10  # photos to try the page with, and those of them that lie side by side in their folder
+SAMPLES, GROUP = 60, 10  # photos to try the page with, in groups of photos that follow each other by name
 
 
 def add(parser: ArgumentParser) -> None:
@@ -77,10 +77,10 @@ def run(options: Namespace) -> int:
 
 
 def sample_groups(photos: Sequence[Path]) -> list[Path]:
-    """Return up to SAMPLES photos, in groups of TOGETHER that follow each other by name, and so often look alike."""
-    starts = range(0, len(photos) - TOGETHER + 1, TOGETHER)
-    chosen = sorted(random.Random(0).sample(starts, min(SAMPLES // TOGETHER, len(starts)))) if starts else [0]
-    return [photo for start in chosen for photo in photos[start : start + TOGETHER]]
+    """Return up to SAMPLES photos, in groups of GROUP that follow each other by name, and so often look alike."""
+    starts = range(0, len(photos) - GROUP + 1, GROUP)
+    chosen = sorted(random.Random(0).sample(starts, min(SAMPLES // GROUP, len(starts)))) if starts else [0]
+    return [photo for start in chosen for photo in photos[start : start + GROUP]]
 
 
 def load_models(folders: Sequence[Path], strict: bool) -> dict[str, Model]:
@@ -112,7 +112,9 @@ def bind(host: str, port: int) -> socket.socket:
         bound.bind(address)
     except (OSError, OverflowError, UnicodeError, ValueError) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or reason(error)
-        raise UserError(f"--host {host} --port {port}: cannot be listened at ({why}); give another one") from None
+        raise UserError(
+            f"--host {host} --port {port}: the system refuses to listen ({why}); give another one"
+        ) from None
     return bound
 
 

@@ -29,9 +29,9 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help="default: %(default)s")
     parser.add_argument("--send", metavar="URL", help="the address to which pages also send answers by POST")
     for name, text in (
-        ("pairs", "pairs of similar images"),
-        ("raters", "of each question"),
-        ("rounds", "of one rater, at most"),
+        ("pairs", "the number of pairs of similar images"),
+        ("raters", "the number of raters of each question"),
+        ("rounds", "the largest number of rounds of one rater"),
     ):
         help_ = f"{text}; default: %(default)s"
         parser.add_argument(f"--{name}", type=_count, default=getattr(default, name), metavar="N", help=help_)
@@ -46,7 +46,7 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--score", type=float, metavar="PERCENT", help="validation recall of the methods in naturalness"
     )
-    steps = parser.add_subparsers(dest="step", title="and then")
+    steps = parser.add_subparsers(dest="step", title="steps")
     read = steps.add_parser("read", help="print the results of the answers as Markdown")
     read.add_argument(
         "answers", type=Path, nargs="+", help="files saved by pages, Label Studio's export, or folders of them"
@@ -56,7 +56,9 @@ def add(parser: ArgumentParser) -> None:
     raters.add_argument(
         "accuracies", type=_percent, nargs=2, metavar="PERCENT", help="two methods' accuracies of majorities"
     )
-    raters.add_argument("--of", type=_count, default=default.raters, metavar="N", help="raters of those majorities")
+    raters.add_argument(
+        "--of", type=_count, default=default.raters, metavar="N", help="raters in each of these majorities"
+    )
     raters.add_argument("--pairs", type=_count, default=default.pairs, metavar="N", help="default: %(default)s")
     raters.add_argument(
         "--alike",
@@ -69,7 +71,12 @@ def add(parser: ArgumentParser) -> None:
 
 def run(options: Namespace) -> int:
     """Make a study, or run the given step; return 0."""
-    {None: _make, "read": _read, "raters": _raters}[options.step](options)
+    if options.step == "read":
+        _read(options)
+    elif options.step == "raters":
+        _raters(options)
+    else:
+        _make(options)
     return 0
 
 
@@ -115,7 +122,9 @@ def _read(options: Namespace) -> None:
 
     tables = study_tables(options.study, options.answers)
     if not tables:
-        raise UserError(f"{', '.join(map(str, options.answers))}: no answers that count")
+        raise UserError(
+            f"{', '.join(map(str, options.answers))}: no answers that count; give the files that raters saved"
+        )
     print("\n".join(map(one_line, markdown(tables).split("\n"))), end="")
 
 
@@ -125,7 +134,7 @@ def _raters(options: Namespace) -> None:
 
     left, right = options.accuracies
     if left == right:
-        raise UserError("two equal accuracies: no number of raters tells them apart")
+        raise UserError("raters: the two accuracies are equal; give two different ones")
     head = ["raters a pair", "majority right, %", "the other, %", "pairs", "votes"]
     rows = [
         [str(plan.raters), *(f"{100 * accuracy:.1f}" for accuracy in plan.accuracies), str(plan.pairs), str(plan.votes)]

@@ -119,13 +119,13 @@ def read_benchmark(folder: Path, key: Path) -> DrawnBenchmark:
         if not path.is_file() or sha256(path) != row["sha256"]:
             raise UserError(f"{path}: is missing, or not the picture that was drawn; copy the benchmark's folder again")
     try:
-        return _built(record)
+        return _build_benchmark(record)
     except Exception as error:  # facts of another form raise anything where captions are written and judged by them
         raise UserError(f"{key}: its facts are not those of drawn scenes ({reason(error)}); {AGAIN}") from None
 
 
-def _built(record: Mapping[str, Any]) -> DrawnBenchmark:
-    """Return the benchmark of a key; raises some error where a caption cannot be written or judged by its facts."""
+def _build_benchmark(record: Mapping[str, Any]) -> DrawnBenchmark:
+    """Return the benchmark of a key; raises an Exception where a caption cannot be written or judged by its facts."""
     scenes = [Scene.of(scene) for scene in record["scenes"]]
     files, galleries = ([scene[name] for scene in record["scenes"]] for name in ("file", "gallery"))
     if not all(isinstance(each, str) for each in files) or len(set(files)) < len(files):

@@ -83,8 +83,8 @@ class BenchmarkScores:
 def score_answers(benchmark: DrawnBenchmark, folder: Path, answers: Source) -> BenchmarkScores:
     """Score a caption file of any form that `saywhich judge` reads.
 
-    An image may have several captions, and one without any has the empty caption, which tells nothing. Raises UserError
-    where no caption is of an image of the benchmark.
+    An image may have several captions; an image without any has the empty caption, which claims nothing. Raises
+    UserError where no caption is of an image of the benchmark.
     """
     notes = Notes()
     given = read_caption_set(answers, notes)
@@ -121,8 +121,8 @@ def _scores(
     """Return the scores of the captions of M images, by name; a kind of fact that nobody claims has none."""
     texts, owners = flatten(captions)
     images = len(captions)
-    told, facts = judge.embed(JudgedCaptions(torch.empty(0), texts), torch.arange(images))
-    found = rank_embeddings(told, facts, torch.from_numpy(owners), {HARD_GALLERY: galleries})
+    claims, facts = judge.embed(JudgedCaptions(torch.empty(0), texts), torch.arange(images))
+    found = rank_embeddings(claims, facts, torch.from_numpy(owners), {HARD_GALLERY: galleries})
     truth = faithfulness(texts, [scenes[owner] for owner in owners])
 
     def share(part: np.ndarray, whole: np.ndarray, factor: float = 100.0) -> ScoreValues:

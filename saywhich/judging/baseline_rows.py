@@ -1,4 +1,4 @@
-"""Rows beside the judged captions, by which numbers can be read: people's own captions, and a trivial rule."""
+"""Baselines of the judged captions: people's own captions, and a trivial rule."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def rule_row(captions: Captions, references: Captions) -> list[list[str]]:
     found = []
     for own, human in zip(captions, references, strict=True):
         names = (name for text in (*human, *own) for name in mentioned_objects(tokenise(text)))
-        noun = next(names, NOTHING)
-        article = "" if noun == NOTHING else "an " if noun.startswith(VOWELS) else "a "
-        found.append([f"a photo of {article}{noun}"])
+        noun = next(names, None)
+        if noun is None:
+            found.append([f"a photo of {NOTHING}"])
+        else:
+            found.append([f"a photo of {'an' if noun.startswith(VOWELS) else 'a'} {noun}"])
     return found

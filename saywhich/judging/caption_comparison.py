@@ -19,7 +19,7 @@ from saywhich.judging.retrieval_scores import flatten
 
 LEVEL = 0.05  # error rate of the family of all differences of a pair
 OPEN = "open"
-MOST = 10**9  # images; a difference that needs more is none
+MOST = 10**9  # images; a difference that needs more counts as none
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ScoreDifference:
 
 @dataclass(frozen=True)
 class JudgeAgreement:
-    """Agreement of two judges on an image's better caption, in %, over the `images` on which both see a difference."""
+    """Agreement of two judges on an image's better caption, in %, over the `images` whose ranks differ by both."""
 
     judges: tuple[str, str]
     agree: float
@@ -162,7 +162,7 @@ def _reward_gap(
     drawn: dict[ScoreKey, np.ndarray],
     rewarded_by: Sequence[str],
 ) -> RewardGap | None:
-    """Return how much more the rewarding judges see than the others; None where one of the two groups is empty."""
+    """Return the mean gains by the rewarding judges and by the others; None where one of the two groups is empty."""
     score = HARD if all(ScoreKey(judge, HARD) in drawn for judge in judgement.judges) else "R@1"
     groups = [
         [ScoreKey(judge, score) for judge in judgement.judges if (judge in rewarded_by) == rewarded]

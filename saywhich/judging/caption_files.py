@@ -48,7 +48,7 @@ class CaptionSet:
         if not text:
             notes.add(f"empty captions in {self.name}, which count like others", image)
         elif text in known:
-            notes.add(f"captions that {self.name} has twice of one image, and that count twice", image)
+            notes.add(f"captions that {self.name} gives twice for one image, and that count twice", image)
         known.append(text)
 
 
@@ -166,9 +166,9 @@ def _annotations(
         if key in seen:
             notes.add(f"images that {found.name} lists twice", key)
         seen.add(key)
-        name, number_of = _file(image), next((image[k] for k in ID_KEYS if isinstance(image.get(k), int)), None)
-        if name is not None and number_of is not None:
-            found.files[number_of] = name
+        name, image_id = _file(image), next((image[k] for k in ID_KEYS if isinstance(image.get(k), int)), None)
+        if name is not None and image_id is not None:
+            found.files[image_id] = name
         for sentence in _list(image.get("sentences"), f"{where}.sentences"):
             raw = sentence.get("raw") if isinstance(sentence, dict) else None
             for text in _texts(raw, f"{where}.sentences"):
@@ -219,9 +219,12 @@ def _repeated_keys(content: bytes) -> list[str]:
     """Return the keys of the file's object that stand in it twice; Python keeps the last of them."""
     repeated: list[str] = []
 
-    def note(pairs: list[tuple[str, Any]]) -> None:
+    def note_repeated(pairs: list[tuple[str, Any]]) -> None:
         seen: set[str] = set()
-        repeated.extend(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        for key, _ in pairs:
+            if key in seen:
+                repeated.append(key)
+            seen.add(key)
 
-    json.loads(content, object_pairs_hook=note)
+    json.loads(content, object_pairs_hook=note_repeated)
     return repeated

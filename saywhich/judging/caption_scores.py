@@ -112,16 +112,8 @@ def resample_scores(
         (row, key, values) for row, each in enumerate(rows) for key, values in each.items() if values.bleu is not None
     ]
     found: list[dict[ScoreKey, list[np.ndarray]]] = [{} for _ in rows]
-    sums = (
-        np.stack([values.sums for *_, values in means if values.sums is not None], 1)
-        if means
-        else np.empty((images, 0))
-    )
-    counts = (
-        np.stack([values.counts for *_, values in means if values.counts is not None], 1)
-        if means
-        else np.empty((images, 0))
-    )
+    sums = _stack_columns([values.sums for *_, values in means if values.sums is not None], images)
+    counts = _stack_columns([values.counts for *_, values in means if values.counts is not None], images)
     for drawn in draw_in_blocks(images, resamples):
         again, measured = resampled_means(sums, counts, drawn)
         for column, (row, key, values) in enumerate(means):
@@ -138,6 +130,11 @@ def resample_scores(
 def score_interval(drawn: np.ndarray | None) -> tuple[float, float] | None:
     """Return the central 95 % interval of a score's resamples, or None without them."""
     return None if drawn is None else interval(drawn)
+
+
+def _stack_columns(columns: Sequence[np.ndarray], images: int) -> np.ndarray:
+    """Return C columns (images,) as an array (images, C), which may have no column."""
+    return np.stack(columns, 1) if columns else np.empty((images, 0))
 
 
 def _is_mean(values: ScoreValues) -> bool:

@@ -99,14 +99,16 @@ def show_difference(each: ScoreDifference) -> str:
 
 
 def _line(each: ScoreDifference) -> str:
-    name, p = each.key.name, "" if each.p is None else "<.001" if each.p < 0.001 else f"{each.p:.3f}".lstrip("0")
+    name, p = each.key.name, ""
+    if each.p is not None:
+        p = "<.001" if each.p < 0.001 else f"{each.p:.3f}".lstrip("0")
     numbers = f"{show_number(each.first, name):>8}{show_number(each.second, name):>8}{show_difference(each):>8}"
     within = show_interval(each.interval, name, signed=True)
     return f"{'  ' + name:{LABEL}}{numbers}{within:>17}{p:>7}  {show_verdict(each)}".rstrip()
 
 
 def _agreement_lines(pair: PairComparison) -> Iterator[str]:
-    """Yield what the judges agree on, and whether those that rewarded the training see more."""
+    """Yield what the judges agree on, and how much larger the gain by those that rewarded the training is."""
     hard = [each for each in pair.differences if each.key.name == HARD] or [
         each for each in pair.differences if each.key.name == "R@1"
     ]
@@ -120,9 +122,9 @@ def _agreement_lines(pair: PairComparison) -> Iterator[str]:
     if (gap := pair.reward_gap) is not None:
         more = gap.rewarded - gap.others
         yield (
-            f"{gap.score}: the judges that rewarded the training see {gap.rewarded:+.1f}, the others {gap.others:+.1f};"
+            f"{gap.score}: {gap.rewarded:+.1f} by judges that rewarded the training, {gap.others:+.1f} by the others;"
         )
-        yield f"  {more:+.1f} [{gap.interval[0]:+.1f}, {gap.interval[1]:+.1f}] of the gain is seen by the reward alone"
+        yield f"  {more:+.1f} [{gap.interval[0]:+.1f}, {gap.interval[1]:+.1f}] of the gain is by the reward alone"
 
 
 def _pair_record(pair: PairComparison) -> dict[str, Any]:

@@ -30,9 +30,9 @@ def neighbour_galleries(vectors: Tensor, thumbnails: Tensor, images: int, keep_d
     found = similar_distractors(vectors, min(count + (0 if keep_duplicates else SPARE), len(vectors) - 1))
     if keep_duplicates:
         return found[:, :count]
-    left = near_duplicates(thumbnails, found)
-    order = left.long().argsort(dim=1, stable=True)[:, :count]
-    return found.gather(1, order).masked_fill_(left.gather(1, order), -1)
+    duplicates = near_duplicates(thumbnails, found)
+    order = duplicates.long().argsort(dim=1, stable=True)[:, :count]
+    return found.gather(1, order).masked_fill_(duplicates.gather(1, order), -1)
 
 
 def read_galleries(file: Path) -> Galleries:

@@ -78,7 +78,7 @@ def write_judged_page(path: Path, found: Judgement, comparison: CaptionCompariso
         score=score,
         unit=UNIT,
         groups=[*_score_rows(found)],
-        rows=[one_line(row.name) for row in (*found.rows, *found.beside)],
+        rows=[one_line(row.name) for row in (*found.rows, *found.baselines)],
         pairs=[(pair, [*_difference_rows(found, pair)]) for pair in (comparison.pairs if comparison else ())],
         examples=_example_sections(found, comparison),
         verdict=show_verdict,
@@ -106,18 +106,18 @@ def _headlines(found: Judgement, comparison: CaptionComparison | None, score: st
     if comparison is None:
         (row,) = found.rows
         key = ScoreKey(judge, score)
-        beside = "; ".join(
-            f"{one_line(other.name)} {show_number(other.scores[key].value, score)} %" for other in found.beside
+        baselines = "; ".join(
+            f"{one_line(other.name)} {show_number(other.scores[key].value, score)} %" for other in found.baselines
         )
         yield one_line(
-            f"By the captions of {row.name}, {judge} finds {show_number(row.scores[key].value, score)} % "
-            f"{show_interval(row.interval(key), score)} of the images {among} ({beside})."
+            f"By the captions of {row.name}, {judge} ranks {show_number(row.scores[key].value, score)} % "
+            f"{show_interval(row.interval(key), score)} of the images first {among} ({baselines})."
         )
 
 
 def _bars(found: Judgement, key: ScoreKey) -> list[RecallBar]:
     bars = []
-    for row in (*found.rows, *found.beside):
+    for row in (*found.rows, *found.baselines):
         if (interval := row.interval(key)) is not None:
             bars.append(RecallBar(one_line(row.name), row.scores[key].value, *interval))
     return bars
@@ -129,7 +129,7 @@ def _score_rows(found: Judgement) -> Iterator[tuple[str, list[tuple[str, list[tu
         lines = []
         for key in keys:
             cells = []
-            for row in (*found.rows, *found.beside):
+            for row in (*found.rows, *found.baselines):
                 known = key in row.scores
                 number = show_number(row.scores[key].value, key.name) if known else MISSING
                 cells.append((number, show_interval(row.interval(key), key.name) if known else ""))

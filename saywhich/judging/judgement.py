@@ -25,7 +25,7 @@ from saywhich.judging.notes import Notes
 from saywhich.judging.photo_index import PhotoIndex
 from saywhich.judging.photo_vectors import CaptionJudge, encode_gallery
 from saywhich.judging.retrieval_scores import CaptionRanks, judge_row
-from saywhich.judging.text_scores import computable, reader_scores, reference_scores
+from saywhich.judging.text_scores import computable_scores, reader_scores, reference_scores
 from saywhich.judging.thumbnails import Thumbnails
 
 FEWEST = 2  # images
@@ -78,7 +78,7 @@ class Judgement:
 
     files: Sequence[Path]
     rows: Sequence[JudgedRow]
-    beside: Sequence[JudgedRow]  # people's captions and the trivial rule
+    baselines: Sequence[JudgedRow]  # people's captions and the trivial rule
     judges: Sequence[str]
     galleries: Tensor  # (M, K): the other images of each hard gallery, padded with −1
     gallery_rule: str  # how the hard galleries were made
@@ -89,7 +89,7 @@ class Judgement:
     def keys(self) -> list[ScoreKey]:
         """Return all scores, by judge and then by text, in the order in which tables show them."""
         order = {name: place for place, name in enumerate(KINDS)}
-        found = dict.fromkeys(key for row in (*self.rows, *self.beside) for key in row.scores)
+        found = dict.fromkeys(key for row in (*self.rows, *self.baselines) for key in row.scores)
         return sorted(found, key=lambda key: ([*self.judges, ""].index(key.judge), order[key.name]))
 
 
@@ -121,15 +121,15 @@ def judge_captions(
     galleries, rule = _galleries(options, index, files, small, notes)
     people = [[] for _ in files] if human is None else _references(human, index, files, notes)
     rows = [JudgedRow(each.name, [by[path] for path in files], people) for each, by in zip(sets, found, strict=True)]
-    beside = _rows_beside(rows[0].captions, people, notes, human)
-    every = [*rows, *beside]
+    baselines = _baseline_rows(rows[0].captions, people, notes, human)
+    every = [*rows, *baselines]
     scores: list[dict[ScoreKey, ScoreValues]] = [{} for _ in every]
     ranks: list[dict[str, CaptionRanks]] = [{} for _ in every]
     names: list[str] = []
     for spec in options.judges:
         _judge_rows(spec, names, files, every, galleries, scores, ranks, notes)
-    annotated = _annotated(options.instances, index, files)
-    with LanguageScorer(computable(options.metrics) if human else ()) as language:
+    annotated = _annotated_objects(options.instances, index, files)
+    with LanguageScorer(computable_scores(options.metrics) if human else ()) as language:
         for row, own in zip(every, scores, strict=True):
             if any(row.references):
                 own |= reference_scores(language, row.captions, row.references, notes)
@@ -145,7 +145,7 @@ def judge_captions(
 
 
 def _make_names_distinct(sets: Sequence[CaptionSet], sources: Sequence[Source]) -> None:
-    """Name caption sets by their paths, or by their numbers, where names are equal or those of rows beside them."""
+    """Name caption sets by their paths, or by their numbers, where names are equal or those of baselines."""
     names = [each.name for each in sets]
     if len(set(names)) < len(names) or {HUMAN, RULE} & set(names):
         for number, (each, source) in enumerate(zip(sets, sources, strict=True), 1):
@@ -201,7 +201,7 @@ def _references(human: CaptionSet, index: PhotoIndex, files: Sequence[Path], not
     return [by.get(path, []) for path in files]
 
 
-def _rows_beside(
+def _baseline_rows(
     captions: Sequence[Sequence[str]], people: Sequence[Sequence[str]], notes: Notes, human: CaptionSet | None
 ) -> list[JudgedRow]:
     rows = []
@@ -260,14 +260,14 @@ def _judge_rows(
     for row, own, places in zip(rows, scores, ranks, strict=True):
         texts = [text for each in row.captions for text in each] if row.name not in (HUMAN, RULE) else []
         for text in judge.cut(texts):
-            notes.add(f"captions of {row.name} that are cut, since {name} reads no more of them", text)
+            notes.add(f"captions of {row.name} that are longer than the input of {name}, and are cut", text)
         for text in judge.unknown(texts):
-            notes.add(f"captions of {row.name} mostly of words that {name} does not know", text)
+            notes.add(f"captions of {row.name} mostly of words that are unknown to {name}", text)
         found, places[name] = judge_row(judge, name, row.captions, row.references, images, galleries)
         own |= found
 
 
-def _annotated(instances: Sequence[str | Path], index: PhotoIndex, files: Sequence[Path]) -> list[list[str]]:
+def _annotated_objects(instances: Sequence[str | Path], index: PhotoIndex, files: Sequence[Path]) -> list[list[str]]:
     """Return the names of the objects annotated in each photo; empty lists without COCO's instance files."""
     by = {
         index.find(image if (number := as_number(image)) is None else number): names

@@ -50,7 +50,7 @@ class CaptionJudge(PhotoEncoder, Protocol):
         ...
 
     def cut(self, texts: Sequence[str]) -> list[str]:
-        """Return the captions that are longer than the network reads."""
+        """Return the captions that are longer than the network's input."""
         ...
 
     def unknown(self, texts: Sequence[str]) -> list[str]:

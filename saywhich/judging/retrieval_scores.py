@@ -62,14 +62,14 @@ def judge_row(
     back = rank_captions_among(vectors, images, of, galleries).numpy()
     ranks, best = found.by_caption.numpy(), found.by_image.numpy()
     hard = found.among[HARD_GALLERY].numpy() if galleries.shape[1] else np.zeros_like(ranks)
-    every, several = np.arange(len(images)), (galleries >= 0).any(1).numpy()
+    every, has_neighbours = np.arange(len(images)), (galleries >= 0).any(1).numpy()
     scores = {ScoreKey(name, recall): _share(owners, ranks <= k, len(images)) for recall, k in RECALLS.items()}
     scores |= {
         ScoreKey(name, f"{recall} {BACK}"): _share(every, best <= k, len(images)) for recall, k in RECALLS.items()
     }
-    if several.any():
+    if has_neighbours.any():
         scores[ScoreKey(name, HARD)] = _share(owners, hard == 1, len(images), hard > 0)
-        scores[ScoreKey(name, HARD_BACK)] = _share(every, back == 1, len(images), several)
+        scores[ScoreKey(name, HARD_BACK)] = _share(every, back == 1, len(images), has_neighbours)
     if judge.metric:
         scores |= _clip_scores(judge, judge.metric, name, texts, owners, references, images)
     return scores, CaptionRanks(ranks, hard, found.retrieved.numpy())

@@ -22,7 +22,7 @@ def judgement_record(found: Judgement) -> dict[str, Any]:
         "hard_galleries": found.gallery_rule,
         "resamples": found.resamples,
         "notes": list(found.notes),
-        "captions": {row.name: _row_record(row) for row in (*found.rows, *found.beside)},
+        "captions": {row.name: _row_record(row) for row in (*found.rows, *found.baselines)},
     }
 
 
@@ -38,7 +38,7 @@ def write_csv(path: Path, found: Judgement) -> None:
     with open_output(path) as file:
         table = csv.writer(file)
         table.writerow(COLUMNS)
-        for row in (*found.rows, *found.beside):
+        for row in (*found.rows, *found.baselines):
             for key, values in row.scores.items():
                 low, high = row.interval(key) or ("", "")
                 table.writerow((csv_cell(row.name), csv_cell(key.judge), key.name, values.value, low, high))

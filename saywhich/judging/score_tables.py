@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from pipeline.errors import one_line
-from saywhich.judging.caption_scores import KINDS, ScoreKey
+from saywhich.judging.caption_scores import BY_REFERENCES, KINDS, ScoreKey
 from saywhich.judging.judgement import JudgedRow, Judgement
 
 WIDTH = 100
 LABEL, CELL = 35, 21  # columns of a score's name, and of a number with its interval
 MISSING = "–"
+REFERENCE_SCORES = {kind.name for kind in BY_REFERENCES}
 
 
 def show_number(value: float, name: str) -> str:
@@ -29,7 +30,7 @@ def show_interval(interval: tuple[float, float] | None, name: str, signed: bool 
 def judgement_lines(found: Judgement) -> Iterator[str]:
     """Yield the lines of a judgement: what was judged, and a table with a column per row of captions."""
     yield from heading_lines(found)
-    rows = [*found.rows, *found.beside]
+    rows = [*found.rows, *found.baselines]
     for first in range(0, len(rows), 3):
         part = rows[first : first + 3]
         yield ""
@@ -60,16 +61,11 @@ def score_groups(found: Judgement) -> Iterator[tuple[str, list[ScoreKey]]]:
     keys = [key for key in found.keys if KINDS[key.name].shown]
     for judge in found.judges:
         yield f"by {judge}, among {len(found.files):,} images", [key for key in keys if key.judge == judge]
-    language = [key for key in keys if not key.judge and key.name in _language()]
-    if language:
-        yield "by references", language
-    yield "of the text", [key for key in keys if not key.judge and key.name not in _language()]
-
-
-def _language() -> Sequence[str]:
-    from saywhich.judging.caption_scores import BY_REFERENCES
-
-    return [kind.name for kind in BY_REFERENCES]
+    without_judge = [key for key in keys if not key.judge]
+    by_references = [key for key in without_judge if key.name in REFERENCE_SCORES]
+    if by_references:
+        yield "by references", by_references
+    yield "of the text", [key for key in without_judge if key.name not in REFERENCE_SCORES]
 
 
 def _cell(row: JudgedRow, key: ScoreKey) -> str:

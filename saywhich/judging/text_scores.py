@@ -1,4 +1,4 @@
-"""Scores of captions that need no judge: metrics against references, and what a reader notices."""
+"""Scores of captions that need no judge: metrics against references, and text quality."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Captions = Sequence[Sequence[str]]  # captions of M images
 
 
 def reader_scores(captions: Captions, references: Captions, annotated: Captions) -> dict[ScoreKey, ScoreValues]:
-    """Return what a reader of the captions of M images notices.
+    """Return the scores of text quality of the captions of M images.
 
     Objects are absent from an image if neither its references nor the names `annotated` in it have them; images with
     neither do not count.
@@ -106,7 +106,7 @@ def reference_scores(
     return scores
 
 
-def computable(names: Sequence[str] | None) -> list[str]:
+def computable_scores(names: Sequence[str] | None) -> list[str]:
     """Return the scores of the metrics to compute: `names`, or all that can run here."""
     from pipeline.metrics.java import NotComputedError
     from pipeline.metrics.registry import METRICS

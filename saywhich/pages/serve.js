@@ -1,12 +1,12 @@
 "use strict";
-// The page of `saywhich serve`: photos are kept in this window; requests carry them and nothing stays behind.
+// The page of `saywhich serve`: photos stay in this window; requests carry them, and the server keeps nothing.
 const $ = (id) => document.getElementById(id);
 const MODELS = Number(document.body.dataset.models);
 const MOST = Number(document.body.dataset.most), SAMPLES = Number(document.body.dataset.samples);
 const LARGEST = 1280; // pixels of the longer side of what is sent
 let photos = []; // {name, url, data}
 let captions = []; // of each photo by each model; empty until they are there
-let asked = new AbortController(); // of the last request for captions: the server ends its work on an older one
+let asked = new AbortController(); // aborts the last request for captions: the server ends its work on an older one
 let round = null;
 const rounds = []; // as they are saved: in the form of a study's answers
 const SHEET = Math.random().toString(36).slice(2);
@@ -16,7 +16,7 @@ const made = (tag, properties = {}, ...inside) => {
   node.append(...inside);
   return node;
 };
-const say = (text) => { $("status").textContent = text; };
+const showStatus = (text) => { $("status").textContent = text; };
 
 async function post(address, body, signal) {
   const answer = await fetch(address, {
@@ -27,7 +27,7 @@ async function post(address, body, signal) {
   return content;
 }
 
-// Drawn again at most 1,280 pixels large: a place or a time that the file holds does not leave the window.
+// Return a photo redrawn with at most 1,280 pixels a side: the place and time in the file do not leave the window.
 async function read(file, name) {
   const image = await createImageBitmap(file);
   const share = Math.min(1, LARGEST / Math.max(image.width, image.height));
@@ -52,55 +52,55 @@ async function refresh(wrong = []) {
   $("play").hidden = photos.length < 2;
   $("photos").replaceChildren();
   $("found").replaceChildren();
-  if (!photos.length) { say(wrong.join("; ")); return; }
+  if (!photos.length) { showStatus(wrong.join("; ")); return; }
   asked.abort();
   captions = [];
   asked = new AbortController();
   const mine = asked.signal, among = $("among").checked, how = among && $("pragmatic").checked ? { pragmatic: 1 } : {};
-  say(`${photos.length} photos: the models look at them …`);
+  showStatus(`${photos.length} photos: generating captions …`);
   try {
     const answer = await post("caption", { photos: photos.map((p) => p.data), among, ...how }, mine);
     if (mine.aborted) return;
     captions = answer.photos;
     $("photos").replaceChildren(...captions.map(article));
-    say([`${photos.length} photos, each captioned by ${MODELS} models.`, ...wrong].join(" "));
-  } catch (error) { if (!mine.aborted) say(error.message); }
+    showStatus([`${photos.length} photos, each captioned by ${MODELS} models.`, ...wrong].join(" "));
+  } catch (error) { if (!mine.aborted) showStatus(error.message); }
 }
 
 function article(captions, number) {
-  const look = made("div", { className: "look" });
-  look.setAttribute("aria-hidden", "true");
-  const figure = made("figure", {}, made("img", { src: photos[number].url, alt: photos[number].name }), look);
-  const texts = made("div", { className: "texts" }, ...captions.map((said) => block(said, number, look)));
+  const overlay = made("div", { className: "attention" });
+  overlay.setAttribute("aria-hidden", "true");
+  const figure = made("figure", {}, made("img", { src: photos[number].url, alt: photos[number].name }), overlay);
+  const texts = made("div", { className: "texts" }, ...captions.map((caption) => block(caption, number, overlay)));
   return made("article", {}, figure, texts);
 }
 
-function block(said, number, look) {
+function block(caption, number, overlay) {
   const text = made("p", { className: "text" });
   text.style.margin = "0";
-  said.words.forEach((word, i) => {
-    if (!said.attention) { text.append(word, " "); return; }
+  caption.words.forEach((word, i) => {
+    if (!caption.attention) { text.append(word, " "); return; }
     const button = made("button", { type: "button", className: "word", textContent: word });
-    const show = () => draw(look, said, i), hide = () => look.replaceChildren();
+    const show = () => draw(overlay, caption, i), hide = () => overlay.replaceChildren();
     for (const [event, act] of [["mouseenter", show], ["focus", show], ["mouseleave", hide], ["blur", hide]]) button.addEventListener(event, act);
     text.append(button, " ");
   });
-  const first = said.retrieved.slice(0, 5).map((found) => made("li", { className: found === number && !said.unlike ? "right" : "" },
+  const first = caption.retrieved.slice(0, 5).map((found) => made("li", { className: found === number && !caption.unlike ? "right" : "" },
     made("img", { src: photos[found].url, alt: (found === number ? "the right photo: " : "") + photos[found].name })));
-  const rank = made("li", { textContent: `found at place ${said.rank} of ${photos.length}:` });
-  const warning = said.unlike ? [made("p", { className: "unlike", textContent: "This photo is unlike the model's training images: caption and ranks mean little." })] : [];
-  return made("div", { className: "said" }, made("h3", { textContent: said.model }), text, ...warning, made("ul", { className: "thumbs" }, rank, ...first));
+  const rank = made("li", { textContent: `rank ${caption.rank} of ${photos.length}; ranked first:` });
+  const warning = caption.unlike ? [made("p", { className: "unlike", textContent: "This photo is unlike the model's training images: caption and ranks mean little." })] : [];
+  return made("div", { className: "caption" }, made("h3", { textContent: caption.model }), text, ...warning, made("ul", { className: "thumbs" }, rank, ...first));
 }
 
-function draw(look, said, word) {
-  const shares = said.attention[word], most = Math.max(...shares), side = Math.round(Math.sqrt(shares.length));
-  look.classList.toggle("boxes", Boolean(said.boxes));
-  look.style.gridTemplate = said.boxes ? "" : `repeat(${side}, 1fr) / repeat(${side}, 1fr)`;
-  look.replaceChildren(...shares.map((share, k) => {
+function draw(overlay, caption, word) {
+  const shares = caption.attention[word], most = Math.max(...shares), side = Math.round(Math.sqrt(shares.length));
+  overlay.classList.toggle("boxes", Boolean(caption.boxes));
+  overlay.style.gridTemplate = caption.boxes ? "" : `repeat(${side}, 1fr) / repeat(${side}, 1fr)`;
+  overlay.replaceChildren(...shares.map((share, k) => {
     const cell = made("i");
     cell.style.opacity = String(0.85 * share / most);
-    if (said.boxes) {
-      const [left, top, right, bottom] = said.boxes[k].map((x) => 100 * x);
+    if (caption.boxes) {
+      const [left, top, right, bottom] = caption.boxes[k].map((x) => 100 * x);
       Object.assign(cell.style, { left: `${left}%`, top: `${top}%`, width: `${right - left}%`, height: `${bottom - top}%` });
     }
     return cell;
@@ -114,38 +114,38 @@ async function search(event) {
     $("found").replaceChildren(...answer.found.slice(0, 10).map(({ photo, score }) =>
       made("li", {}, made("img", { src: photos[photo].url, alt: photos[photo].name }), `${photos[photo].name} · ${score.toFixed(2)}`)));
     const odd = answer.unlike.length ? ` ${answer.unlike.length} of ${photos.length} photos are unlike the model's training images: scores mean little.` : "";
-    say((answer.unknown.length ? `Words that are not in the vocabulary: ${answer.unknown.join(", ")}.` : `The best is ${photos[answer.found[0].photo].name}.`) + odd);
-  } catch (error) { say(error.message); }
+    showStatus((answer.unknown.length ? `Words that are not in the vocabulary: ${answer.unknown.join(", ")}.` : `The best is ${photos[answer.found[0].photo].name}.`) + odd);
+  } catch (error) { showStatus(error.message); }
 }
 
 const shuffled = (list) => list.map((x) => [Math.random(), x]).sort((a, b) => a[0] - b[0]).map(([, x]) => x);
 
-// Ten photos in random order: one, and those that the listener ranks highest by its caption.
+// Return ten photos in random order: one, and those that the listener ranks highest by its caption.
 function lookAlikes(model) {
   const [first, ...others] = shuffled([...photos.keys()]);
-  const said = captions[first]?.find((each) => each.model === model);
-  const ranked = said ? said.retrieved.filter((number) => number !== first) : others;
+  const caption = captions[first]?.find((each) => each.model === model);
+  const ranked = caption ? caption.retrieved.filter((number) => number !== first) : others;
   return shuffled([first, ...ranked.slice(0, 9)]).map((number) => photos[number]);
 }
 
 async function play() {
   $("choices").replaceChildren();
-  $("riddle").textContent = "The speaker thinks …";
+  $("shown-caption").textContent = "Generating a caption …";
   const model = $("speaker").value, shown = lookAlikes(model), target = Math.floor(Math.random() * shown.length);
   try {
     const data = shown.map((p) => p.data);
-    const [said] = (await post("caption", { photos: data, models: [model], among: true })).photos[target];
+    const [caption] = (await post("caption", { photos: data, models: [model], among: true })).photos[target];
     const names = shown.map((p, i) => `${i + 1} ${p.name}`); // two photos may have one name
-    round = { study: "play", sheet: SHEET, task: "play", rater: SHEET, question: String(rounds.length + 1), asked: said.caption,
-      shown: names, right: names[target], listener: names[said.retrieved[0]], model, began: performance.now() };
-    $("riddle").textContent = `“${said.caption}”`;
+    round = { study: "play", sheet: SHEET, task: "play", rater: SHEET, question: String(rounds.length + 1), asked: caption.caption,
+      shown: names, right: names[target], listener: names[caption.retrieved[0]], model, began: performance.now() };
+    $("shown-caption").textContent = `“${caption.caption}”`;
     $("choices").replaceChildren(...shown.map((photo, i) => {
       const button = made("button", { type: "button", onclick: () => choose(i) }, made("img", { src: photo.url, alt: "" }), String(i + 1));
       button.setAttribute("aria-label", `photo ${i + 1}, ${photo.name}`);
       return button;
     }));
     $("choices").firstElementChild.focus();
-  } catch (error) { $("riddle").textContent = error.message; }
+  } catch (error) { $("shown-caption").textContent = error.message; }
 }
 
 function choose(answer) {
@@ -159,7 +159,7 @@ function choose(answer) {
   if (answer !== target) buttons[answer].classList.add("wrong");
   const right = (who) => rounds.filter((each) => each[who] === each.right).length;
   const yours = answer === target ? "Right." : `No, it was photo ${target + 1}.`;
-  const listener = round.listener === round.right ? "The listener found it." : "The listener did not find it.";
+  const listener = round.listener === round.right ? "The listener ranked it first." : "The listener did not rank it first.";
   $("score").textContent = `${yours} ${listener} You: ${right("chosen")} of ${rounds.length}; the listener: ${right("listener")} of ${rounds.length}.`;
   $("save").hidden = false;
   $("next").focus();
@@ -173,7 +173,7 @@ function save() {
 }
 
 async function samples() {
-  const start = 10 * Math.floor(Math.random() * Math.max(1, Math.floor(SAMPLES / 10))); // ten that lie side by side
+  const start = 10 * Math.floor(Math.random() * Math.max(1, Math.floor(SAMPLES / 10))); // ten photos of one group
   const numbers = [...Array(SAMPLES).keys()].slice(start, start + 10);
   const files = await Promise.all(numbers.map(async (n) => [await (await fetch(`samples/${n}`)).blob(), `sample ${n + 1}`]));
   photos = await Promise.all(files.map(([file, name]) => read(file, name)));

@@ -13,11 +13,11 @@ from pipeline.errors import UserError
 def check_fit(model: nn.Module, dtype: torch.dtype, device: torch.device) -> None:
     """Raise UserError where the weights of `model`, of any device, do not fit `device` in the precision `dtype`."""
     needed = sum(weight.numel() for weight in model.parameters()) * dtype.itemsize
-    there = available_memory(device)
-    if there is not None and needed > there:
+    free = available_memory(device)
+    if free is not None and needed > free:
         raise UserError(
             f"its weights need {needed / 1e9:.1f} GB as {str(dtype).removeprefix('torch.')}, and {device.type} "
-            f"has {there / 1e9:.1f} GB free; give --dtype bfloat16, or a smaller model"
+            f"has {free / 1e9:.1f} GB free; give --dtype bfloat16, or a smaller model"
         )
 
 

@@ -39,8 +39,8 @@ def pragmatic_candidates(
         # a missing distractor is filled with the photo; equal digests mean equal random numbers
         groups += [replace(each, content=photo.content) for each in (photo, *(read.get(row, photo) for row in others))]
     exist = torch.nn.functional.pad(nearest >= 0, (1, 0), value=True)
-    chooser = PragmaticProcessor(gallery.decoding.alpha, exist.to(speaker.device))
-    return speaker.candidates(groups, settings, [*processors, chooser])[:: exist.shape[1]]
+    processor = PragmaticProcessor(gallery.decoding.alpha, exist.to(speaker.device))
+    return speaker.candidates(groups, settings, [*processors, processor])[:: exist.shape[1]]
 
 
 class PragmaticProcessor:
@@ -54,16 +54,16 @@ class PragmaticProcessor:
         self._alpha = alpha
         self._uniform = torch.zeros(exist.shape, device=exist.device).masked_fill_(~exist, -torch.inf)
         self._tokens: Tensor | None = None  # (B, n, t), after the last step
-        self._prior = self._spoken = torch.empty(0)  # (B, n, 1+K) before that step; (B, n, 1+K, V) at that step
+        self._prior = self._log_probs = torch.empty(0)  # (B, n, 1+K) before that step; (B, n, 1+K, V) at that step
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return the scores (B · (1+K) · n, V) of the next token, given the tokens so far (B · (1+K) · n, t)."""
         groups, images = self._uniform.shape
-        spoken = scores.float().log_softmax(1).unflatten(0, (groups, images, -1)).transpose(1, 2)
+        log_probs = scores.float().log_softmax(1).unflatten(0, (groups, images, -1)).transpose(1, 2)
         tokens = input_ids.unflatten(0, (groups, images, -1))[:, 0]
         self._prior = self._posterior(tokens)
-        self._tokens, self._spoken = tokens, spoken
-        chosen = pragmatic_logits(spoken.flatten(0, 1), self._prior.flatten(0, 1), self._alpha).log_softmax(1)
+        self._tokens, self._log_probs = tokens, log_probs
+        chosen = pragmatic_logits(log_probs.flatten(0, 1), self._prior.flatten(0, 1), self._alpha).log_softmax(1)
         return chosen.unflatten(0, (groups, 1, -1)).expand(-1, images, -1, -1).flatten(0, 2)
 
     def _posterior(self, tokens: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class PragmaticProcessor:
         continued = (tokens[:, :, None, :-1] == self._tokens[:, None]).all(3).int().argmax(2)  # (B, n)
         group = torch.arange(len(tokens), device=tokens.device).unsqueeze(1)
         last = tokens[:, :, -1:].unsqueeze(2).expand(-1, -1, uniform.shape[2], -1)
-        log_probs = self._spoken[group, continued].gather(3, last).squeeze(3)
+        log_probs = self._log_probs[group, continued].gather(3, last).squeeze(3)
         posterior = self._prior[group, continued] + log_probs
         # a beam search keeps impossible rows, whose captions it never returns
         return torch.where(posterior[..., :1].isneginf(), uniform, posterior)

@@ -18,7 +18,7 @@ from saywhich.pragmatic_decoding import PragmaticDecoding, PragmaticGallery
 from saywhich.pretrained.pretrained_model import PHOTOS, PretrainedFeatures, PretrainedModel
 from saywhich.pretrained.pretrained_speaker import DecodedPhoto
 
-AT_ONCE = 32  # captions that are generated in one batch
+BATCH = 32  # captions that are generated in one batch
 
 
 def open_listener(name: str) -> CaptionJudge:
@@ -34,7 +34,7 @@ class PretrainedCaptioner:
     """A pretrained model that captions files by its settings; `broken` counts the unreadable photos of a gallery."""
 
     model: PretrainedModel
-    at_once: int = AT_ONCE
+    batch: int = BATCH
     pragmatic: PragmaticDecoding | None = None
     broken: int = 0
 
@@ -60,9 +60,10 @@ class PretrainedCaptioner:
         def read(at: Sequence[int]) -> PretrainedFeatures:
             return _features(among.select(at), self._decode([encoded.files[rows[i]] for i in at]))
 
-        told = PragmaticGallery(self.pragmatic, among, read) if self.pragmatic else None
+        pragmatic = PragmaticGallery(self.pragmatic, among, read) if self.pragmatic else None
         for part, photos in self._photos([file for file in files if file in row_of]):
-            yield part, self._caption(_features(known.select([row_of[file] for file in part]), photos), among, told)
+            features = _features(known.select([row_of[file] for file in part]), photos)
+            yield part, self._caption(features, among, pragmatic)
 
     def _caption(
         self,
@@ -81,13 +82,13 @@ class PretrainedCaptioner:
         )
 
     def _photos(self, files: Sequence[Path]) -> Iterator[tuple[list[Path], list[DecodedPhoto]]]:
-        """Yield readable photos in batches of at most `at_once` captions, or one photo with all of its captions."""
+        """Yield readable photos in batches of at most `batch` captions, or one photo with all of its captions."""
         width, settings = self.pragmatic.width if self.pragmatic else 1, self.model.settings
-        size = min(PHOTOS, max(1, self.at_once // (width * (settings.samples or settings.beam))))
+        size = min(PHOTOS, max(1, self.batch // (width * (settings.samples or settings.beam))))
         yield from load_readable(files, self.model.prepare, size)
 
     def _decode(self, files: Sequence[Path]) -> list[DecodedPhoto]:
-        """Decode distractors, which the listener has read before; raises UserError for one that has changed since."""
+        """Decode distractors, which are encoded already; raises UserError for one that cannot be read any more."""
         return [photo for part in load_each(files, self.model.prepare, PHOTOS) for photo in part]
 
 

@@ -61,7 +61,7 @@ def _add_listener(group: _ArgumentGroup, about: str) -> None:
     group.add_argument("--yes", action="store_true", help="download a preset's models without a question")
 
 
-def chosen_listener(options: Namespace) -> str | None:
+def listener_name(options: Namespace) -> str | None:
     """Return the listener's name by `--listener` or `--preset`, or None; raises UserError as `confirm_downloads`."""
     if options.listener is None and options.preset is None:
         return None
@@ -81,19 +81,19 @@ def open_captioner(
 
     Raises UserError in one line for options that do not go together, and for models that cannot be opened.
     """
-    from saywhich.pretrained.pretrained_captioner import AT_ONCE, PretrainedCaptioner
+    from saywhich.pretrained.pretrained_captioner import BATCH, PretrainedCaptioner
     from saywhich.pretrained.pretrained_model import PretrainedModel
 
     if options.model is not None:
         raise UserError("--model names a trained model, with a listener of its own: leave out --speaker and --preset")
     beam = 5 if options.beam is None else options.beam
     settings = replace(_settings(options), beam=beam, samples=samples, seed=options.seed)
-    at_once = AT_ONCE if options.batch is None else options.batch
-    if at_once < 1:
-        raise UserError(f"--batch {at_once}: give 1 or more")
+    batch = BATCH if options.batch is None else options.batch
+    if batch < 1:
+        raise UserError(f"--batch {batch}: give 1 or more")
     speaker, listener = _names(options, ranked)
     opened = _open_listener(listener) if ranked else None
-    return PretrainedCaptioner(PretrainedModel(_open_speaker(speaker, options), opened, settings), at_once, pragmatic)
+    return PretrainedCaptioner(PretrainedModel(_open_speaker(speaker, options), opened, settings), batch, pragmatic)
 
 
 def open_pretrained(options: Namespace) -> PretrainedModel:

@@ -55,10 +55,12 @@ class GenerationSettings:
 
     def __post_init__(self) -> None:
         """Raise UserError for numbers out of range."""
-        if min(self.beam, self.max_tokens, 1 if self.samples is None else self.samples) < 1:
+        if self.beam < 1 or self.max_tokens < 1 or (self.samples is not None and self.samples < 1):
             raise UserError(f"beam {self.beam}, samples {self.samples}, max-tokens {self.max_tokens}: give 1 or more")
         if not (self.temperature > 0 and 0 < self.top_p <= 1):
-            raise UserError(f"temperature {self.temperature}, top-p {self.top_p}: give more than 0, top-p at most 1")
+            raise UserError(
+                f"temperature {self.temperature}, top-p {self.top_p}: give a temperature above 0, top-p in (0, 1]"
+            )
 
     @property
     def candidates(self) -> int:

@@ -65,10 +65,10 @@ def retrieval_candidates(
 
     whole = speaker.family.begins_caption
     considered = max(CONSIDERED, 2 * settings.beam)  # a beam search takes 2 · beam of the first row
-    chooser = RetrievalProcessor(
+    processor = RetrievalProcessor(
         alpha, images, lambda tokens: encode(decode(tokens)), listener.temperature, considered, whole
     )
-    return speaker.candidates(photos, settings, [*processors, chooser])
+    return speaker.candidates(photos, settings, [*processors, processor])
 
 
 class RetrievalProcessor:
@@ -95,10 +95,10 @@ class RetrievalProcessor:
         """Return the scores (n, V) of the next token, given the tokens so far (n, t)."""
         if self._begin is None:
             self._begin = input_ids.shape[1]
-        spoken = scores.float().log_softmax(1)
-        best = spoken.topk(min(self._considered, spoken.shape[1]), 1).indices
+        log_probs = scores.float().log_softmax(1)
+        best = log_probs.topk(min(self._considered, log_probs.shape[1]), 1).indices
         before = input_ids[:, self._begin :].unsqueeze(1).expand(-1, best.shape[1], -1)
         texts = self._encode(torch.cat([before, best.unsqueeze(2)], 2).flatten(0, 1)).unflatten(0, best.shape)
         images = self._images.repeat_interleave(len(best) // len(self._images), 0)
-        posterior = retrieval_posterior(texts, images.to(texts.device), self._temperature).to(spoken.device)
-        return retrieval_logits(spoken, best, posterior, self._alpha).log_softmax(1)
+        posterior = retrieval_posterior(texts, images.to(texts.device), self._temperature).to(log_probs.device)
+        return retrieval_logits(log_probs, best, posterior, self._alpha).log_softmax(1)

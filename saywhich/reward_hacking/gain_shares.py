@@ -1,4 +1,4 @@
-"""Gains of captions by the reward and by independent judges, and the captions on which they part most."""
+"""Gains of captions by the reward and by independent judges, and the captions on which they disagree most."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class JudgeGain:
 
 
 @dataclass(frozen=True)
-class PartingCaption:
+class JudgeDisagreement:
     """An image with a caption of each set, and its best ranks by the reward and by a judge, before and after."""
 
     photo: Path
@@ -52,14 +52,14 @@ class PartingCaption:
 
 @dataclass(frozen=True)
 class RewardHacking:
-    """Gains by each judge, the reward first; n-grams that grew; captions on which the reward and a judge part."""
+    """Gains by each judge, the reward first; n-grams that grew; captions on which the reward and a judge disagree."""
 
     reward: str
     judges: Sequence[str]
     images: int
     gains: Sequence[JudgeGain]
     grown: Sequence[NgramGrowth]
-    parting: Sequence[PartingCaption]  # by the reward and the first judge
+    disagreements: Sequence[JudgeDisagreement]  # by the reward and the first judge
     notes: Sequence[str]
 
     def gain(self, judge: str, score: str) -> JudgeGain:
@@ -76,7 +76,7 @@ class RewardHacking:
             "ngrams": [
                 {"words": " ".join(each.words), "before": each.before, "after": each.after} for each in self.grown
             ],
-            "parting": [{**vars(each), "photo": each.photo.name} for each in self.parting],
+            "disagreements": [{**vars(each), "photo": each.photo.name} for each in self.disagreements],
             "notes": list(self.notes),
         }
 
@@ -96,11 +96,11 @@ def measure_hacking(
         raise UserError(str(error).replace("--judge", "--reward")) from None
     both = replace(options, judges=(judge, *options.judges))
     found = judge_captions([before, after], images, None, both)
-    return hacking_of(found)
+    return summarise_hacking(found)
 
 
-def hacking_of(found: Judgement) -> RewardHacking:
-    """Return what a judgement of two rows says of hacking; its first judge is the reward."""
+def summarise_hacking(found: Judgement) -> RewardHacking:
+    """Return the gains and changes of a judgement of two rows; its first judge is the reward."""
     first, second = found.rows
     reward, *others = found.judges
     gains = [
@@ -111,7 +111,7 @@ def hacking_of(found: Judgement) -> RewardHacking:
     ]
     grown = grown_ngrams(flatten(first.captions)[0], flatten(second.captions)[0])
     return RewardHacking(
-        reward, others, len(found.files), gains, grown, _parting(found, reward, others[0]), found.notes
+        reward, others, len(found.files), gains, grown, _disagreements(found, reward, others[0]), found.notes
     )
 
 
@@ -121,7 +121,8 @@ def _gains(first: JudgedRow, second: JudgedRow, reward: str, others: Sequence[st
         return second.scores[key].value - first.scores[key].value, second.drawn[key] - first.drawn[key]
 
     rewarded, drawn = difference(reward)
-    gains, within = [JudgeGain(reward, score, rewarded, interval(drawn))], interval(drawn)
+    within = interval(drawn)
+    gains = [JudgeGain(reward, score, rewarded, within)]
     for judge in others:
         gain, again = difference(judge)
         if within[0] <= 0:
@@ -133,7 +134,7 @@ def _gains(first: JudgedRow, second: JudgedRow, reward: str, others: Sequence[st
     return gains
 
 
-def _parting(found: Judgement, reward: str, judge: str) -> list[PartingCaption]:
+def _disagreements(found: Judgement, reward: str, judge: str) -> list[JudgeDisagreement]:
     """Return the images whose rank improved most by the reward and worsened by the judge, at most SHOWN.
 
     Both changes are log-ratios of best ranks among all images, and the smaller one counts.
@@ -144,7 +145,7 @@ def _parting(found: Judgement, reward: str, judge: str) -> list[PartingCaption]:
     parts = np.minimum(rise, fall)
     order = [row for row in np.argsort(-parts, kind="stable")[:SHOWN].tolist() if parts[row] > 0]
     return [
-        PartingCaption(
+        JudgeDisagreement(
             found.files[row],
             first.captions[row][0],
             second.captions[row][0],

@@ -21,8 +21,9 @@ def hacking_lines(found: RewardHacking) -> Iterator[str]:
     yield "captions with an n-gram, in %, before and after:"
     for grown in found.grown:
         yield f"  {grown.before:5.1f} {grown.after:5.1f}  {one_line(' '.join(grown.words))}"
-    yield f"images whose rank improved by the reward and worsened by {one_line(found.judges[0])}: {len(found.parting)}"
-    for part in found.parting:
+    images = len(found.disagreements)
+    yield f"images whose rank improved by the reward and worsened by {one_line(found.judges[0])}: {images}"
+    for part in found.disagreements:
         ranks = "; ".join("{} → {}".format(*pair) for pair in (part.reward_ranks, part.judge_ranks))
         yield one_line(f"  {part.photo.name} ({ranks}): {part.before} → {part.after}")
 
@@ -37,6 +38,6 @@ def show_gain(each: JudgeGain) -> str:
 
 def write_hacked_page(out: Path, found: RewardHacking) -> None:
     """Write one HTML file that needs no network: gains, n-grams, and photos with both captions."""
-    photos = [thumbnail_url(first_frame(part.photo)) for part in found.parting]
-    parting = list(zip(found.parting, photos, strict=True))
-    write_offline_page(out, "hacked.html", styles=[PLAIN], found=found, parting=parting, show=show_gain)
+    photos = [thumbnail_url(first_frame(part.photo)) for part in found.disagreements]
+    disagreements = list(zip(found.disagreements, photos, strict=True))
+    write_offline_page(out, "hacked.html", styles=[PLAIN], found=found, disagreements=disagreements, show=show_gain)

@@ -19,7 +19,7 @@ from PIL import Image
 import saywhich
 from pipeline.errors import UserError
 from saywhich.attention import caption_attention
-from saywhich.model import Model, batch_of
+from saywhich.model import Model, make_batch
 from saywhich.server import make_app
 from saywhich.uploads import Upload, UploadLimits
 
@@ -61,9 +61,9 @@ def test_attention_is_that_of_the_speaker(model, photos):
     """A speaker whose regions are masked but for the attended one continues with the same word."""
     sight = model.extract_features(["a.jpg"])
     tokens = torch.tensor([[1, 2, 0, 0, 0, 0]])
-    shares = caption_attention(model.speaker, batch_of(sight, tokens))
+    shares = caption_attention(model.speaker, make_batch(sight, tokens))
     assert shares.shape == (1, 6, 4)
-    seen = model.speaker.encode_image(batch_of(sight))
+    seen = model.speaker.encode_image(make_batch(sight))
     keys = model.speaker.key(seen)
     scores = torch.tanh(keys + model.speaker.query(torch.zeros(1, 8)).unsqueeze(1)) @ model.speaker.weight.weight[0]
     torch.testing.assert_close(shares[:, 0], scores.softmax(-1).detach())

@@ -61,15 +61,15 @@ def test_a_photo_unlike_the_training_images_has_a_warning_and_no_green_frame(ope
 
 def test_a_word_shows_the_speakers_attention(open_page, photos):
     page = captioned(open_page(), photos)
-    look = page.locator("article .look").first
-    assert look.locator("i").count() == 0
+    overlay = page.locator("article .attention").first
+    assert overlay.locator("i").count() == 0
     page.locator("article .word").first.focus()
-    shares = look.locator("i").evaluate_all("cells => cells.map(cell => Number(cell.style.opacity))")
+    shares = overlay.locator("i").evaluate_all("cells => cells.map(cell => Number(cell.style.opacity))")
     assert len(shares) == 4
     assert max(shares) == 0.85
     page.keyboard.press("Tab")
     page.locator("#text").focus()
-    assert look.locator("i").count() == 0
+    assert overlay.locator("i").count() == 0
 
 
 def test_an_invalid_photo_is_reported_and_the_others_are_captioned(open_page, photos):
@@ -97,7 +97,7 @@ def test_the_game_is_played_by_keyboard_and_its_rounds_are_saved(open_page, tmp_
         page.get_by_role("button", name="New round").click()
         page.locator("#choices button").first.wait_for()
         assert page.locator("#choices button").count() == 10
-        assert page.locator("#riddle").inner_text().startswith("“")
+        assert page.locator("#shown-caption").inner_text().startswith("“")
         page.keyboard.press("3")
         assert f"of {played}; the listener:" in page.locator("#score").inner_text()
         assert page.locator("#choices .right").count() == 1
@@ -127,7 +127,8 @@ def test_the_game_takes_photos_that_the_listener_confuses(open_page, repository)
     page.locator("#choices button").first.wait_for()
     shown = page.evaluate("round.shown.map((name) => name.split(' ')[1]).sort()")
     assert shown in nearest
-    heights = page.evaluate("['game', 'said'].map((id) => document.getElementById(id).getBoundingClientRect().top)")
+    top = "['game', 'captions-title'].map((id) => document.getElementById(id).getBoundingClientRect().top)"
+    heights = page.evaluate(top)
     assert heights[0] < heights[1]
 
 

@@ -276,7 +276,7 @@ def test_the_command_writes_copies(photos, named, capsys):
     assert main(["caption", "a.jpg", "more", *named, "--xmp", str(out)]) == 0
     (out / "a.jpg").write_bytes(picture("JPEG"))
     assert main(["caption", "a.jpg", *named, "--xmp", str(out)]) == 1
-    assert "a.jpg: is another photo, and stays; give another folder to --xmp" in capsys.readouterr().err
+    assert "a.jpg: is another photo and is not replaced; give another folder to --xmp" in capsys.readouterr().err
     assert (out / "a.jpg").read_bytes() == picture("JPEG")
 
 
@@ -284,7 +284,7 @@ def test_the_command_writes_copies(photos, named, capsys):
     ("arguments", "line"),
     [
         ([".", "--xmp", "described"], "--xmp described: lies within {}, whose photos are captioned; give a folder"),
-        (["a.jpg", "--xmp", "."], "--xmp .: a.jpg lies there itself; give another folder, or --in-place"),
+        (["a.jpg", "--xmp", "."], "--xmp .: a.jpg would be replaced by its copy; give another folder, or --in-place"),
     ],
 )
 def test_copies_replace_no_photo(photos, named, capsys, arguments, line):

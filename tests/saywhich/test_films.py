@@ -14,7 +14,7 @@ from pipeline.errors import UserError
 from saywhich.attention import caption_attention
 from saywhich.cli import main
 from saywhich.exporting import export_model
-from saywhich.model import batch_of
+from saywhich.model import make_batch
 from saywhich.page_captions import caption_photos
 from saywhich.request_bodies import CaptionRequest
 
@@ -74,7 +74,7 @@ def test_attention_to_a_photo_is_summed_over_time(trained, films):
     sight = model.extract_features(["a.jpg", "b.jpg"])
     said = caption_photos("it", model, sight, CaptionRequest(photos=[base64.b64encode(b"-").decode()]))
     tokens = torch.tensor([model.vocabulary.encode(each.words) + [0] * (6 - len(each.words)) for each in said])
-    shares = caption_attention(model.speaker, batch_of(sight, tokens))
+    shares = caption_attention(model.speaker, make_batch(sight, tokens))
     assert shares.shape[2] == 12
     for i, each in enumerate(said):
         wanted = shares[i, : len(each.words)].reshape(-1, 3, 4).sum(1)

@@ -81,7 +81,7 @@ def test_agents_of_another_kind_and_parts_of_another_model_are_named(folder):
     path = folder / "vocabulary.json"
     path.write_text(json.dumps({"words": ["a", "UNK"]}))
     refreshed(folder, path)
-    assert "the speaker's vocabulary has so many words: 8, and 2 are needed" in error_of(folder)
+    assert "the speaker's vocabulary has 8 words, and the files beside it have 2" in error_of(folder)
     with changed_agents(folder) as agents:
         agents["speaker"]["kind"] = "DualEncoder"
     assert "speaker is a DualEncoder, and must be one of Att2in" in error_of(folder)

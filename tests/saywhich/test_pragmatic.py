@@ -16,7 +16,7 @@ from pipeline.models.retrieval_pragmatics import RetrievalPragmaticDecoder
 from pipeline.models.unroll import generate
 from pipeline.types import Message, caption_mask
 from saywhich.cli import main
-from saywhich.model import batch_of
+from saywhich.model import make_batch
 
 ALPHA = 40.0
 
@@ -40,11 +40,11 @@ def sure(model):
 
 def pragmatic_text(model, features, at, others):
     """Return the best caption of a beam by the decoder itself, of one photo beside others."""
-    batches = [batch_of(features.select([other])) for other in others]
+    batches = [make_batch(features.select([other])) for other in others]
     distractors = DistractorBatches(batches, torch.ones(1, len(others), dtype=torch.bool))
     speaker = PragmaticDecoder(model.speaker.eval(), ALPHA, lambda _: distractors)
     tokens = generate(
-        speaker, batch_of(features.select([at])), BanToken(Beam(5), model.vocabulary.unk), torch.Generator()
+        speaker, make_batch(features.select([at])), BanToken(Beam(5), model.vocabulary.unk), torch.Generator()
     ).tokens
     return model.vocabulary.decode(tokens[0].tolist())
 
@@ -62,7 +62,7 @@ def listener_text(model, features, at, other):
 
     speaker = RetrievalPragmaticDecoder(model.speaker.eval(), ALPHA, lambda _: images, encode)
     channel = BanToken(Beam(5), model.vocabulary.unk)
-    tokens = generate(speaker, batch_of(features.select([at])), channel, torch.Generator()).tokens
+    tokens = generate(speaker, make_batch(features.select([at])), channel, torch.Generator()).tokens
     return model.vocabulary.decode(tokens[0].tolist())
 
 

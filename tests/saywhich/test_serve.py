@@ -41,8 +41,8 @@ def test_a_pretrained_speaker_takes_no_name_of_another_model():
     [
         ("127.0.0.1", 99_999, "--port 99999: give a number from 0 to 65535"),
         ("127.0.0.1", -1, "--port -1: give a number from 0 to 65535"),
-        ("no such host", 0, "--host no such host --port 0: cannot be listened at ("),
-        ("192.0.2.1", 0, "--host 192.0.2.1 --port 0: cannot be listened at ("),
+        ("no such host", 0, "--host no such host --port 0: the system refuses to listen ("),
+        ("192.0.2.1", 0, "--host 192.0.2.1 --port 0: the system refuses to listen ("),
         ("a" * 300, 0, "--host aaa"),
     ],
 )
@@ -61,7 +61,7 @@ def test_a_port_in_use_is_reported_in_one_line(repository, capsys):
         port = str(taken.getsockname()[1])
         model = str(repository / "models/psst_multinomial")
         assert main(["serve", "--model", model, "--host", host, "--port", port]) == 2
-    assert "cannot be listened at (Address already in use); give another one\n" in capsys.readouterr().err
+    assert "the system refuses to listen (Address already in use); give another one\n" in capsys.readouterr().err
     with bind(host, int(port)) as free:
         assert isinstance(free, socket.socket)
 

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import plain
 import pytest
 import torch
-from plain import unrolled
+from plain import plain_unroll
 from tiny_captioners import BEGIN, BLIP_BEGIN, END, IMAGE, KINDS, REGIONS, write_captioner
 
 from pipeline.channels.hard import Beam, Greedy, Multinomial
@@ -144,7 +144,7 @@ def test_the_unroll_is_the_plain_one_with_every_gradient(captioner, name):
         speaker.logit.bias[0] += 2  # some captions end early
     twin = deepcopy(speaker)
     message = generate(speaker, batch, channels()[name], rng())
-    tokens, log_probs, _, captions = unrolled(twin, batch, channels()[name], rng())
+    tokens, log_probs, _, captions = plain_unroll(twin, batch, channels()[name], rng())
     assert torch.equal(message.tokens, tokens)
     assert 0 < (tokens == 0).sum() < tokens.numel()
     found, expected = (
@@ -169,13 +169,13 @@ def test_the_unroll_is_the_plain_one_with_every_gradient(captioner, name):
 @pytest.mark.parametrize("channel", [Beam(3), Beam(4, samples=2)])
 def test_beams_are_those_of_the_plain_unroll(captioner, channel):
     speaker = captioner.speaker()
-    ours, theirs = (way(speaker, captioner.batch, channel, rng()) for way in (generate, plain.speak))
+    ours, theirs = (way(speaker, captioner.batch, channel, rng()) for way in (generate, plain.plain_generate))
     assert torch.equal(ours.tokens, theirs.tokens)
 
 
 def test_teacher_forcing_equals_the_plain_form(captioner):
     speaker = captioner.speaker()
-    found, expected = teacher_force(speaker, captioner.batch), plain.read(speaker, captioner.batch)
+    found, expected = teacher_force(speaker, captioner.batch), plain.plain_teacher_force(speaker, captioner.batch)
     torch.testing.assert_close(found.log_probs, expected.log_probs, atol=1e-5, rtol=1e-4)
 
 

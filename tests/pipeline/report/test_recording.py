@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from printed import table
+from printing import table
 from run_record import write_run_record
 
 from pipeline.config.overlays import profile_text

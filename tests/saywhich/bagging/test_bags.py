@@ -42,7 +42,7 @@ def test_look_alikes_share_a_bag_and_near_duplicates_are_removed(photos):
         frozenset({"b1.png", "b2.png", "b3.png"}),
     }
     assert [tuple(map(found.name, pair)) for pair in found.near_duplicates] == [("a1_again.png", "a1.png")]
-    assert [found.name(photo) for photo in found.left] == ["c.png"]
+    assert [found.name(photo) for photo in found.ungrouped] == ["c.png"]
     assert found.summary == (
         "8 photos, 1 near-duplicates removed; 2 bags of 3 look-alikes by thumbnail, 1 photos in no bag"
     )

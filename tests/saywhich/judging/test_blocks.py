@@ -41,7 +41,7 @@ def test_blocks_of_any_size_give_equal_numbers(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
     parts = judged(tmp_path, references)
     assert torch.equal(parts.galleries, whole.galleries)
-    for one, other in zip((*whole.rows, *whole.beside), (*parts.rows, *parts.beside), strict=True):
+    for one, other in zip((*whole.rows, *whole.baselines), (*parts.rows, *parts.baselines), strict=True):
         for kind, ranks in vars(one.ranks["colours"]).items():
             assert (ranks == getattr(other.ranks["colours"], kind)).all(), kind
         assert {key: each.value for key, each in one.scores.items()} == {

@@ -102,7 +102,7 @@ def test_reader_scores(judged):
 
 
 def test_rows_of_human_captions_and_of_the_trivial_rule(judged):
-    human, rule = judged.beside
+    human, rule = judged.baselines
     assert human.captions == [["a red wall"], ["a green dog"], ["red"]]
     assert human.ranks["colours"].among_all.tolist() == [1, 1, 2]
     assert human.value("", "BLEU-1") == pytest.approx(0, abs=1e-4)  # b alone has another reference, "grass"

@@ -165,12 +165,12 @@ def test_faults_are_counted_with_the_first_three(colours):
     captions |= {f"{name}.png": "red" for name in "vwxyz"}
     notes = list(saywhich.judge(captions, "photos", judges=["colours"]).notes)
     assert notes == [
-        "captions that captions has twice of one image, and that count twice: 1 (a.png)",
+        "captions that captions gives twice for one image, and that count twice: 1 (a.png)",
         "empty captions in captions, which count like others: 1 (b.png)",
         "images of captions that are not in photos, or have a name that several photos have: "
         "5 (v.png, w.png, x.png, …)",
-        f"captions of captions that are cut, since colours reads no more of them: 1 ({('xyz ' * 21)[:39]}…)",
-        f"captions of captions mostly of words that colours does not know: 1 ({('xyz ' * 21)[:39]}…)",
+        f"captions of captions that are longer than the input of colours, and are cut: 1 ({('xyz ' * 21)[:39]}…)",
+        f"captions of captions mostly of words that are unknown to colours: 1 ({('xyz ' * 21)[:39]}…)",
     ]
     both, people = {"a.png": "red", "b.png": "red"}, {"a.png": ["red"], "b.png": ["green"]}
     notes = list(saywhich.judge(both, "photos", references=people, judges=["colours"], metrics=()).notes)

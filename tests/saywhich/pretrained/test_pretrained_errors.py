@@ -59,7 +59,7 @@ def error_of(capsys, *arguments):
         (["--speaker", "blip", "--dtype", "int8"], "--speaker blip: the precision int8 is none of float32, bfloat16"),
         (["--speaker", "blip", "--device", "toaster"], "--speaker blip: the device toaster cannot be used ("),
         (["--speaker", "blip", "--batch", "0"], "--batch 0: give 1 or more"),
-        (["--speaker", "blip", "--samples", "2", "--top-p", "0"], "temperature 1.0, top-p 0.0: give more than 0"),
+        (["--speaker", "blip", "--samples", "2", "--top-p", "0"], "temperature 1.0, top-p 0.0: give"),
         (["--speaker", "blip", "--samples", "0", "--among", "."], "beam 5, samples 0, max-tokens 5: give 1 or more"),
         (
             ["--speaker", "blip", "--xmp", "blip/config.json"],
@@ -76,11 +76,11 @@ def error_of(capsys, *arguments):
         ),
         (["--speaker", "git", "--prompt", "a"], "--speaker git: captioners of the kind git take no --prompt"),
         (["--speaker", "blip", "--max-tokens", "500"], "--speaker blip: it cannot generate (index out of range in"),
-        (["--speaker", "blip", "--pragmatic", "1"], "--pragmatic 1: tells photos from those of --among; give --among"),
+        (["--speaker", "blip", "--pragmatic", "1"], "--pragmatic 1: needs photos to compare with; give --among"),
         (["--speaker", "blip", "--distractors", "3"], "--distractors 3: goes with --pragmatic; give --pragmatic 1"),
         (["--posterior", "listener"], "--posterior listener: goes with --pragmatic; give --pragmatic 1"),
-        (["--among", ".", "--pragmatic", "-1"], "--pragmatic -1, --distractors 7: give at least 0 and 1"),
-        (["--among", ".", "--pragmatic", "nan"], "--pragmatic nan, --distractors 7: give at least 0 and 1"),
+        (["--among", ".", "--pragmatic", "-1"], "--pragmatic -1, --distractors 7: give 0 or more and 1 or more"),
+        (["--among", ".", "--pragmatic", "nan"], "--pragmatic nan, --distractors 7: give 0 or more and 1 or more"),
         (["--speaker", "blip", "--among", ".", "--listener", "no"], "--listener no: no such judge; give a folder that"),
     ],
 )

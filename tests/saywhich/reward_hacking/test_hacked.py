@@ -19,7 +19,7 @@ from saywhich.judging.caption_scores import ScoreKey, ratio, resample_scores
 from saywhich.judging.judge_sources import JudgeSource
 from saywhich.judging.judgement import JudgedRow, Judgement
 from saywhich.judging.retrieval_scores import CaptionRanks
-from saywhich.reward_hacking.gain_shares import hacking_of
+from saywhich.reward_hacking.gain_shares import summarise_hacking
 from saywhich.reward_hacking.word_drift import grown_ngrams
 
 BEFORE = {"a": "green", "b": "green", "c": "red"}
@@ -62,7 +62,7 @@ def test_gains_and_captions_by_hand():
     drawn = draw_resamples(3) @ np.array([100.0, 0, 100]) / 3
     assert found.gain("fooled", "R@1").interval == pytest.approx(tuple(np.percentile(drawn, (2.5, 97.5))))
     assert found.gain("plain", "R@1").share is None  # the interval of the reward's gain reaches 0
-    (part,) = found.parting
+    (part,) = found.disagreements
     assert (part.photo.name, part.before, part.after) == ("c.png", BEFORE["c"], AFTER["c"])
     assert (part.reward_ranks, part.judge_ranks) == ((2, 1), (2, 3))
 
@@ -85,13 +85,13 @@ def test_shares_of_the_rewards_gain():
         )
     ]
     files = [Path(f"{n}.png") for n in range(40)]
-    found = hacking_of(Judgement(files, rows, [], list(hits), torch.empty(40, 0), "", [], 1000))
+    found = summarise_hacking(Judgement(files, rows, [], list(hits), torch.empty(40, 0), "", [], 1000))
     gain = found.gain("judge", "R@1")
     assert (gain.gain, gain.share) == (pytest.approx(30), pytest.approx(40))
     drawn = draw_resamples(40)
     expected = np.percentile(100 * (drawn @ hits["judge"]) / (drawn @ hits["reward"]), (2.5, 97.5))
     assert gain.share_interval == pytest.approx(tuple(expected))
-    assert [int(part.photo.stem) for part in found.parting] == list(range(12, 20))
+    assert [int(part.photo.stem) for part in found.disagreements] == list(range(12, 20))
 
 
 def test_ngrams_that_grew():
@@ -121,7 +121,7 @@ def test_the_command_prints_and_writes_the_same(folder, capsys):
     record = json.loads((folder / "out.json").read_text())
     assert record["ngrams"][0] == {"words": "zap", "before": 0.0, "after": pytest.approx(200 / 3)}
     page = (folder / "out.html").read_text()
-    assert page.count("<img") == page.count('src="data:image/jpeg;base64,') == len(record["parting"]) == 1
+    assert page.count("<img") == page.count('src="data:image/jpeg;base64,') == len(record["disagreements"]) == 1
     assert "http:" not in page
 
 
@@ -133,7 +133,7 @@ def test_gains_are_paired_over_the_resamples():
     for own, drawn in zip(scores, resample_scores(scores, 40), strict=True):
         ranks = {judge: CaptionRanks(none + 1, none, none) for judge in "ab"}
         rows.append(JudgedRow("", [["x"]] * 40, [], own, ranks, drawn))
-    found = hacking_of(
+    found = summarise_hacking(
         Judgement([Path(f"{n}.png") for n in range(40)], rows, [], ["a", "b"], torch.empty(40, 0), "", [], 1000)
     )
     drawn = draw_resamples(40) @ (after & ~before) / 40 * 100

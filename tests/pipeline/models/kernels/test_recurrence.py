@@ -6,7 +6,7 @@ from copy import deepcopy
 
 import pytest
 import torch
-from plain import unrolled
+from plain import plain_unroll
 
 from pipeline.channels.straight_through import StraightThrough
 from pipeline.models.kernels.dispatch import fast_form
@@ -24,7 +24,7 @@ def test_single_precision_is_the_plain_form_up_to_rounding(world):
     assert fast_form(speaker) is not speaker
     twin, channel = deepcopy(speaker), StraightThrough(3, "soft")
     message = generate(speaker, batch, channel, torch.Generator().manual_seed(1))
-    tokens, _, _, log_probs = unrolled(twin, batch, channel, torch.Generator().manual_seed(1))
+    tokens, _, _, log_probs = plain_unroll(twin, batch, channel, torch.Generator().manual_seed(1))
     assert torch.equal(message.tokens, tokens)
     weight = torch.randn(log_probs.shape)
     (message.distributions(speaker.vocabulary) * weight).sum().backward()
@@ -68,7 +68,7 @@ def test_attention_is_that_of_the_plain_form_also_where_tanh_is_flat(world):
         speaker.key.weight.mul_(10)
         speaker.query.weight.mul_(10)
     message = generate(speaker, batch, StraightThrough(3), torch.Generator().manual_seed(1))
-    tokens, _, _, log_probs = unrolled(speaker, batch, StraightThrough(3), torch.Generator().manual_seed(1))
+    tokens, _, _, log_probs = plain_unroll(speaker, batch, StraightThrough(3), torch.Generator().manual_seed(1))
     assert torch.equal(message.tokens, tokens)
     ours, theirs = (
         torch.autograd.grad(each.square().sum(), speaker.weight.weight, retain_graph=True)[0]

@@ -21,6 +21,6 @@ def table(caption: str, *columns: str, first: int = 24) -> Callable[..., None]:
     return row
 
 
-def doing(what: str) -> None:
+def show_progress(what: str) -> None:
     """Print the current work on stderr, from which no table is read."""
     print(f"  {what} …", file=sys.stderr, flush=True)

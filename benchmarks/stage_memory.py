@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from printed import doing
+from printing import show_progress
 
 ROOT = Path(__file__).parents[1]
 STAGES = {
@@ -28,16 +28,16 @@ STAGES = {
 SHOWN = ("draw", "prepare", "features", "pretrain, speaker", "train", "adapt", "evaluate")
 
 
-def peaks(folder: Path, images: int, times: int) -> Iterator[tuple[str, float, float]]:
+def measure_peaks(folder: Path, images: int, times: int) -> Iterator[tuple[str, float, float]]:
     """Yield each stage with its peak memory in MB for `images` images, and for `times` as many.
 
     A quarter of the images is in the validation split, and as many are in the test split.
     """
-    small, large = (_peaks(folder / f"{n}", n) for n in (images, times * images))
+    small, large = (_peaks_of_stages(folder / f"{n}", n) for n in (images, times * images))
     yield from ((name, small[name], large[name]) for name in SHOWN)
 
 
-def _peaks(folder: Path, images: int) -> dict[str, float]:
+def _peaks_of_stages(folder: Path, images: int) -> dict[str, float]:
     from toy_world import toy_params
 
     params = toy_params()
@@ -49,20 +49,21 @@ def _peaks(folder: Path, images: int) -> dict[str, float]:
     (folder / "params.yaml").write_text(json.dumps(params), encoding="utf-8")
     found = {}
     for name, options in STAGES.items():
-        doing(f"memory of {name} with {images} images")
-        found[name] = _peak(folder, [f"stages.{name.partition(',')[0]}", *options])
+        show_progress(f"memory of {name} with {images} images")
+        found[name] = _peak_of_process(folder, [f"stages.{name.partition(',')[0]}", *options])
     return found
 
 
-def _peak(folder: Path, words: list[str]) -> float:
+def _peak_of_process(folder: Path, words: list[str]) -> float:
     """Return the peak resident memory in MB of the process alone."""
     environment = os.environ | {"SAYWHICH_TRACKING": "off", "OMP_NUM_THREADS": "1"}
-    with open(folder / "said.txt", "wb") as said:
+    log = folder / "output.txt"
+    with open(log, "wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", *words], cwd=folder, env=environment, stdout=said, stderr=said
+            [sys.executable, "-m", *words], cwd=folder, env=environment, stdout=output, stderr=output
         )
         _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)  # otherwise Popen would wait for it again
     if status:
-        raise SystemExit((folder / "said.txt").read_text(encoding="utf-8")[-2000:])
+        raise SystemExit(log.read_text(encoding="utf-8")[-2000:])
     return used.ru_maxrss / 1024
