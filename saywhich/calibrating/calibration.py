@@ -129,7 +129,7 @@ def _read_items(file: Path, images: Path, references: Source | None, notes: Note
     people = []
     for path, rating in kept:
         if rating.caption in texts.get(path, ()):
-            notes.add("references that equal the rated caption, which are left out", rating.caption)
+            notes.add("ratings whose caption is also a reference, which is left out", rating.caption)
         people.append([text for text in texts.get(path, ()) if text != rating.caption])
     return RatedItems(
         files,

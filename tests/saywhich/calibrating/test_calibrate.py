@@ -77,7 +77,7 @@ def test_references_equal_to_the_caption_do_not_count():
     # ROUGE-L by longest common subsequences, with β = 1.2: recall and precision are 1/3 and 1/3, then 1/2 and 1
     scores = [0.0, *(2.44 * p * r / (r + 1.44 * p) for r, p in ((1 / 3, 1 / 3), (1 / 2, 1))), 0.0]
     assert found.correlations["", "ROUGE-L"].tau_b == pytest.approx(kendalltau([1, 3, 3, 5], scores).statistic)
-    assert found.notes == ["references that equal the rated caption, which are left out: 1 (red)"]
+    assert found.notes == ["ratings whose caption is also a reference, which is left out: 1 (red)"]
 
 
 def test_tau_c_is_scipy_s():
