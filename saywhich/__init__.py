@@ -117,11 +117,14 @@ def compare(
     'better'
     """
     with naming_extras():
-        from saywhich.judging.caption_comparison import compare_rows
+        from saywhich.judging.caption_comparison import check_comparison, compare_rows
         from saywhich.judging.judgement import JudgeOptions, judge_captions
 
+        check_comparison(len(captions), judges, rewarded_by)
         options = JudgeOptions(judges, hard, neighbours, galleries, near_duplicates, instances, ids, metrics)
-        return compare_rows(judge_captions(captions, images, references, options), rewarded_by)
+        found = judge_captions(captions, images, references, options)
+        shown = {given: name for given, name in zip(judges, found.judges, strict=True) if isinstance(given, str)}
+        return compare_rows(found, [shown.get(name, name) for name in rewarded_by])
 
 
 def bags(

@@ -1,10 +1,9 @@
-"""People's ratings of captions: tables with a row per rating, and the JSON form of Flickr8k-Expert and Flickr8k-CF."""
+"""People's ratings of captions: tables with a row per rating, CLIPScore's JSON form, and the published files."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,9 @@ from pipeline.errors import UserError
 from pipeline.readers.annotation_file import show_json
 from pipeline.readers.table_files import read_texts
 from pipeline.runtime.records import parse_json, read_bytes
-from saywhich.judging.caption_files import FILE_KEYS, LARGEST, ImageKey
+from saywhich.calibrating.published_ratings import is_turk_table, read_composite, read_flickr8k
+from saywhich.calibrating.rating_records import CaptionRating, RatingFile, parse_rating
+from saywhich.judging.caption_files import FILE_KEYS, LARGEST, CaptionSet, ImageKey
 from saywhich.judging.notes import Notes
 
 IMAGES = (*FILE_KEYS, "image_id")  # columns that may name the image
@@ -20,30 +21,24 @@ COLUMNS = (*IMAGES, "caption", "rating", "rater")
 JSON_FORM = '{id: {"image_path", "ground_truth": [captions], "human_judgement": [{"image_path", "caption", "rating"}]}}'
 
 
-@dataclass(frozen=True)
-class CaptionRating:
-    """One person's rating of a caption of an image; a rater without a name is a person of its own."""
+def read_ratings(path: Path, captions: CaptionSet | None, notes: Notes) -> RatingFile:
+    """Read a table with the columns image, caption, rating and possibly rater, or a published form.
 
-    image: ImageKey
-    caption: str
-    rating: float
-    rater: str = ""
-
-
-@dataclass(frozen=True)
-class RatingFile:
-    """Ratings, and the images' references where the file has them."""
-
-    ratings: list[CaptionRating]
-    references: dict[ImageKey, list[str]] = field(default_factory=dict)
-
-
-def read_ratings(path: Path, notes: Notes) -> RatingFile:
-    """Read a table with the columns image, caption, rating and possibly rater, or the JSON form of CLIPScore's data.
-
-    Rows without a rating are left out with a note. Raises UserError with the row for a rating that is no number.
+    `captions` are further references of the images, and resolve the ids of Flickr8k's captions. Rows without a rating
+    are left out with a note. Raises UserError with the row for a rating that is no number.
     """
-    found = _read_json(path, notes) if path.suffix.lower() == ".json" else RatingFile(list(_read_table(path, notes)))
+    ending = path.suffix.lower()
+    if ending == ".txt":
+        found = read_flickr8k(path, captions, notes)
+    else:
+        if ending == ".json":
+            found = _read_json(path, notes)
+        elif ending == ".csv" and path.is_file() and is_turk_table(path):
+            found = read_composite(path, notes)
+        else:
+            found = RatingFile(list(_read_table(path, notes)))
+        for image, texts in (captions.captions if captions else {}).items():
+            found.references.setdefault(image, []).extend(texts)
     if len({each.rating for each in found.ratings}) < 2:
         raise UserError(f"{path}: {len(found.ratings):,} ratings, all of one value; two values or more are needed")
     return found
@@ -54,7 +49,7 @@ def _read_table(path: Path, notes: Notes) -> Iterator[CaptionRating]:
         image = next((values[name] for name in IMAGES if values.get(name)), "")
         if not image:
             row.fail(f"names no image; one of the columns {', '.join(IMAGES)} is needed")
-        rating = _parse_rating(values["rating"])
+        rating = parse_rating(values["rating"])
         if rating is None:
             row.fail(f"the rating is {show_json(values['rating'])}, and a number is expected")
         if math.isnan(rating):
@@ -76,7 +71,7 @@ def _read_json(path: Path, notes: Notes) -> RatingFile:
             ]
             for each in _require_list(entry["human_judgement"]):
                 image, caption = _image_key(each["image_path"]), _require_text(each["caption"])
-                rating = _parse_rating(each["rating"])
+                rating = parse_rating(each["rating"])
                 if rating is None or math.isnan(rating):
                     notes.add(f"captions of {path.name} without a rating", image)
                     continue
@@ -103,14 +98,3 @@ def _require_list(given: Any) -> list[Any]:
     if not isinstance(given, list):
         raise TypeError
     return given
-
-
-def _parse_rating(given: Any) -> float | None:
-    """Return a rating; NaN where it is empty, and None where it is no number."""
-    if given is None or given == "":
-        return math.nan
-    try:
-        number = float(given)
-    except (TypeError, ValueError):
-        return None
-    return None if math.isinf(number) else number

@@ -15,8 +15,8 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument(
         "ratings",
         metavar="RATINGS",
-        help="a table with the columns image, caption, rating and possibly rater (CSV, Parquet), or the JSON form of "
-        "Flickr8k-Expert and Flickr8k-CF that CLIPScore publishes",
+        help="a table with the columns image, caption, rating and possibly rater (CSV, Parquet), or a published file "
+        "of Flickr8k-Expert, Flickr8k-CF, Composite or Pascal-50S (pair_pascal.mat)",
     )
     parser.add_argument("--images", required=True, metavar="FOLDER", help="the photos, in and below this folder")
     parser.add_argument("--references", metavar="FILE", help="people's captions, of any form that saywhich judge reads")

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from statistics import NormalDist, fmean
 
 import numpy as np
@@ -54,12 +55,24 @@ class JudgeAgreement:
 
 @dataclass(frozen=True)
 class RewardGap:
-    """Gain by the judges that rewarded the training minus the gain by the others, in the recall `score`."""
+    """Gain by the judges that rewarded the training, and the gain by the others, in the recall `score`.
+
+    `interval` is that of their difference.
+    """
 
     score: str
     rewarded: float
     others: float
     interval: tuple[float, float]
+
+    @property
+    def value(self) -> float:
+        return self.rewarded - self.others
+
+    @property
+    def differs(self) -> bool:
+        """Return whether the interval leaves out 0."""
+        return self.interval[0] > 0 or self.interval[1] < 0
 
 
 @dataclass(frozen=True)
@@ -85,13 +98,25 @@ class CaptionComparison:
     pairs: Sequence[PairComparison]
 
 
+def check_comparison(captions: int, judges: Sequence[object], rewarded_by: Sequence[str]) -> None:
+    """Raise UserError, before the work, for fewer than two files, or for a rewarding judge that no judge can be.
+
+    A judge may be named as it is given, or by the name that the table shows: a folder's last part, or a name without
+    its file.
+    """
+    if captions < 2:
+        raise UserError(f"compare: {captions} caption file; give two or more")
+    given = [judge for judge in judges if isinstance(judge, str)]
+    names = {*given, *(each.partition("=")[0] for each in given), *(Path(each).resolve().name for each in given)}
+    if len(given) == len(judges) and (unknown := [name for name in rewarded_by if name not in names]):
+        raise UserError(f"--rewarded-by {unknown[0]}: is no judge here; the judges are {', '.join(given)}")
+
+
 def compare_rows(judgement: Judgement, rewarded_by: Sequence[str] = ()) -> CaptionComparison:
     """Compare every caption file of a judgement with its first. `rewarded_by` are judges that rewarded a training.
 
-    Raises UserError for fewer than two files, and for a name in `rewarded_by` that is no judge.
+    Raises UserError for a name in `rewarded_by` that is no judge.
     """
-    if len(judgement.rows) < 2:
-        raise UserError(f"compare: {len(judgement.rows)} caption file; give two or more")
     if unknown := [name for name in rewarded_by if name not in judgement.judges]:
         raise UserError(f"--rewarded-by {unknown[0]}: is no judge here; the judges are {', '.join(judgement.judges)}")
     first, *others = judgement.rows

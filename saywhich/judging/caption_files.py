@@ -1,7 +1,7 @@
 """Caption files of other people's captioners and their references, read into one form; nothing in them is executed.
 
-Forms: COCO's results and annotations, Karpathy's files, {file: caption} or {file: [captions]}, and tables in CSV, JSON
-Lines or Parquet.
+Forms: COCO's results and annotations, Karpathy's files, {file: caption} or {file: [captions]}, Flickr's token files,
+and tables in CSV, JSON Lines or Parquet.
 """
 
 from __future__ import annotations
@@ -9,22 +9,26 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pipeline.errors import UserError
-from pipeline.readers.annotation_file import show_json
-from pipeline.readers.table_files import SPREADSHEETS, read_texts
+from pipeline.readers.annotation_file import lines_of, show_json
+from pipeline.readers.table_files import READERS, SPREADSHEETS, read_texts
 from pipeline.runtime.records import parse_json, read_bytes
 from saywhich.judging.notes import Notes
 
 LARGEST = 2 * 2**30  # bytes of a caption file
 DIGITS = 18  # most digits of a number that names an image
+TOKEN_FILES = (".txt", ".token")  # endings of Flickr8k's and Flickr30k's captions
+TOKEN_LINE = re.compile(r"(?P<image>[^\t]+)#[0-9]+\t(?P<caption>.*)")
 FORMS = (
     "COCO's results [{image_id, caption}], COCO's or Karpathy's annotations, {file: caption}, {file: [captions]}, "
-    "or a table with the columns file (or image_id) and caption in .csv, .tsv, .jsonl or .parquet"
+    "Flickr's token files (.txt, .token), or a table with the columns file (or image_id) and caption in .csv, .tsv, "
+    ".jsonl or .parquet"
 )
 FILE_KEYS = ("file", "image", "filename", "file_name", "filepath")  # names of an image's file, in this order
 ID_KEYS = ("image_id", "id", "cocoid")
@@ -35,11 +39,15 @@ Source = str | Path | Mapping[str, "str | Sequence[str]"]
 
 @dataclass
 class CaptionSet:
-    """Captions by image, in the order of the file, and the files that the file itself names for COCO's ids."""
+    """Captions by image, in the order of the file.
+
+    `files` are those that the file itself names for COCO's ids, `numbered` the captions of a token file by their ids.
+    """
 
     name: str
     captions: dict[ImageKey, list[str]] = field(default_factory=dict)
     files: dict[int, str] = field(default_factory=dict)
+    numbered: dict[str, str] = field(default_factory=dict)
 
     def add(self, image: ImageKey, text: str, notes: Notes) -> None:
         """Add a caption; note an empty one, and one that the image has already."""
@@ -97,9 +105,13 @@ def _entries(path: Path, found: CaptionSet, notes: Notes) -> Iterator[tuple[Imag
     ending = path.suffix.lower()
     if ending == ".jsonl":
         yield from _rows(_json_lines(path), path)
+    elif ending in TOKEN_FILES:
+        yield from _token_lines(path, found)
     elif ending != ".json":
         if ending in SPREADSHEETS:
             raise UserError(f"{path}: a spreadsheet; save it as “CSV UTF-8” and give that file")
+        if ending not in READERS:
+            raise UserError(f"{path}: the forms, by the file's ending, are {FORMS}")
         for row, values in read_texts(path, (*FILE_KEYS, "image_id", "caption"), ("caption",)):
             yield _image(values, f"{path}, {row}"), values["caption"]
     else:
@@ -122,6 +134,15 @@ def _json_lines(path: Path) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(read_bytes(path, "give another file", LARGEST).split(b"\n"), 1):
         if line.strip():
             yield number, parse_json(line, f"{path}, line {number}", "a line is one JSON object, file and caption")
+
+
+def _token_lines(path: Path, found: CaptionSet) -> Iterator[tuple[ImageKey, str]]:
+    """Yield image and caption of a token file, whose lines are an image's name, # and a number, a tab, the caption."""
+    for row, line in lines_of(path):
+        if (match := TOKEN_LINE.fullmatch(line)) is None:
+            row.fail(f"is {show_json(line)}, and NAME#NUMBER, a tab and a caption are expected; a table ends in .csv")
+        found.numbered[line.partition("\t")[0]] = " ".join(match["caption"].split())
+        yield match["image"], match["caption"]
 
 
 def _coco_results(content: list[Any], path: Path) -> Iterator[tuple[ImageKey, str]]:
@@ -201,11 +222,14 @@ def _image(entry: Mapping[str, Any], where: str) -> ImageKey:
     """Return the name of an entry's file, or else its id; an id of digits is a number."""
     if (name := _file(entry)) is not None:
         return name
-    given = next((entry[key] for key in ID_KEYS if isinstance(entry.get(key), int | str)), None)
+    given = next((entry[key] for key in ID_KEYS if isinstance(entry.get(key), int | float | str)), None)
     if given is None or given == "" or isinstance(given, bool):
         raise UserError(f"{where}: names no image; one of {', '.join((*FILE_KEYS[:3], ID_KEYS[0]))} is needed")
-    number = as_number(given) if isinstance(given, str) else None
-    return given if number is None else number
+    if isinstance(given, int):
+        return given
+    text = str(given)
+    number = as_number(text.removesuffix(".0"))  # tables with gaps have ids as 42.0
+    return text if number is None else number
 
 
 def _file(entry: Mapping[str, Any]) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.errors import one_line
 from pipeline.runtime.escaping import csv_cell
-from saywhich.judging.caption_comparison import OPEN, CaptionComparison, PairComparison, ScoreDifference
+from saywhich.judging.caption_comparison import OPEN, CaptionComparison, PairComparison, RewardGap, ScoreDifference
 from saywhich.judging.caption_scores import HARD, KINDS
 from saywhich.judging.score_files import judgement_record
 from saywhich.judging.score_tables import (
@@ -119,12 +119,15 @@ def _agreement_lines(pair: PairComparison) -> Iterator[str]:
         names = " and ".join(shorten(name, NAME) for name in each.judges)
         if each.images:
             yield shorten(f"{names} agree on the better caption of {each.agree:.0f} % of {each.images:,} images", WIDTH)
-    if (gap := pair.reward_gap) is not None:
-        more = gap.rewarded - gap.others
-        yield (
-            f"{gap.score}: {gap.rewarded:+.1f} by judges that rewarded the training, {gap.others:+.1f} by the others;"
-        )
-        yield f"  {more:+.1f} [{gap.interval[0]:+.1f}, {gap.interval[1]:+.1f}] of the gain is by the reward alone"
+    if pair.reward_gap is not None:
+        yield from gap_lines(pair.reward_gap)
+
+
+def gap_lines(gap: RewardGap) -> Iterator[str]:
+    """Yield the gains by the rewarding judges and by the others, and whether the two differ."""
+    yield f"{gap.score} by the judges that rewarded the training: {gap.rewarded:+.1f}; by the others: {gap.others:+.1f}"
+    verdict = "the judges differ" if gap.differs else "whether the judges differ is open"
+    yield f"  a difference of {gap.value:+.1f} [{gap.interval[0]:+.1f}, {gap.interval[1]:+.1f}]: {verdict}"
 
 
 def _pair_record(pair: PairComparison) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def read_galleries(file: Path) -> Galleries:
 def given_galleries(galleries: Galleries, index: PhotoIndex, files: Sequence[Path], notes: Notes) -> Tensor:
     """Return the galleries of `files` (M,) as rows (M, K) int64, padded with −1.
 
-    Photos without captions are left out, and names of no photo with a note.
+    Photos without captions are left out, and names of no photo with a note. Photos without a gallery are noted.
     """
     place = {path: row for row, path in enumerate(files)}
 
@@ -66,5 +66,7 @@ def given_galleries(galleries: Galleries, index: PhotoIndex, files: Sequence[Pat
             rows[row] = list(members)
     found = torch.full((len(files), max(map(len, rows), default=0)), -1)
     for row, own in enumerate(rows):
+        if not own:
+            notes.add("judged photos without a hard gallery, which R@1 (hard) leaves out", files[row].name)
         found[row, : len(own)] = torch.tensor(own, dtype=torch.int64)
     return found

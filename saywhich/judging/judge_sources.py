@@ -119,13 +119,16 @@ class NetworkEncoder:
 
         from pipeline.features.extract import open_network
         from pipeline.features.extractor import NetworkSettings
+        from saywhich.judging.open_clip_judge import quiet_hub
 
         network, _, file = name.partition("=")
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         try:
-            self._network = open_network(NetworkSettings(network, 224, file or HUB), device)
+            with quiet_hub():
+                self._network = open_network(NetworkSettings(network, 224, file or HUB), device)
         except UserError as error:
             text = str(error).replace("features.network: ", "").replace("features.weights: ", "")
+            text = text.replace("its path as features.weights", f"--neighbours {network}=FILE.safetensors")
             raise UserError(f"--neighbours {name}: {text}") from None
         self.name, self.size = network, self._network.pooled_size
         made = json.dumps(self._network.description, sort_keys=True, default=str)

@@ -13,7 +13,7 @@ from pipeline.errors import one_line
 from pipeline.report.gallery import changed_words, data_uri, open_thumbnail
 from saywhich.judging.caption_comparison import CaptionComparison, PairComparison, ScoreDifference
 from saywhich.judging.caption_scores import HARD, ScoreKey
-from saywhich.judging.comparison_tables import show_difference, show_verdict, state_verdict
+from saywhich.judging.comparison_tables import gap_lines, show_difference, show_verdict, state_verdict
 from saywhich.judging.judgement import JudgedRow, Judgement
 from saywhich.judging.retrieval_scores import flatten
 from saywhich.judging.score_tables import MISSING, score_groups, show_interval, show_number
@@ -81,6 +81,7 @@ def write_judged_page(path: Path, found: Judgement, comparison: CaptionCompariso
         rows=[one_line(row.name) for row in (*found.rows, *found.baselines)],
         pairs=[(pair, [*_difference_rows(found, pair)]) for pair in (comparison.pairs if comparison else ())],
         examples=_example_sections(found, comparison),
+        gap=gap_lines,
         verdict=show_verdict,
         difference=show_difference,
         number=show_number,

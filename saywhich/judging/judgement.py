@@ -23,7 +23,7 @@ from saywhich.judging.judging_choices import DEFAULT_JUDGE, HARD, THUMBNAIL
 from saywhich.judging.metric_choices import check_metrics
 from saywhich.judging.notes import Notes
 from saywhich.judging.photo_index import PhotoIndex
-from saywhich.judging.photo_vectors import CaptionJudge, encode_gallery
+from saywhich.judging.photo_vectors import CaptionJudge, cut_captions, encode_gallery
 from saywhich.judging.retrieval_scores import CaptionRanks, judge_row
 from saywhich.judging.text_scores import computable_scores, reader_scores, reference_scores
 from saywhich.judging.thumbnails import Thumbnails
@@ -220,7 +220,8 @@ def _galleries(
     if options.galleries is not None:
         given = options.galleries
         read = given if isinstance(given, Mapping) else read_galleries(Path(given))
-        return given_galleries(read, index, files, notes), "given" if isinstance(given, Mapping) else f"from {given}"
+        rule = "given galleries" if isinstance(given, Mapping) else f"the galleries of {given}"
+        return given_galleries(read, index, files, notes), rule
     if options.neighbours in [judge if isinstance(judge, str) else judge.name for judge in options.judges]:
         raise UserError(
             f"--neighbours {options.neighbours}: is also a judge, and would choose its own galleries; give another"
@@ -259,7 +260,7 @@ def _judge_rows(
     images = torch.from_numpy(photos.vectors)
     for row, own, places in zip(rows, scores, ranks, strict=True):
         texts = [text for each in row.captions for text in each] if row.name not in (HUMAN, RULE) else []
-        for text in judge.cut(texts):
+        for text in cut_captions(judge, texts):
             notes.add(f"captions of {row.name} that are longer than the input of {name}, and are cut", text)
         for text in judge.unknown(texts):
             notes.add(f"captions of {row.name} mostly of words that are unknown to {name}", text)

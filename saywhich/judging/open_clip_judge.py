@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,18 @@ OFFLINE = "an exported model works offline: --judge DIR"
 TIMES = 8  # a caption of up to so many times the limit is recognised as too long
 
 
+@contextmanager
+def quiet_hub() -> Iterator[None]:
+    """Leave out the hub's messages about each attempt: the error names what is missing and which command fetches it."""
+    logger = logging.getLogger("huggingface_hub")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
 class OpenClipJudge:
     """A model of open_clip; a `CaptionJudge`."""
 
@@ -45,7 +59,8 @@ class OpenClipJudge:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         settings = NetworkSettings(name, image_size or _image_size(name), weights, options=options or {})
         try:
-            self._network = ClipNetwork(settings, device)
+            with quiet_hub():
+                self._network = ClipNetwork(settings, device)
         except UnreachableWeightsError:
             raise UserError(_unreachable(name)) from None
         except UserError as error:

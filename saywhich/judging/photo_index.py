@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
@@ -23,7 +24,8 @@ class PhotoIndex:
         self.files = photo_files([folder])
         below = [path.relative_to(folder).as_posix() if folder in path.parents else path.name for path in self.files]
         self._names: dict[str, Path | None] = {}
-        for names in (below, [path.name for path in self.files], [path.stem for path in self.files]):
+        exact = (below, [path.name for path in self.files], [path.stem for path in self.files])
+        for names in (*exact, *([_composed(name) for name in each] for each in exact)):
             found: dict[str, Path | None] = {}
             for name, path in zip(names, self.files, strict=True):
                 found[name] = None if name in found else path  # None: the name is ambiguous
@@ -44,8 +46,14 @@ class PhotoIndex:
             name = ids.get(image)
             return self._digits.get(image) if name is None else self._find(name, {})
         path = PurePosixPath(image.replace("\\", "/"))
-        for name in (path.as_posix(), path.name, path.stem):
+        names = (path.as_posix(), path.name, path.stem)
+        for name in (*names, *map(_composed, names)):
             if name in self._names:
                 return self._names[name]
         number = as_number(image)
         return None if number is None else self._find(number, ids)
+
+
+def _composed(name: str) -> str:
+    """Return a name with composed letters: ü is one letter or two, by the system that wrote the name."""
+    return unicodedata.normalize("NFC", name)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from saywhich.judging.clip_metrics import ClipMetric
+from saywhich.judging.clip_metrics import PROMPT, ClipMetric
 from saywhich.photos import Photo, load_readable
 from saywhich.vector_cache import EmbeddedPhotos, PhotoGallery, VectorCache, gallery_vectors
 
@@ -95,6 +95,12 @@ def encode_captions(judge: CaptionJudge, texts: Sequence[str]) -> Tensor:
     store.close()
     place = {text: row for row, text in enumerate(distinct)}
     return found[[place[text] for text in texts]]
+
+
+def cut_captions(judge: CaptionJudge, texts: Sequence[str]) -> list[str]:
+    """Return the captions of which the judge does not read all: with the prompt, where its published score has one."""
+    prompt = PROMPT if judge.metric else ""
+    return [text.removeprefix(prompt) for text in judge.cut([prompt + text for text in texts])]
 
 
 def prepared_digest(prepared: PreparedPhoto) -> str:

@@ -76,7 +76,8 @@ class CaptionReward:
             raise UserError(f"reward: no column {self.column!r} with a photo per completion (columns: {given})")
         if not completions:
             return []
-        texts = [completion_text(completion) for completion in completions]
+        prompt = PROMPT if self.score == CLIP_SCORE else ""
+        texts = [prompt + completion_text(completion) for completion in completions]
         self.cut += len(self.judge.cut(texts))
         images, look_alikes, owners = self._photos([_photo(each) for each in photos])
         captions = self._captions(texts)
@@ -89,14 +90,13 @@ class CaptionReward:
         return [float(each) for each in found.tolist()]
 
     def _captions(self, texts: Sequence[str]) -> Tensor:
-        read = [PROMPT + text for text in texts] if self.score == CLIP_SCORE else texts
-        distinct = sorted(set(read))
+        distinct = sorted(set(texts))
         parts = [
             self.judge.encode_texts(distinct[n : n + TEXTS_AT_ONCE]).cpu()
             for n in range(0, len(distinct), TEXTS_AT_ONCE)
         ]
         place = {text: row for row, text in enumerate(distinct)}
-        return torch.cat(parts)[[place[text] for text in read]]
+        return torch.cat(parts)[[place[text] for text in texts]]
 
     def _photos(self, photos: Sequence[Photo]) -> tuple[Tensor, Tensor, Tensor]:
         """Return embeddings (B, H) of the distinct photos, those of their look-alikes, and each row's photo (N,)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from colour_judge import ColourJudge, paint_colours
 import saywhich
 from pipeline.analysis.bootstrap import draw_resamples
 from pipeline.errors import UserError
+from pipeline.metrics import java
 from pipeline.metrics.coco_caption import find_spice
 from pipeline.metrics.java import NotComputedError
 from saywhich.cli import main
@@ -175,17 +177,66 @@ def test_meteor(judged):
     assert row.interval(ScoreKey("", "METEOR")) == pytest.approx(ends)
 
 
+SPICE_SAID = {"a.png": "a red square", "b.png": "a red cat", "c.png": "a dog"}
+SPICE_PEOPLE = {"a.png": ["a red square"], "b.png": ["a black cat"], "c.png": ["a wall"]}
+# tuples of caption and references by SPICE's parser: both match; one of two does; none does
+SPICE_TUPLES = (
+    ([["square"], ["square", "red"]], [["square"], ["square", "red"]]),
+    ([["cat"], ["cat", "red"]], [["cat"], ["cat", "black"]]),
+    ([["dog"]], [["wall"]]),
+)
+SPICE_EXPECTED = (1 + 1 / 2 + 0) / 3
+
+
+def judge_by_spice():
+    found = saywhich.judge(SPICE_SAID, "photos", references=SPICE_PEOPLE, judges=[], metrics=["SPICE"])
+    return found.rows[0]
+
+
 def test_spice(folder):
     try:
         find_spice()
     except NotComputedError as error:
         pytest.skip(str(error))
-    # tuples: (square), (square, red) both match; of (cat), (cat, red) and (cat), (cat, black) one; none of dog and wall
-    said = {"a.png": "a red square", "b.png": "a red cat", "c.png": "a dog"}
-    people = {"a.png": ["a red square"], "b.png": ["a black cat"], "c.png": ["a wall"]}
-    found = saywhich.judge(said, "photos", references=people, judges=[], metrics=["SPICE"])
-    (row,) = found.rows
-    assert row.value("", "SPICE") == pytest.approx((1 + 1 / 2 + 0) / 3)
+    row = judge_by_spice()
+    assert row.value("", "SPICE") == pytest.approx(SPICE_EXPECTED)
+    assert row.interval(ScoreKey("", "SPICE")) == pytest.approx((0, 1))
+
+
+def test_spice_of_its_parsers_tuples(folder, monkeypatch):
+    """The program's answer, in its own form and another order, stands in for the parser."""
+    answer = []
+    for number, (said, human) in enumerate(SPICE_TUPLES):
+        right = sum(each in human for each in said)
+        precision, recall = right / len(said), right / len(human)
+        score = 2 * precision * recall / (precision + recall) if right else 0.0
+        counts = {"tp": float(right), "fp": float(len(said) - right), "fn": float(len(human) - right)}
+        answer.append(
+            {
+                "image_id": number,
+                "test_tuples": [{"tuple": each, "truth_value": each in human} for each in said],
+                "ref_tuples": [{"tuple": each} for each in human],
+                "scores": {"All": {"pr": precision, "re": recall, "f": score, **counts, "numImages": 1.0}},
+            }
+        )
+    run = java._run
+
+    def run_without_parser(name, arguments, *more):
+        if name != "SPICE":
+            return run(name, arguments, *more)
+        given, out = Path(arguments[arguments.index("-jar") + 2]), Path(arguments[arguments.index("-out") + 1])
+        items = json.loads(given.read_text())
+        assert [item["refs"] for item in items] == [*SPICE_PEOPLE.values()]
+        if [item["test"] for item in items] == [*SPICE_SAID.values()]:
+            out.write_text(json.dumps(answer[::-1]))
+        else:  # the trivial rule's captions
+            out.write_text(json.dumps([{"image_id": n, "scores": {"All": {"f": 0.0}}} for n in range(len(items))]))
+        return ""
+
+    monkeypatch.setattr(java, "find_spice_jar", lambda: Path("spice.jar"))
+    monkeypatch.setattr(java, "_run", run_without_parser)
+    row = judge_by_spice()
+    assert row.value("", "SPICE") == pytest.approx(SPICE_EXPECTED)
     assert row.interval(ScoreKey("", "SPICE")) == pytest.approx((0, 1))
 
 
@@ -193,7 +244,9 @@ def test_names_of_no_photo_in_galleries_are_counted_and_a_metric_that_cannot_run
     galleries = {"a.png": ["c.png", "x.png"], "y.png": ["a.png"]}
     options = {"judges": ["colours"], "galleries": galleries, "metrics": ["SPICE"]}
     found = saywhich.judge("said.json", "photos", references="people.json", **options)
-    left, *others = found.notes
+    assert found.gallery_rule == "given galleries"
+    left, without, *others = found.notes
+    assert without == "judged photos without a hard gallery, which R@1 (hard) leaves out: 2 (b.png, c.png)"
     assert left == "names in hard galleries of no photo, or of several, which are left out: 2 (x.png, y.png)"
     assert all(note.endswith(": 1 (SPICE)") for note in others)
 
@@ -212,7 +265,10 @@ def test_the_command_prints_and_writes_the_same_numbers(folder, capsys):
     command = ["judge", "said.json", "--images", "photos", "--judge", "colours", "--galleries", "galleries.json"]
     assert main([*command, "--json", "out.json", "--csv", "out.csv"]) == 0
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0] == "3 images, 3 captions; 95 % intervals over images, in brackets"
+    assert printed[:2] == [
+        "3 images, 3 captions; 95 % intervals over images, in brackets",
+        "R@1 (hard): among the galleries of galleries.json; recalls in %, from text to image by default",
+    ]
     assert next(line.split() for line in printed if line.startswith("  R@1 "))[1:4] == ["66.7", "[0.0,", "100.0]"]
     assert max(map(len, printed)) <= 100
     found = json.loads((folder / "out.json").read_text())["captions"]["said.json"]["scores"]

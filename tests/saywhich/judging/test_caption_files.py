@@ -48,6 +48,8 @@ def write(path, content):
         ("a.json", KARPATHY),
         ("a.json", [{"file": name, "caption": text} for name, text in ROWS]),
         ("a.csv", "file,caption\n" + "".join(f"{name},{text}\n" for name, text in ROWS)),
+        ("a.token", "".join(f"{name}#{n}\t{text}\n" for n, (name, text) in enumerate(ROWS))),
+        ("Flickr8k.token.txt", "".join(f"{name}#{n}\t{text} \r\n" for n, (name, text) in enumerate(ROWS))),
         ("a.tsv", "caption\timage\n" + "".join(f"{text}\t{name}\n" for name, text in ROWS)),
         (
             "a.jsonl",
@@ -68,6 +70,8 @@ def test_forms_with_names_of_files(tmp_path, name, content):
         ("a.json", RESULTS),
         ("a.json", COCO),
         ("a.csv", "image_id,caption\n7,a dog\n8,a boat\n7,two dogs\n"),
+        ("a.csv", "image_id,caption\n7.0,a dog\n8.0,a boat\n7.0,two dogs\n"),  # as pandas writes ids with gaps
+        ("a.json", [{**row, "image_id": float(row["image_id"])} for row in RESULTS]),
         ("a.jsonl", "".join(json.dumps(row) + "\n" for row in RESULTS)),
     ],
 )
@@ -112,7 +116,12 @@ def test_results_are_those_that_pycocotools_reads(tmp_path):
         ("a.jsonl", '{"file": "a.jpg", "caption": "x"}\n{', "a.jsonl, line 2: not whole"),
         ("a.csv", "file,text\na.jpg,x\n", 'a.csv, row 1: a column caption is needed; there are "file", "text"'),
         ("a.xlsx", "", "a.xlsx: a spreadsheet; save it as “CSV UTF-8” and give that file"),
-        ("a.pkl", "", "a.pkl: a table of captions is a file .csv"),
+        ("a.pkl", "", "a.pkl: the forms, by the file's ending, are COCO's results"),
+        (
+            "a.txt",
+            "image,caption\na.jpg,x\n",
+            'a.txt, line 1: is "image,caption", and NAME#NUMBER, a tab and a caption',
+        ),
     ],
 )
 def test_other_forms_are_reported_in_one_line(tmp_path, name, content, message):
@@ -130,6 +139,18 @@ def test_photos_are_found_by_path_name_stem_and_id(tmp_path):
     places = ("x/a.jpg", "x/b_000042.jpg", "x/b_000042.jpg", "y/c_007.png", "x/b_000042.jpg", "y/c_007.png", "y/a.jpg")
     assert found == {name: tmp_path / place for name, place in zip(found, places, strict=True)}
     assert [index.find(name) for name in ("a.jpg", "a", "d.jpg", 43)] == [None] * 4  # ambiguous, or not there
+
+
+def test_letters_of_names_may_be_composed_or_not(tmp_path):
+    """A name with ü is written with one letter or with two, by system."""
+    composed, decomposed = "stra\u00dfe \u00fc.jpg", "re\u0301sume\u0301.png"
+    for name in (composed, decomposed):
+        (tmp_path / name).touch()
+    index = PhotoIndex(tmp_path)
+    assert index.find("stra\u00dfe u\u0308.jpg") == index.find("stra\u00dfe u\u0308") == tmp_path / composed
+    assert index.find("r\u00e9sum\u00e9.png") == tmp_path / decomposed
+    (tmp_path / "r\u00e9sum\u00e9.png").touch()
+    assert PhotoIndex(tmp_path).find(decomposed) == tmp_path / decomposed  # the name itself comes first
 
 
 def test_a_table_of_ids_that_names_ids_has_an_end(tmp_path):
@@ -175,6 +196,15 @@ def test_faults_are_counted_with_the_first_three(colours):
     both, people = {"a.png": "red", "b.png": "red"}, {"a.png": ["red"], "b.png": ["green"]}
     notes = list(saywhich.judge(both, "photos", references=people, judges=["colours"], metrics=()).notes)
     assert notes == ["photos without a caption in captions, which are left out: 1 (c.png)"]
+
+
+def test_captions_that_are_cut_behind_the_prompt_of_clip_score_are_counted(colours):
+    """The judge reads 20 words; the prompt, “A photo depicts”, has three."""
+    captions = {"a.png": "red " * 17, "b.png": "green " * 18}
+    (note,) = (note for note in saywhich.judge(captions, "photos", judges=["colours"]).notes if "cut" in note)
+    assert note.startswith(
+        "captions of captions that are longer than the input of colours, and are cut: 1 (green green"
+    )
 
 
 def test_repeated_keys_of_a_json_object_are_noted(tmp_path):

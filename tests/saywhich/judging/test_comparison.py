@@ -11,15 +11,18 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 import torch
+from colour_judge import ColourJudge
 
 import saywhich
 from pipeline.analysis.bootstrap import draw_resamples
 from pipeline.analysis.comparison import holm_adjust, two_sided
 from pipeline.errors import UserError
 from saywhich.cli import main
+from saywhich.judging import judge_sources
 from saywhich.judging.caption_comparison import ScoreDifference, compare_rows, decisive_images
 from saywhich.judging.caption_scores import ScoreKey, ratio, resample_scores
-from saywhich.judging.comparison_tables import state_verdict
+from saywhich.judging.comparison_tables import gap_lines, state_verdict
+from saywhich.judging.judge_sources import JudgeSource
 from saywhich.judging.judgement import JudgedRow, Judgement
 from saywhich.judging.retrieval_scores import CaptionRanks
 
@@ -116,8 +119,36 @@ def test_the_gain_by_the_rewarding_judge_alone():
     assert (gap.rewarded, gap.others) == (60.0, 10.0)
     seen = 100.0 * (np.arange(100) < 60) - 100.0 * (np.arange(100) < 10)
     assert gap.interval == pytest.approx(tuple(np.percentile(draw_resamples(100) @ seen / 100, (2.5, 97.5))))
+    assert list(gap_lines(gap)) == [
+        "R@1 by the judges that rewarded the training: +60.0; by the others: +10.0",
+        f"  a difference of +50.0 [{gap.interval[0]:+.1f}, {gap.interval[1]:+.1f}]: the judges differ",
+    ]
+    same = compare_rows(made(100, A=before, B={"reward": after["other"], "other": after["other"]}), ["reward"]).pairs[0]
+    assert (
+        list(gap_lines(same.reward_gap))[1] == "  a difference of +0.0 [+0.0, +0.0]: whether the judges differ is open"
+    )
     with pytest.raises(UserError, match="--rewarded-by nobody: is no judge here; the judges are reward, other"):
         compare_rows(made(100, A=before, B=after), ["nobody"])
+
+
+def test_rewarding_judges_are_named_as_given_or_as_shown_and_checked_before_the_work(colours, monkeypatch):
+    class Model(ColourJudge):
+        digest = "model"
+
+        def __init__(self, name):
+            super().__init__(name.rpartition("/")[2])
+
+    source = JudgeSource(lambda name: name.startswith("models/"), Model)
+    monkeypatch.setattr(judge_sources, "JUDGES", (source, *judge_sources.JUDGES))
+    judges = ["models/reward", "colours"]
+    gaps = [
+        saywhich.compare([BEFORE, AFTER], "photos", judges=judges, rewarded_by=[name]).pairs[0].reward_gap
+        for name in ("models/reward", "reward")
+    ]
+    assert gaps[0] == gaps[1] is not None
+    monkeypatch.setattr(judge_sources, "JUDGES", ())  # no judge can be opened
+    with pytest.raises(UserError, match="--rewarded-by x: is no judge here; the judges are models/reward, colours"):
+        saywhich.compare([BEFORE, AFTER], "photos", judges=judges, rewarded_by=["x"])
 
 
 def test_the_command_prints_and_writes_the_same_numbers(colours, capsys):
@@ -141,7 +172,7 @@ def test_the_command_prints_and_writes_the_same_numbers(colours, capsys):
     line = next(line.split() for line in printed if line.startswith("  R@1 "))
     assert line[:4] == ["R@1", "66.7", "100.0", "+33.3"]
     assert "R@1 (hard) by 2 judges: 2 open" in printed
-    assert any("by judges that rewarded the training" in line for line in printed)
+    assert "R@1 (hard) by the judges that rewarded the training: +33.3; by the others: +33.3" in printed
     assert "colours and colours2 agree on the better caption of 100 % of 1 images" in printed
     pair = json.loads((colours / "out.json").read_text())["pairs"][0]
     assert pair["agreement"] == [{"judges": ["colours", "colours2"], "agree": 100.0, "images": 1}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from pipeline.runtime.hub_loading import import_transformers
 from pipeline.runtime.torchvision_cpu import declare_operators
 from saywhich.judging.clip_metrics import CLIP_SCORE, PAC_SCORE
 from saywhich.judging.hub_judge import HubJudge
-from saywhich.judging.judge_sources import open_judge
+from saywhich.judging.judge_sources import open_encoder, open_judge
 from saywhich.judging.open_clip_judge import OpenClipJudge
 from saywhich.judging.retrieval_scores import judge_row
 
@@ -252,10 +253,11 @@ def test_names_of_pacs_are_those_of_its_weights(clip_file):
         open_judge(f"pac_s/ViT-B-32={clip_file[0]}")
 
 
-def test_missing_weights_are_reported_in_one_line(monkeypatch):
+def test_missing_weights_are_reported_in_one_line(monkeypatch, caplog):
     import huggingface_hub
 
     def fail(*arguments, **options):
+        logging.getLogger("huggingface_hub.utils._http").warning("Retrying in 1s [Retry 1/5].")
         raise OSError("no network")
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", fail)
@@ -267,5 +269,8 @@ def test_missing_weights_are_reported_in_one_line(monkeypatch):
         "FOLDER` and give --judge open_clip/ViT-B-32.openai=FOLDER/open_clip_model.safetensors; an exported model "
         "works offline: --judge DIR"
     )
+    with pytest.raises(UserError, match=r"give --neighbours mobilenetv2_100=FILE.safetensors$"):
+        open_encoder("mobilenetv2_100")
+    assert caplog.messages == []
     with pytest.raises(UserError, match="--judge nothing: no such judge; give a folder that saywhich"):
         open_judge("nothing")

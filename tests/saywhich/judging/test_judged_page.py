@@ -32,13 +32,14 @@ def pages(tmp_path_factory) -> dict[str, Path]:
         captions[f"{number}.png"] = f"a {name} wall <b>" if number % 5 else "a wall in"
         other[f"{number}.png"] = f"a {name} house" if number % 3 else "blue"
         people[f"{number}.png"] = [f"the {name} wall", "a wall"]
+    other["0.png"] = "a house"  # no colour, so that each judge has a note about either file
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         source = JudgeSource(lambda name: name.startswith("colours"), ColourJudge)
         patch.setattr(judge_sources, "JUDGES", (source, *judge_sources.JUDGES))
         options = {"references": people, "judges": ["colours", "colours2"], "hard": 4, "metrics": ["BLEU"]}
         write_judged_page(folder / "judged.html", saywhich.judge(captions, folder / "photos", **options))
-        found = saywhich.compare([captions, other], folder / "photos", **options)
+        found = saywhich.compare([captions, other], folder / "photos", rewarded_by=["colours2"], **options)
         write_judged_page(folder / "compared.html", found.judgement, found)
     return {name: folder / f"{name}.html" for name in ("judged", "compared")}
 
@@ -83,9 +84,24 @@ def test_a_comparison_shows_captions_side_by_side_with_new_words_marked(open_pag
     assert line.startswith("captions 2 against captions 1: ")
     assert re.search(r" by colours; open: (about [\d,]+|millions of) images would decide it\.$", line)
     assert page.locator("#pair1 tbody tr").count() > 20
+    said = page.locator("#pair1 .soft").all_inner_texts()
+    assert said[0].startswith("colours and colours2 agree on the better caption of 100 %")
+    assert said[1].startswith("R@1 (hard) by the judges that rewarded the training: ")
+    assert said[1].endswith("whether the judges differ is open.")
     article = page.locator("article").first
     assert article.locator(".text b").all_inner_texts() == ["captions 1", "captions 2"]
     assert article.locator("mark").count() > 0
+
+
+def test_many_notes_stand_behind_their_number(open_page):
+    """So that they do not fill a telephone's screen before the first result."""
+    page = open_page("compared", viewport=PHONE)
+    notes = page.locator("header details")
+    assert notes.locator("summary").inner_text() == "4 notes about the inputs"
+    assert not notes.locator("li").first.is_visible()
+    notes.locator("summary").click()
+    assert notes.locator("li").first.inner_text().startswith("captions of captions 1 mostly of words that are unknown")
+    assert open_page("judged").locator("header .warning li").count() == 0
 
 
 def test_the_page_is_read_by_keyboard(open_page):

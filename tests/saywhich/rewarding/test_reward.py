@@ -95,6 +95,9 @@ def test_cut_completions_are_counted():
     reward = saywhich.reward(ColourJudge())
     reward(["say"] * 2, ["red", "green " * 21], image=PHOTOS[:2])
     assert reward.cut == 1
+    with_prompt = saywhich.reward(ColourJudge(), score="clip_score")  # “A photo depicts” before them
+    with_prompt(["say"] * 2, ["red " * 17, "green " * 18], image=PHOTOS[:2])
+    assert with_prompt.cut == 1
 
 
 def test_look_alikes_are_those_of_the_judges_hard_galleries(folder):

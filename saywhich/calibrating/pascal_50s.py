@@ -1,0 +1,123 @@
+"""Pascal-50S: which of two captions people prefer, in the files pair_pascal.mat and consensus_pascal.mat of one folder.
+
+The files are those of Vedantam et al. (2015). Each pair of captions has 48 votes, each by its similarity to one of 48
+references.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.errors import UserError, reason
+from pipeline.runtime.records import read_bytes
+
+ENDING = ".mat"
+LARGEST = 2**28  # bytes of a file
+MOST_BYTES = 2**29  # of its unpacked variables
+HEADER, COMPRESSED = 128, 15  # bytes before the variables of a file of MATLAB 5, and the type of a compressed one
+PAIRS, VOTES = "pair_pascal.mat", "consensus_pascal.mat"
+KINDS = {1: "HC", 2: "HI", 3: "HM", 4: "MM"}
+REFERENCES = 5  # that papers use of the 48; here the first
+
+
+@dataclass(frozen=True)
+class CaptionChoice:
+    """Two captions of an image, the votes of each, and references.
+
+    `kind`: HC, two people's captions; HI, one of them of another image; HM, a person's and a machine's; MM, machines'.
+    """
+
+    image: str
+    captions: tuple[str, str]
+    votes: tuple[int, int]
+    kind: str
+    references: Sequence[str]
+
+
+def read_pascal_50s(path: Path) -> list[CaptionChoice]:
+    """Read the pairs of the two files of which `path` is one. Raises UserError for files of another form."""
+    pairs_file, votes_file = path.with_name(PAIRS), path.with_name(VOTES)
+    pairs, votes = _load(pairs_file, "new_input", "category"), _load(votes_file, "triplets")
+    try:
+        found = list(_choices(*pairs, *votes))
+    except Exception as error:  # values of another form raise anything
+        raise UserError(f"{pairs_file}, {VOTES}: are not the files of Pascal-50S ({reason(error)})") from None
+    return found
+
+
+def _choices(pairs: np.ndarray, kinds: np.ndarray, triplets: np.ndarray) -> Iterator[CaptionChoice]:
+    rows, voters = pairs.reshape(-1), triplets.reshape(-1)
+    each = len(voters) // len(rows)
+    if each * len(rows) != len(voters):
+        raise ValueError(f"{len(rows)} pairs and {len(voters)} votes")
+    for number, (row, kind) in enumerate(zip(rows, kinds.reshape(-1), strict=True)):
+        image, *captions = map(_text, _parts(row))
+        first, second = captions
+        references, winners = [], []
+        for voter in voters[number * each : (number + 1) * each]:
+            reference, one, other, winner = _parts(voter)
+            if (_text(one), _text(other)) != (first, second):
+                raise ValueError(f"votes of pair {number + 1} are on other captions")
+            references.append(_text(reference))
+            winners.append(int(_single(winner)))
+        if set(winners) - {1, -1}:
+            raise ValueError(f"a vote of pair {number + 1} is neither 1 nor -1")
+        votes = winners.count(1), winners.count(-1)
+        yield CaptionChoice(image, (first, second), votes, KINDS[int(kind)], references[:REFERENCES])
+
+
+def _load(file: Path, *names: str) -> list[np.ndarray]:
+    """Return variables of a file of MATLAB."""
+    from scipy.io import loadmat
+
+    content = read_bytes(file, f"put {PAIRS} and {VOTES} into one folder", LARGEST)
+    try:
+        _check_unpacked(content)
+        read = loadmat(io.BytesIO(content), variable_names=names)
+        return [read[name] for name in names]
+    except Exception as error:  # a damaged file raises anything
+        raise UserError(f"{file}: holds no variables {', '.join(names)} of MATLAB ({reason(error)})") from None
+
+
+def _check_unpacked(content: bytes) -> None:
+    """Raise ValueError where the compressed variables of a file are larger than MOST_BYTES."""
+    order, place, left = "<" if content[126:128] == b"IM" else ">", HEADER, MOST_BYTES
+    while place + 8 <= len(content):
+        kind, size = struct.unpack_from(f"{order}II", content, place)
+        if kind == COMPRESSED:
+            unpacker, part = zlib.decompressobj(), content[place + 8 : place + 8 + size]
+            while part:
+                left -= len(unpacker.decompress(part, 2**20))
+                part = unpacker.unconsumed_tail
+                if left < 0:
+                    raise ValueError(f"its variables have more than {MOST_BYTES:,} bytes")
+        place += 8 + size
+
+
+def _parts(value: Any) -> list[Any]:
+    """Return the fields of a structure, or the elements of a cell."""
+    if isinstance(value, np.void):
+        return [value[name] for name in value.dtype.names or ()]
+    return list(np.asarray(value, object).reshape(-1))
+
+
+def _single(value: Any) -> Any:
+    """Return the value inside cells of one element."""
+    while isinstance(value, np.ndarray):
+        (value,) = value.reshape(-1)
+    return value
+
+
+def _text(value: Any) -> str:
+    text = _single(value)
+    if not isinstance(text, str):
+        raise TypeError(f"a caption is {type(text).__name__}")
+    return " ".join(text.split())

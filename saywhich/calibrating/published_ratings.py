@@ -1,0 +1,113 @@
+"""Ratings in the files in which Flickr8k-Expert, Flickr8k-CF and Composite are published.
+
+Flickr8k: ExpertAnnotations.txt and CrowdFlowerAnnotations.txt, whose caption ids Flickr8k.token.txt resolves.
+Composite: the results of Mechanical Turk, 8k_correctness.csv and others. The readers follow the published evaluations.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pipeline.errors import UserError
+from pipeline.readers.annotation_file import FileRow, lines_of, read_annotation_text, show_json
+from saywhich.calibrating.rating_records import CaptionRating, RatingFile, parse_rating
+from saywhich.judging.caption_files import CaptionSet, ImageKey
+from saywhich.judging.notes import Notes
+
+FLICKR8K_LINE = "an image, a caption's id and three numbers, separated by tabs"
+ROUNDING = 1e-5  # of CrowdFlower's shares
+TURK = "HITId"  # a column of Mechanical Turk's results
+CANDIDATES = 3  # Composite's captions of an image that papers use; Flickr30k's and COCO's files have a fourth
+
+
+def read_flickr8k(path: Path, captions: CaptionSet | None, notes: Notes) -> RatingFile:
+    """Read experts' ratings, 1 … 4 by three raters, or CrowdFlower's, the share of people who accept a caption.
+
+    `captions` are those of Flickr8k.token.txt, which are the references, too. Experts' ratings of an image's own
+    reference do not count. A reference that CrowdFlower rated is no reference of its image.
+    """
+    if captions is None or not captions.numbered:
+        raise UserError(f"{path}: names captions by ids; give --references Flickr8k.token.txt, which has them")
+    found = RatingFile([])
+    for row, line in lines_of(path):
+        image, number, numbers = _flickr8k_line(row, line)
+        caption = captions.numbered.get(number)
+        if caption is None:
+            notes.add(f"ids of captions that are not in {captions.name}", number)
+            continue
+        own = found.references.setdefault(image, list(captions.captions.get(image, ())))
+        share, yes, no = numbers
+        if yes + no > 0 and abs(share - yes / (yes + no)) < ROUNDING:
+            found.references[image] = [text for text in own if text != caption]
+            found.ratings.append(CaptionRating(image, caption, share))
+        elif caption in own:
+            notes.add("ratings of an image's own reference, which are left out", number)
+        else:
+            found.ratings.extend(CaptionRating(image, caption, rating) for rating in numbers)
+    return found
+
+
+def read_composite(path: Path, notes: Notes) -> RatingFile:
+    """Read one of Composite's files: an image's address, its candidate captions, and as many ratings.
+
+    These columns follow those of Mechanical Turk itself. Captions beyond the third are left out, as in papers.
+    """
+    found = RatingFile([])
+    for row, image, captions, numbers in _turk_rows(path):
+        for place, (caption, text) in enumerate(zip(captions, numbers, strict=True)):
+            rating = parse_rating(text)
+            if rating is None:
+                row.fail(f"the rating is {show_json(text)}, and a number is expected")
+            if place >= CANDIDATES:
+                notes.add("ratings of an image's fourth caption, which papers leave out", image)
+            elif math.isnan(rating):
+                notes.add(f"captions of {path.name} without a rating", image)
+            else:
+                found.ratings.append(CaptionRating(image, " ".join(caption.split()), rating))
+    return found
+
+
+def is_turk_table(path: Path) -> bool:
+    """Return whether a table has the columns of Mechanical Turk's results."""
+    header = next((line for _, line in lines_of(path)), "")
+    return TURK in header.replace('"', "").split(_separator(header))
+
+
+def _flickr8k_line(row: FileRow, line: str) -> tuple[str, str, tuple[float, float, float]]:
+    parts = line.split("\t")
+    numbers = [number for part in parts[2:] if (number := parse_rating(part)) is not None and not math.isnan(number)]
+    if len(parts) != 5 or len(numbers) != 3:
+        row.fail(f"is {show_json(line)}, and {FLICKR8K_LINE}, are expected")
+    return parts[0], parts[1], (numbers[0], numbers[1], numbers[2])
+
+
+def _turk_rows(path: Path) -> Iterator[tuple[FileRow, ImageKey, Sequence[str], Sequence[str]]]:
+    """Yield the image, the captions and the ratings of each row; rows without an address, as the last, are left out."""
+    text = read_annotation_text(path)
+    rows = csv.reader(io.StringIO(text), delimiter=_separator(text.partition("\n")[0]))
+    header = next(rows)
+    try:
+        table = list(rows)
+    except csv.Error as error:
+        raise UserError(f"{path}: not a CSV table ({error})") from None
+    for number, values in enumerate(table, 2):
+        addresses = [column for column, value in enumerate(values) if value.startswith("http")]
+        if not addresses:
+            continue
+        row = FileRow(path, number)
+        first = addresses[0]
+        rated = next(
+            (column for column in range(first + 1, len(values)) if parse_rating(values[column]) is not None), 0
+        )
+        count = rated - first - 1
+        if count < 1 or rated + count > len(values):
+            row.fail(f"an address, captions and as many ratings are expected from column {first + 1}, {header[first]}")
+        yield row, values[first].rpartition("/")[2], values[first + 1 : rated], values[rated : rated + count]
+
+
+def _separator(header: str) -> str:
+    return max(";,\t", key=header.count)
