@@ -18,7 +18,7 @@ from pydantic import Field
 from pipeline.errors import UserError, reason
 from pipeline.ranges import Channels, Pixels
 from pipeline.runtime.memory import is_full
-from pipeline.runtime.records import Record, parse_record, read_json
+from pipeline.runtime.records import Record, parse_record, read_bytes, read_json
 from pipeline.runtime.torchvision_cpu import declare_operators
 
 CAPTIONERS = {
@@ -45,6 +45,10 @@ CONFIGS = (
     *("generation_config.json", "adapter_config.json", "video_preprocessor_config.json"),
 )
 LARGEST = 16 * 2**20  # bytes of one of CONFIGS
+TOKENIZERS = ("tokenizer.json", "vocab.json", "added_tokens.json")
+LARGEST_TOKENIZER = 2**28  # bytes of one of TOKENIZERS
+# a token's number, or a length, that a tokenizer would reserve memory for: no model has ten million tokens
+HUGE = re.compile(rb'[^\\]"\s*:\s*([0-9]{8,})')
 REMEDY = "take the captioner from its publisher"
 # keys that make transformers run code, or open another repository
 REMOTE_KEYS = frozenset(
@@ -198,17 +202,21 @@ def _resolve_revision(name: str) -> str:
 
 
 def _check_files(name: str, local: bool, revision: str | None) -> None:
-    """Check every JSON file that decides what transformers loads."""
+    """Check every JSON file that decides what transformers loads, and the numbers of tokens."""
     from transformers.utils import cached_file
 
-    for file in CONFIGS:
+    for file in (*CONFIGS, *TOKENIZERS):
         options = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
         path = Path(name, file) if local else cached_file(name, file, **options)
         if path is None or (local and not Path(path).exists()):
             continue
         if file == "adapter_config.json":
             raise UserError(f"{path}: an adapter's model lies in another repository; merge the two and give the result")
-        check_config(read_json(Path(path), REMEDY, LARGEST), f"{path}")
+        if file in TOKENIZERS:
+            if found := HUGE.search(read_bytes(Path(path), REMEDY, LARGEST_TOKENIZER)):
+                raise UserError(f"{path}: has the number {found[1].decode():.20}, which no model has; {REMEDY}")
+        else:
+            check_config(read_json(Path(path), REMEDY, LARGEST), f"{path}")
 
 
 def _most(config: Any, key: str, most: int) -> int:

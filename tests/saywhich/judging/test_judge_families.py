@@ -167,6 +167,8 @@ def test_bad_values_in_a_judge_s_files_are_one_line(clip_folder, tmp_path, photo
         ("config.json", ("vision_config", "image_size"), 10**5, "image_size 100,000"),
         ("processor_config.json", ("image_processor", "crop_size"), {"height": 10**5, "width": 9}, "height 100,000"),
         ("processor_config.json", ("image_processor", "size"), {"shortest_edge": 10**5}, "shortest_edge 100,000"),
+        ("tokenizer.json", ("model", "vocab", "a</w>"), 10**9, "the number 1000000000"),
+        ("tokenizer.json", ("padding",), {"strategy": {"Fixed": 10**9}}, "the number 1000000000"),
     ],
 )
 def test_sizes_that_no_model_has_are_refused_before_anything_is_built(clip_folder, tmp_path, file, keys, value, line):
