@@ -88,7 +88,7 @@ class _Files:
                 return data
         except FileNotFoundError:
             return None
-        except (OSError, ValueError):
+        except Exception:  # content of another form, whose digest is right, raises anything where it is unpickled
             pass
         with suppress(OSError):
             path.unlink()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import stat
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from damaged import HOW, damage
 
 from pipeline.runtime.compiled import compiled, compiled_in, exp, tanh
+from pipeline.runtime.files import write_checked
 
 
 @compiled
@@ -111,6 +113,15 @@ def test_damaged_machine_code_is_compiled_again_to_the_same_results(tmp_path, ho
         assert path.stat().st_size > 1000
         assert computed(sums, tmp_path) == expected
         assert path.stat().st_ino == healed.st_ino, "it is loaded and not compiled again"
+
+
+@pytest.mark.parametrize("content", [b"no pickle", pickle.dumps(3), b"cnowhere\nnothing\n."])
+def test_machine_code_of_another_form_with_a_right_digest_is_compiled_again(tmp_path, content):
+    expected = computed(sums, tmp_path)
+    (path,) = tmp_path.iterdir()
+    write_checked(path, content)
+    assert computed(sums, tmp_path) == expected
+    assert path.stat().st_size > 1000
 
 
 def test_compiled_loops_are_cached_only_in_a_private_folder(tmp_path):
