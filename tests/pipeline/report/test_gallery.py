@@ -106,7 +106,7 @@ def test_thumbnails_keep_to_their_budget_without_the_least_retrieved(full_world,
     pictures = drawn(full_world)
     everything = thumbnails(pictures, full_world.prepared, full_world.images)
     budget = sum(len(thumbnail["src"]) for thumbnail in list(everything.values())[:9])
-    monkeypatch.setattr(module, "BUDGET", budget)
+    monkeypatch.setattr(module, "MAX_THUMBNAILS", budget)
     assert list(thumbnails(pictures, full_world.prepared, full_world.images)) == list(everything)[:9]
     assert thumbnails([], full_world.prepared, full_world.images) == {}
 
@@ -174,10 +174,10 @@ def test_a_view_shows_the_settings_nearest_to_a_level(world):
     # test CIDEr of PSST: .975, .945, .825; of ST: .95, .92, .80; Luo ends at .91, mle has .97 alone
     # these two lie above .9, so they have at least what they have there
     assert shown("equal-0") == {("psst_multinomial", 0.005), ("st_multinomial", 0.005), ("luo", 0.9), ("mle", None)}
-    assert "own listener" not in by_name["equal-0"].words
+    assert "own listener" not in by_name["equal-0"].description
     # test R@10 of PSST: 74.5, 86.5, 95.5; of ST: 70, 82, 91; Luo ends at 79
     assert shown("equal-1") == {("psst_multinomial", 0.001), ("st_multinomial", 0.005)}
-    assert "R@10 80% (own listener)" in by_name["equal-1"].words
+    assert "R@10 80% (own listener)" in by_name["equal-1"].description
     assert shown("equal-2") == set()
 
 
