@@ -121,7 +121,7 @@ def test_a_replaced_figure_is_reported_and_not_accepted(root, capsys):
     for arguments in ([], ["--check"]):
         status, (line,) = update(capsys, *arguments)
         assert status == 2
-        assert line.startswith("README.md, line 11: results/small.json has another figure than docs/curve.png")
+        assert line.startswith("README.md, line 11: results/small.json records another figure than docs/curve.png")
 
 
 def test_columns_and_rows_are_in_the_requested_order(root):
@@ -245,10 +245,13 @@ def test_an_exact_table_name_goes_before_longer_names(root):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("<!-- results: small | Words -->\n", "README.md, line 1: the block “small | Words” has no <!-- end -->"),
+        (
+            "<!-- results: small | Words -->\n",
+            "README.md, line 1: the block “small | Words” has no <!-- end -->: add it",
+        ),
         (
             "\n<!-- results: small | Words -->\n<!-- results: small | Work -->\n<!-- end -->\n",
-            "README.md, line 2: the block “small | Words” has no <!-- end -->",
+            "README.md, line 2: the block “small | Words” has no <!-- end -->: add it",
         ),
         (
             "<!-- result: small | Words -->\n<!-- end -->\n",
