@@ -21,7 +21,8 @@ from pipeline.features.clip import OPEN_CLIP, fetches_text
 from pipeline.features.extract import OBJECT_DETECTOR, OWN, open_network
 from pipeline.features.extractor import Extractor, ImageFeatures, NetworkSettings
 from pipeline.features.film_extractor import COLUMNS, wrap_for_films
-from pipeline.features.hub_tower import PREFIX as CAPTIONER
+from pipeline.features.hub_dual_tower import save_hub_model
+from pipeline.features.hub_tower import PREFIX as FROM_HUB
 from pipeline.features.manifest import Manifest
 from pipeline.features.network_weights import HUB, check_fit
 from pipeline.features.object_detector import ObjectDetector
@@ -32,6 +33,7 @@ from pipeline.runtime.checksums import checksummed_json
 from pipeline.runtime.files import sha256, write_atomically
 from pipeline.runtime.records import parse_record, read_checksummed
 from pipeline.runtime.tensors import read_tensors
+from saywhich.model_files import CAPTIONER
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -129,23 +131,25 @@ class FeatureExtractor:
     def save(self, folder: Path) -> list[Path]:
         """Write all files that `open` needs into `folder`, and return their paths.
 
-        Raises UserError for the vision tower of a transformers captioner, and for a network without a `model`.
+        Raises UserError for a network without a `model`. A captioner of transformers is written whole.
         """
         name, model = str(self.manifest["network"]), getattr(self.network, "model", None)
-        if name.startswith(CAPTIONER) or not isinstance(model, nn.Module):
-            raise UserError(
-                f"{name}: the network of a captioner of transformers is not exported; publish it from there"
-            )
-        content = save({key: tensor.detach().cpu().contiguous() for key, tensor in model.state_dict().items()})
-        write_atomically(folder / NETWORK, content)
+        if not isinstance(model, nn.Module):
+            raise UserError(f"{name}: this network is not exported")
         dropped = ("crc", "shape")  # these entries describe the feature store beside the manifest
         manifest = {key: value for key, value in self.manifest.items() if key not in dropped}
-        manifest["weights"] = {
-            **{k: v for k, v in manifest["weights"].items() if k == "file" and name not in OWN},
-            "source": NETWORK,
-            "sha256": hashlib.sha256(content).hexdigest(),
-        }
-        written = [folder / NETWORK]
+        if name.startswith(FROM_HUB):
+            written = save_hub_model(name.removeprefix(FROM_HUB), folder / CAPTIONER)
+            manifest["weights"] = {"source": CAPTIONER, "sha256": manifest["weights"]["sha256"]}
+        else:
+            content = save({key: tensor.detach().cpu().contiguous() for key, tensor in model.state_dict().items()})
+            write_atomically(folder / NETWORK, content)
+            written = [folder / NETWORK]
+            manifest["weights"] = {
+                **{k: v for k, v in manifest["weights"].items() if k == "file" and name not in OWN},
+                "source": NETWORK,
+                "sha256": hashlib.sha256(content).hexdigest(),
+            }
         for key in FITTED:
             if isinstance(manifest.get(key), dict):
                 written.append(folder / manifest[key]["file"])
@@ -163,7 +167,9 @@ def _refuse_fetching(path: Path, made: Manifest) -> None:
     """Raise UserError for a network with a part to fetch from a hub, or from elsewhere on this machine."""
     name = made.network
     fetched = name.startswith(OPEN_CLIP) and fetches_text(name)
-    if name.startswith(CAPTIONER) or fetched or (name not in OWN and made.weights.source != NETWORK):
+    if name.startswith(FROM_HUB) and (path.parent / CAPTIONER).is_dir():
+        return
+    if name.startswith(FROM_HUB) or fetched or (name not in OWN and made.weights.source != NETWORK):
         raise UserError(
             f"{path}: the network {name} would be fetched, and an exported model brings all that it needs; "
             "export the model again"
@@ -202,7 +208,9 @@ def _build_network(folder: Path, made: Manifest, weights: str | None, device: to
     if made.network in OWN:
         path = _require_digest(folder / (made.weights.file or made.weights.source or NETWORK), made.weights.sha256)
         return wrap_for_films(WordDetectorNetwork(_load_detector(made.network, path), settings, device), settings)
-    if made.weights.source == HUB or made.network.startswith(CAPTIONER):
+    if made.network.startswith(FROM_HUB) and (folder / CAPTIONER).is_dir():
+        settings = replace(settings, network=f"{FROM_HUB}{folder / CAPTIONER}")
+    if made.weights.source == HUB or made.network.startswith(FROM_HUB):
         return open_network(settings, device)
     path = folder / (made.weights.source or NETWORK)
     if not path.is_file() and weights is not None:

@@ -25,6 +25,7 @@ from pipeline.runtime.untrusted import path_inside
 
 EXPORTED = "saywhich.json"  # the manifest of an exported folder, with digests
 FEATURES = "features"  # the subfolder of features in an exported folder
+CAPTIONER = "captioner"  # the subfolder of FEATURES with a captioner of transformers
 MAIN = "main"  # the feature set of speakers and their listeners
 VOCABULARY = "vocabulary.json"
 WORDS = (VOCABULARY, TOKENIZER, "manifest.json")  # in the folder of prepared data
@@ -153,7 +154,10 @@ def _locate_exported(folder: Path) -> ModelFiles:
             f"{path}: has the form {json.dumps(form)[:20]}, and this version reads form {FORM}; export the model again"
         )
     exported = parse_record(manifest, ExportManifest, str(path), AGAIN)
-    if unlisted := [name for name in READ if name not in exported.files and (folder / name).exists()]:
+    captioner = (path for path in (folder / FEATURES / CAPTIONER).rglob("*") if path.is_file())
+    read = [name for name in READ if (folder / name).exists()]
+    read += [path.relative_to(folder).as_posix() for path in captioner]
+    if unlisted := [name for name in read if name not in exported.files]:
         raise UserError(f"{path}: has no digest of {unlisted[0]}; {AGAIN}")
     for name, wanted in exported.files.items():
         _check_digest(path_inside(folder, name), wanted)

@@ -10,20 +10,27 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 from stage_runs import enter_copy, run_stage, run_stages
 from test_own_photos import draw_photos
 from tiny_captioners import KINDS, write_captioner
+from tiny_judges import write_judge
+from tiny_pretrained import write_pretrained
 from whole_profiles import profile
 
 import saywhich
 from pipeline.config.load import load, method_settings
 from pipeline.data.feature_store import FeatureStore
 from pipeline.errors import UserError
+from pipeline.features.extract import open_network
+from pipeline.features.extractor import NetworkSettings
+from pipeline.runtime.hub_prompts import PROMPTED
 from pipeline.runtime.torchvision_cpu import declare_operators
 from pipeline.training.loop import Training
 from pipeline.workflow import stage as door
 from pipeline.workflow.training import build_training, load_training_data
+from saywhich.exporting import export_model
 from stages import adapt, evaluate, train
 
 pytestmark = pytest.mark.skipif(
@@ -38,15 +45,21 @@ CLIP = {
 TUNED = ("mle", "psst_multinomial", "wtf_rl", "rloo", "grpo", "discritune")
 
 
-def small_params() -> dict[str, Any]:
-    """Return the profile with models in folders in place of those of the hub, and one epoch of everything."""
+def small_params(retriever: str = "open_clip") -> dict[str, Any]:
+    """Return the profile with models in folders in place of those of the hub, and one epoch of everything.
+
+    `retriever`: a CLIP of open_clip, or a family of tiny_judges.
+    """
     params = profile("folder_blip")
     assert tuple(params["methods"]) == TUNED
     params["prepare"]["shares"]["seed"] = 4  # six of these photos to train on, two for val, two for test
     params["prepare"] |= {"tokenizer": "captioner", "max_words": 8}
     clip = {"network": "open_clip/ViT-S-32-alt", "weights": "clip.safetensors", "options": CLIP}
+    size: int | None = 64
+    if retriever != "open_clip":
+        clip, size = {"network": "hub/retriever", "weights": "hub"}, None
     params["features"]["main"] |= {"network": "hub/captioner", "batch": 4}
-    params["features"]["clip"] |= clip | {"image_size": 64, "batch": 4}
+    params["features"]["clip"] |= clip | {"image_size": size, "batch": 4}
     params["pretrain"]["clip"] |= clip
     params["pretrain"]["speaker"] |= {"model": "captioner", "lora": {"rank": 2, "alpha": 4}}
     once = {"epochs": 1, "validate_every": 1, "min_steps": 0, "batch": 2}
@@ -65,18 +78,24 @@ def small_params() -> dict[str, Any]:
     return params
 
 
-def make(kind: str, folder: Path) -> Path:
+def make(kind: str, folder: Path, retriever: str = "open_clip") -> Path:
     """Run all stages before joint training on ten drawn photos in `folder`."""
     declare_operators()
     import open_clip
 
     draw_photos(folder / "data/external/photos")
-    write_captioner(kind, folder / "captioner")
+    if kind in KINDS:
+        write_captioner(kind, folder / "captioner")
+    else:
+        write_pretrained(kind, folder / "captioner")
     torch.manual_seed(0)
-    save_file(open_clip.create_model("ViT-S-32-alt", **CLIP).state_dict(), folder / "clip.safetensors")
+    if retriever == "open_clip":
+        save_file(open_clip.create_model("ViT-S-32-alt", **CLIP).state_dict(), folder / "clip.safetensors")
+    else:
+        write_judge(retriever, folder / "retriever", longest=64)
     run_stages(
         folder,
-        small_params(),
+        small_params(retriever),
         ("prepare",),
         *(("features", "--features", name) for name in ("main", "clip")),
         *(("pretrain", "--role", role) for role in ("listener", "speaker", "judge", "clip")),
@@ -159,14 +178,28 @@ def test_the_listener_encodes_captions_and_clips_vectors_up_to_evaluation(folder
     assert list(judges) == ["own", "adapted", "pretrained", "clip", "judge"]
     write_captioner("blip", Path("captioner"))  # its tower sees new photos
     model, photo = saywhich.load("data/models/psst_multinomial"), "data/external/photos/0.jpg"
-    assert isinstance(model.caption(photo)[0].text, str)
+    photos = sorted(map(str, Path("data/external/photos").rglob("*.jpg")))
+    said = model.caption(photos, samples=3)
+    export_model(Path("data/models/psst_multinomial"), Path("exported"))
+    for left in ("captioner", "data/models", "data/features", "data/prepared"):
+        shutil.rmtree(left)
+    exported = saywhich.load("exported")
+    assert exported.caption(photos, samples=3) == said
+    assert any(each.candidates[0] for each in said)
+    Path("exported/features/captioner/vocab.txt").write_text("more")
+    with pytest.raises(UserError, match=r"saywhich.json: has no digest of features/captioner/vocab.txt"):
+        saywhich.load("exported")
+    Path("exported/features/captioner/vocab.txt").unlink()
+    Path("exported/features/captioner/config.json").write_text("{}")
+    with pytest.raises(UserError, match=r"config.json: the SHA-256 is"):
+        saywhich.load("exported")
     for listens in (lambda: model.find("a ball", [photo]), lambda: model.caption(photo, among=[photo])):
         with pytest.raises(UserError, match=r"encodes the features 'clip', and photos are encoded as 'main' alone"):
             listens()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "blip"])
+@pytest.mark.parametrize("kind", [kind for kind in (*KINDS, *PROMPTED) if kind != "blip"])
 def test_other_families_are_tuned_by_the_same_code(kind, tmp_path, monkeypatch):
     make(kind, tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -177,6 +210,28 @@ def test_other_families_are_tuned_by_the_same_code(kind, tmp_path, monkeypatch):
     for name in ("rloo", "psst_multinomial"):
         assert run_stage("train", "--method", name, "--out", name) == 0
         assert_only_adapters_move(Path(name, "weights.safetensors"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("retriever", ["siglip", "siglip2_fixed"])
+def test_siglip_gives_the_reward_and_judges(retriever, tmp_path, monkeypatch):
+    make("blip", tmp_path, retriever)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SAYWHICH_TRACKING", "off")
+    stored = load_file("data/retriever/images.safetensors")["vectors"]
+    network = open_network(NetworkSettings("hub/retriever"))
+    with Image.open("data/external/photos/0.jpg") as photo:
+        seen = network([network.prepare(photo.convert("RGB"))]).pooled[0]
+    prepared, _ = load_training_data(Path("data"))
+    row = [prepared.file(image) for image in range(10)].index("0.jpg")
+    torch.testing.assert_close(stored[row], torch.nn.functional.normalize(seen, dim=0), atol=2e-3, rtol=0)  # halves
+    for name in ("wtf_rl", "grpo", "discritune", "psst_multinomial"):
+        assert run_stage("train", "--method", name) == 0
+        assert_only_adapters_move(Path("data/models", name, "weights.safetensors"))
+    for name, run in (("adapt", adapt.run), ("evaluate", evaluate.run)):
+        assert door.main(name, run, ["--method", "discritune"]) == 0
+    judges = json.loads(Path("data/evaluation/discritune/metrics.json").read_text())["test"]["judges"]
+    assert "clip" in judges
 
 
 def test_the_divergence_is_initially_0_and_grows(folder):

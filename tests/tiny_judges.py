@@ -10,19 +10,22 @@ import torch
 
 from pipeline.runtime.hub_loading import import_transformers
 
-MODELS = {"clip": "CLIPModel", "siglip": "SiglipModel", "siglip2": "Siglip2Model"}
+# SigLIP 2 of one image size has the layers of SigLIP, and a tokenizer of its own
+MODELS = {"clip": "CLIPModel", "siglip": "SiglipModel", "siglip2": "Siglip2Model", "siglip2_fixed": "SiglipModel"}
 SENTENCES = ("a photo depicts a red ball on the box", "a green dog", "the blue dog on a yellow box")
 LONGEST = 16  # tokens
 SIZES = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
 
 
-def write_judge(family: str, folder: Path) -> None:
-    """Write a model of a family of MODELS with its processor into `folder`."""
+def write_judge(family: str, folder: Path, longest: int = LONGEST) -> None:
+    """Write a model of a family of MODELS, which reads `longest` tokens, with its processor into `folder`."""
     hub = import_transformers()
     torch.manual_seed(0)
     folder.mkdir(parents=True)
-    processor, words, ends = {"clip": _clip, "siglip": _siglip, "siglip2": _siglip2}[family](hub, folder)
-    text = {**SIZES, **ends, "vocab_size": words, "max_position_embeddings": LONGEST}
+    processor, words, ends = {
+        "clip": _clip, "siglip": _siglip, "siglip2": _siglip2, "siglip2_fixed": _siglip2_fixed,
+    }[family](hub, folder)  # fmt: skip
+    text = {**SIZES, **ends, "vocab_size": words, "max_position_embeddings": longest}
     vision = {**SIZES, "patch_size": 16, **({"num_patches": 256} if family == "siglip2" else {"image_size": 32})}
     more = {"projection_dim": 12} if family == "clip" else {}
     kind = MODELS[family]
@@ -65,6 +68,12 @@ def _siglip(hub: Any, folder: Path) -> tuple[Any, int, dict[str, int]]:
     ends = {"bos_token_id": 1, "eos_token_id": 1, "pad_token_id": 1}
     images = hub.SiglipImageProcessor(size={"height": 32, "width": 32})
     return hub.SiglipProcessor(images, tokenizer), 80, ends
+
+
+def _siglip2_fixed(hub: Any, folder: Path) -> tuple[Any, int, dict[str, int]]:
+    processor, words, ends = _siglip2(hub, folder)
+    images = hub.SiglipImageProcessor(size={"height": 32, "width": 32})
+    return hub.SiglipProcessor(images, processor.tokenizer), words, ends
 
 
 def _siglip2(hub: Any, folder: Path) -> tuple[Any, int, dict[str, int]]:

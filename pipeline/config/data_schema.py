@@ -170,8 +170,8 @@ class FeatureSettings(Section):
     """The network that extracts features, and its settings.
 
     Networks: word_detector, object_detector (of drawn scenes), fasterrcnn_resnet50_fpn_v2, torchvision/… (its
-    classifiers), open_clip/….… (network and weights), hub/… (a captioner's), any of timm, facts (of drawn scenes, as a
-    network without errors would extract them), or imported: features from elsewhere.
+    classifiers), open_clip/….… (network and weights), hub/… (of transformers: a captioner's, CLIP or SigLIP), any of
+    timm, facts (of drawn scenes, as a network without errors would extract them), or imported: features from elsewhere.
 
     With `frames`, images are films. That many frames are spread evenly, or, with `frames_per_second`, at most that
     many. `batch` counts frames. The film's vector is the mean of its frames' vectors. With `vector: times` they are

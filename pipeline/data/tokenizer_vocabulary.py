@@ -50,6 +50,7 @@ class TokenizerVocabulary(Vocabulary):
         out.mkdir(parents=True, exist_ok=True)
         loaded.save_pretrained(out)
         tokenizer, special = _plain(out / TOKENIZER), set(loaded.all_special_ids)
+        special |= {number for number, token in loaded.added_tokens_decoder.items() if token.special}  # as <image>
         ends = {loaded.eos_token_id, loaded.bos_token_id, loaded.pad_token_id, loaded.sep_token_id, loaded.cls_token_id}
         unknown = loaded.unk_token_id if loaded.unk_token_id not in ends else None
         numbers = [number for number in sorted(tokenizer.get_vocab().values()) if number not in special]

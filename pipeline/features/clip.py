@@ -13,6 +13,7 @@ from torch import Tensor
 from pipeline.errors import UserError, reason
 from pipeline.features.extractor import GridNetwork, NetworkSettings
 from pipeline.features.network_weights import HUB, check_fit, hugging_face_file, load_local
+from pipeline.runtime.hub_loading import locate_repository
 from pipeline.runtime.options import checked_options
 from pipeline.runtime.torchvision_cpu import declare_operators
 
@@ -26,6 +27,30 @@ def fetches_text(network: str) -> bool:
 
     config = open_clip.get_model_config(network.removeprefix(OPEN_CLIP).partition(".")[0]) or {}
     return "hf_model_name" in config.get("text_cfg", {})
+
+
+def open_tokenizer(architecture: str, context_length: int) -> Any:
+    """Open the tokenizer of a network of open_clip; that of some, as of SigLIP, is a repository of its own.
+
+    Raises UserError where it is neither on this machine nor can be fetched.
+    """
+    declare_operators()
+    import open_clip
+
+    text = (open_clip.get_model_config(architecture) or {}).get("text_cfg", {})
+    if (repository := text.get("hf_tokenizer_name")) is None:
+        return open_clip.get_tokenizer(architecture, context_length=context_length)
+    try:
+        commit, cached = locate_repository(repository)
+        options = {"revision": commit, "local_files_only": cached, "trust_remote_code": False}
+        return open_clip.get_tokenizer(architecture, context_length=context_length, **options)
+    except ImportError as error:
+        raise UserError(f"the tokenizer of {architecture} needs a package ({reason(error)}); install it") from None
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(
+            f"the tokenizer of {architecture}, {repository}, is not on this machine and cannot be fetched "
+            f"({reason(error)}); where there is a network run hf download {repository}, and copy the hub's cache here"
+        ) from None
 
 
 class ClipNetwork(GridNetwork):
@@ -98,11 +123,9 @@ class ClipNetwork(GridNetwork):
         self.options = {key: value for key, value in given.items() if key != "force_preprocess_cfg"}
 
     @cached_property
-    def _tokens(self) -> Any:
-        """Return the captions' tokeniser, which some networks must fetch; images need none."""
-        import open_clip
-
-        return open_clip.get_tokenizer(self.architecture, context_length=self.model.context_length)
+    def tokenizer(self) -> Any:
+        """Return the captions' tokenizer, which some networks must fetch; images need none."""
+        return open_tokenizer(self.architecture, self.model.context_length)
 
     def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         outputs = self.model.forward_intermediates(
@@ -113,8 +136,8 @@ class ClipNetwork(GridNetwork):
     @torch.inference_mode()
     def text(self, captions: Sequence[str]) -> Tensor:
         """Return embeddings (N, P) of N captions, not normalised; open_clip's tokeniser truncates long captions."""
-        return self.model.encode_text(self._tokens(list(captions)).to(self.device))
+        return self.model.encode_text(self.tokenizer(list(captions)).to(self.device))
 
     def tokenise(self, captions: Sequence[str], length: int) -> Tensor:
         """Return tokens (N, length) of N captions, whatever length the model reads."""
-        return self._tokens(list(captions), context_length=length)
+        return self.tokenizer(list(captions), context_length=length)

@@ -36,8 +36,8 @@ from pipeline.features.detector_training import DetectionTask, train_detector
 from pipeline.features.extractor import Extractor, NetworkSettings
 from pipeline.features.feature_parts import FeatureParts
 from pipeline.features.film_extractor import COLUMNS, FrameCaptions, open_film, wrap_for_films
-from pipeline.features.hub_tower import PREFIX as CAPTIONER
-from pipeline.features.hub_tower import HubNetwork
+from pipeline.features.hub_dual_tower import open_hub_tower
+from pipeline.features.hub_tower import PREFIX as FROM_HUB
 from pipeline.features.images import open_image
 from pipeline.features.network_weights import HUB, UnreachableWeightsError
 from pipeline.features.networks import TORCHVISION, TimmNetwork, TorchvisionNetwork
@@ -175,7 +175,7 @@ def open_network(settings: NetworkSettings, device: torch.device | str = "cpu") 
     With `settings.frames` it takes films.
     """
     kinds: dict[str, Callable[..., Extractor]]
-    kinds = {DETECTOR: FasterRCNN, TORCHVISION: TorchvisionNetwork, OPEN_CLIP: ClipNetwork, CAPTIONER: HubNetwork}
+    kinds = {DETECTOR: FasterRCNN, TORCHVISION: TorchvisionNetwork, OPEN_CLIP: ClipNetwork, FROM_HUB: open_hub_tower}
     kind = next((kind for prefix, kind in kinds.items() if settings.network.startswith(prefix)), TimmNetwork)
     return wrap_for_films(kind(settings, device), settings)
 

@@ -95,7 +95,7 @@ class GridNetwork(ABC):
         self.grid_size, self.vector = settings.grid_size, settings.vector
         self.device, self.description = torch.device(device), description
         self._transform = transform
-        features = self([torch.zeros(3, settings.image_size, settings.image_size)])
+        features = self([torch.ones(3, settings.image_size, settings.image_size)])  # some take zeros for padding
         _, regions, size = features.regions.shape
         self.pooled_size, self.regions_shape = features.pooled.shape[1], (regions, size)
 

@@ -54,7 +54,7 @@ class HubNetwork(GridNetwork):
             return (torch.from_numpy(squashed.copy()).permute(2, 0, 1) / 255 - mean) / std
 
         self._pools = whole.has_pooler
-        source = {"source": name, "sha256": weights_digest(tower)}
+        source = {"source": name, "sha256": weights_digest(tower, pooler=whole.has_pooler)}
         settings = replace(settings, image_size=size)
         try:
             super().__init__(tower, transform, settings, settings.described(source, shown), device)
@@ -69,9 +69,10 @@ class HubNetwork(GridNetwork):
         return pooled.flatten(1), regions.transpose(1, 2).unsqueeze(-1)
 
 
-def weights_digest(tower: torch.nn.Module) -> str:
-    """Return the SHA-256 of all weights, in the order of their names."""
+def weights_digest(tower: torch.nn.Module, pooler: bool = True) -> str:
+    """Return the SHA-256 of all weights, in the order of their names; an untrained `pooler` is random, and left out."""
     digest = hashlib.sha256()
-    for _, value in sorted(tower.state_dict().items()):
-        digest.update(value.contiguous().numpy().tobytes())
+    for name, value in sorted(tower.state_dict().items()):
+        if pooler or "pooler" not in name:
+            digest.update(value.contiguous().numpy().tobytes())
     return digest.hexdigest()

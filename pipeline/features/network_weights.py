@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from pipeline.errors import UserError, reason
 from pipeline.runtime.files import sha256
+from pipeline.runtime.hub_loading import locate_repository
 from pipeline.runtime.tensors import read_tensors, shapes_of
 
 HUB = "hub"
@@ -63,7 +64,8 @@ def hugging_face_file(repository: str, file: str, name: str) -> tuple[Path, dict
     if not file.endswith(".safetensors"):
         raise UserError(f"features.weights: the hub has no safetensors file of {name}; give a safetensors file instead")
     try:
-        path = Path(hf_hub_download(repository, file))
+        commit, cached = locate_repository(repository)
+        path = Path(hf_hub_download(repository, file, revision=commit, local_files_only=cached))
     except Exception as error:  # any error of the hub's client, its transport or its cache
         raise UnreachableWeightsError(
             f"features.weights: hub has no weights for {name} that can be reached ({reason(error)}); fetch {file} of "

@@ -24,6 +24,7 @@ from pipeline.models.critic import ControlVariates, Critic
 from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.guided import GuidedDecoder
 from pipeline.models.hub_captioner import HubDecoder
+from pipeline.models.hub_dual_encoder import HubDualEncoder
 from pipeline.models.listener import Listener
 from pipeline.runtime.checksums import HISTORY, INPUTS, LONGEST, NONE, check_history
 from pipeline.runtime.files import sha256, write_atomically
@@ -40,6 +41,7 @@ SPEAKERS: tuple[type[Agent], ...] = (
 OTHERS: tuple[type[Agent], ...] = (
     Listener,
     DualEncoder,
+    HubDualEncoder,
     CaptionClassifier,
     Critic,
     ControlVariates,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pipeline.errors import UserError
+from pipeline.features.clip import open_tokenizer
 from pipeline.runtime.options import checked_options
 from pipeline.runtime.torchvision_cpu import declare_operators
 
@@ -42,7 +44,11 @@ class DualEncoder(nn.Module):
         finally:
             logging.disable(logging.NOTSET)
         self.text.visual = nn.Identity()
-        self._tokens = open_clip.get_tokenizer(architecture, context_length=self.text.context_length)
+
+    @cached_property
+    def _tokens(self) -> Any:
+        """Return the tokenizer, which some networks must fetch."""
+        return open_tokenizer(str(self.arguments["architecture"]), self.max_tokens)
 
     @property
     def max_tokens(self) -> int:
@@ -51,11 +57,9 @@ class DualEncoder(nn.Module):
 
     def lengths(self, captions: Sequence[str]) -> Tensor:
         """Count the tokens of N captions, (N,), with begin and end tokens, up to twice `max_tokens`."""
-        import open_clip
-
-        tokenise = open_clip.get_tokenizer(self.arguments["architecture"], context_length=2 * self.max_tokens)
-        padding = tokenise([""])[0, -1]
-        there: Tensor = tokenise(list(captions)) != padding
+        twice = 2 * self.max_tokens
+        padding = self._tokens([""], twice)[0, -1]
+        there: Tensor = self._tokens(list(captions), twice) != padding
         return there.shape[1] - there.flip(1).long().argmax(1)
 
     def encode_text(self, captions: Sequence[str]) -> Tensor:

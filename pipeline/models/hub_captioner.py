@@ -1,6 +1,7 @@
-"""Pretrained captioners of the library transformers as decoders: BLIP, GIT, and any VisionEncoderDecoderModel.
+"""Pretrained captioners of the library transformers as decoders: those of CAPTIONERS (pipeline/runtime/hub_loading.py).
 
-The frozen vision tower runs in the stage `features` (pipeline/features/hub_tower.py); this module has the text side.
+The frozen vision tower runs in the stage `features` (pipeline/features/hub_tower.py, and decoder_inputs.py for models
+with a prompt); this module has the text side: OPT in BLIP-2, Llama in Idefics3.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from pipeline.errors import UserError
 from pipeline.models.decoder import Decoder, RolloutDropout
 from pipeline.runtime import devices
 from pipeline.runtime.hub_loading import CAPTIONERS, check_config, import_transformers, load_captioner
+from pipeline.runtime.hub_prompts import PROMPTED, PromptedProcessor
 from pipeline.types import Batch, caption_mask
 
+PREFIXED = frozenset(("git", "blip-2", "idefics3"))  # kinds whose regions are tokens before the caption
+TEXT_KINDS = {"blip-2": ("opt",), "florence2": ("bart",), "idefics3": ("llama",)}  # text sides that are trained
 RESERVED = 2  # positions that some text sides keep for padding
 # fields of every transformers config that no text side uses
 UNUSED = frozenset(("architectures", "dtype", "id2label", "label2id", "problem_type", "transformers_version"))
@@ -30,8 +34,8 @@ Pairs = tuple[tuple[Tensor, Tensor], ...]  # per layer: keys and values (n, head
 class HubState:
     """Decoder state of n captions."""
 
-    token_cache: Pairs  # keys and values of the tokens so far; GIT's begin with those of the regions
-    region_cache: Pairs  # keys and values of the regions, for cross-attention; GIT has none
+    token_cache: Pairs  # keys and values of the tokens so far, after those of the regions without cross-attention
+    region_cache: Pairs  # keys and values of the regions, for cross-attention
     words: int  # number of input tokens so far
     regions: Tensor  # (1, R, D): of any image, for its shape
 
@@ -63,9 +67,11 @@ class HubDecoder(Decoder):
         dropout: float = 0.0,
         lora: dict[str, Any] | None = None,
         null_image: bool = False,
+        lead: int = 0,
     ) -> None:
         """Build the network from the captioner's `config` without dropout (`plain_config`), with random weights.
 
+        `lead` is the number of tokens that stand before BOS, as Florence-2's decoder has one.
         Raises UserError where the text side has too few positions for `max_words`.
         """
         text, project = _built(config)
@@ -74,11 +80,16 @@ class HubDecoder(Decoder):
             raise UserError(f"its text side has {positions} positions: too few for captions of {max_words} words")
         embeddings, output = _ends(text)
         arguments = {"vocabulary": vocabulary, "config": config, "max_words": max_words, "dropout": dropout}
+        arguments |= {"lead": lead} if lead else {}
         super().__init__(vocabulary, output.in_features, max_words, dropout, arguments)
-        self.prefix = config["model_type"] == "git"
-        self.region_size: int = config["encoder" if "encoder" in config else "vision_config"]["hidden_size"]
+        self.kind: str = config["model_type"]
+        self.prefix = self.kind in PREFIXED
+        tower = config["encoder" if "encoder" in config else "vision_config"]
+        self.region_size: int = text.config.hidden_size if self.kind in PROMPTED else tower["hidden_size"]
         self.text, self.project = text, project
         self.word = nn.Embedding(vocabulary + 2, embeddings.embedding_dim)
+        self.lead: Tensor | None
+        self.register_buffer("lead", torch.zeros(lead, embeddings.embedding_dim) if lead else None)
         self.logit = nn.Linear(output.in_features, vocabulary + 1)
         self.lora: dict[str, Any] | None = None
         if lora is not None:
@@ -95,21 +106,24 @@ class HubDecoder(Decoder):
         Raises UserError where it cannot be loaded, or the words are not from its tokenizer.
         """
         made_of = load_captioner(name)
-        end, begin = _end_and_begin(made_of)
+        end, *lead, begin = _special_tokens(made_of, name)
         text, project = _text(made_of)
         embeddings, output = _ends(text)
-        if {end, begin} & set(numbers) or max(end, begin, *numbers) >= len(embeddings.weight):
+        special = {end} if made_of.config.model_type in PREFIXED else {end, begin}  # a prompt may end in any token
+        if special & set(numbers) or max(end, begin, *numbers) >= len(embeddings.weight):
             raise UserError(
                 f"{name}: the prepared captions are not of its tokens; set prepare.tokenizer to {name} in params.yaml "
                 "and run the prepare stage again"
             )
-        made = cls(len(numbers), plain_config(made_of), max_words, dropout)
+        made = cls(len(numbers), plain_config(made_of), max_words, dropout, lead=len(lead))
         made.text.load_state_dict(text.state_dict())
         if made.project is not None and project is not None:
             made.project.load_state_dict(project.state_dict())
         ids = torch.tensor([end, *numbers, begin])
         with torch.no_grad():
             made.word.weight.copy_(embeddings(ids))  # the module's output, since some scale the table
+            if made.lead is not None:
+                made.lead.copy_(embeddings(torch.tensor(lead)))
             made.logit.weight.copy_(output.weight[ids[:-1]])
             made.logit.bias.zero_() if output.bias is None else made.logit.bias.copy_(output.bias[ids[:-1]])
         if lora is not None:
@@ -156,9 +170,10 @@ class HubDecoder(Decoder):
 
     def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> HubState:
         """Compute each layer's keys and values of the regions once per image, with a discarded input token."""
-        silence = encoded.new_zeros(len(encoded), 1, self.word.embedding_dim)
+        silence = self._after_lead(encoded.new_zeros(len(encoded), 1, self.word.embedding_dim))
         _, tokens, regions = self._run_decoder(silence, encoded, HubState((), (), 0, encoded[:1]))
-        tokens = tuple((keys[:, :, :-1], values[:, :, :-1]) for keys, values in tokens) if self.prefix else ()
+        kept = self.prefix or self.lead is not None
+        tokens = tuple((keys[:, :, :-1], values[:, :, :-1]) for keys, values in tokens) if kept else ()
         state = HubState(tokens, regions, 0, encoded[:1])
         rows = torch.arange(len(encoded) * width, device=encoded.device) // width
         return state if width == 1 else self.select(state, rows)
@@ -177,12 +192,16 @@ class HubDecoder(Decoder):
         tokens, mask = batch.captions, caption_mask(batch.captions)
         longest = int(mask.sum(1).max()) if devices.is_synchronous(tokens.device) else tokens.shape[1]
         before = torch.cat([tokens.new_full((len(tokens), 1), self.vocabulary + 1), tokens[:, : longest - 1]], 1)
-        hidden = self._run_decoder(self.word(before), encoded)[0][:, -longest:]
+        hidden = self._run_decoder(self._after_lead(self.word(before)), encoded)[0][:, -longest:]
         places = torch.arange(tokens.numel(), device=tokens.device).view(tokens.shape)[:, :longest]
         if devices.is_synchronous(tokens.device):
             kept = mask[:, :longest]
             return hidden[kept], places[kept]
         return hidden.flatten(0, 1), places.flatten()
+
+    def _after_lead(self, words: Tensor) -> Tensor:
+        """Return the embeddings `words` (n, t, E) after those of the tokens that stand before BOS."""
+        return words if self.lead is None else torch.cat([self.lead.expand(len(words), -1, -1), words], 1)
 
     def _run_decoder(
         self, words: Tensor, encoded: Tensor, state: HubState | None = None
@@ -196,14 +215,18 @@ class HubDecoder(Decoder):
         if not self.prefix:
             options["encoder_hidden_states"] = encoded
         elif state is None or not state.token_cache:
-            options["pixel_values"] = encoded.unsqueeze(1)
+            options |= (
+                {"pixel_values": encoded.unsqueeze(1)}
+                if self.kind == "git"
+                else {"inputs_embeds": torch.cat([encoded, words], 1)}
+            )
         if state is None:
             return self.text(**options).logits, (), ()
         tokens, regions = _cache(state.token_cache), _cache(state.region_cache)
         options["past_key_values"] = tokens
         if not self.prefix:
             options["past_key_values"] = import_transformers().EncoderDecoderCache(tokens, regions)
-        else:  # position ids count tokens, not the regions before them
+        elif self.kind == "git":  # position ids count tokens, not the regions before them
             options["position_ids"] = torch.arange(words.shape[1], device=words.device).unsqueeze(0) + state.words
         hidden = self.text(**options).logits
         return hidden, _pairs(tokens), _pairs(regions)
@@ -231,19 +254,33 @@ def _built(config: dict[str, Any]) -> tuple[Any, nn.Linear | None]:
     if config.get("model_type") not in CAPTIONERS:
         raise UserError(f"its config is of no kind of captioner; there are {', '.join(CAPTIONERS)}")
     if config["model_type"] == "blip":
-        return hub.BlipTextLMHeadModel(_settings(hub.BlipTextConfig, config["text_config"])), None
+        return hub.BlipTextLMHeadModel(network_config(hub.BlipTextConfig, config["text_config"])), None
     if config["model_type"] == "git":
         tower = {**config["vision_config"], "num_hidden_layers": 0}
         own = {**config, "vision_config": _own(hub.GitVisionConfig, tower)}
-        return _text(hub.GitForCausalLM(_settings(hub.GitConfig, own)))
-    made = _settings(hub.CONFIG_MAPPING[config["decoder"]["model_type"]], config["decoder"])
+        return _text(hub.GitForCausalLM(network_config(hub.GitConfig, own)))
+    if config["model_type"] in PROMPTED:
+        return _prompted_text(config["model_type"], config["text_config"]), None
+    made = network_config(hub.CONFIG_MAPPING[config["decoder"]["model_type"]], config["decoder"])
     text, project = hub.AutoModelForCausalLM.from_config(made, trust_remote_code=False), None
     if config["encoder"]["hidden_size"] != text.config.hidden_size and not _takes(text.config):
         project = nn.Linear(config["encoder"]["hidden_size"], text.config.hidden_size)
     return text, project
 
 
-def _settings(kind: Any, given: dict[str, Any]) -> Any:
+def _prompted_text(kind: str, text: dict[str, Any]) -> Any:
+    """Build the text decoder of a captioner in PROMPTED with random weights; raises UserError for another kind."""
+    hub = import_transformers()
+    if text.get("model_type") not in TEXT_KINDS[kind]:
+        known = " or ".join(TEXT_KINDS[kind])
+        raise UserError(f"its text side is of the kind {text.get('model_type')}; {known} can be trained")
+    own = network_config(hub.CONFIG_MAPPING[text["model_type"]], text)
+    if kind == "florence2":
+        own.is_decoder, own.add_cross_attention, own.is_encoder_decoder = True, True, False
+    return hub.AutoModelForCausalLM.from_config(own, trust_remote_code=False)
+
+
+def network_config(kind: Any, given: dict[str, Any]) -> Any:
     """Build a config of this kind from those settings of `given` that determine the network."""
     return kind(**_own(kind, given))
 
@@ -260,6 +297,17 @@ def _text(captioner: Any) -> tuple[Any, nn.Linear | None]:
     if captioner.config.model_type == "git":
         captioner.git.image_encoder = PrecomputedRegions()
         return captioner, None
+    if captioner.config.model_type == "blip-2":
+        return captioner.language_model, None
+    if captioner.config.model_type in PROMPTED:  # its decoder and its output layer, in the class that has both
+        florence = captioner.config.model_type == "florence2"
+        text = _prompted_text(captioner.config.model_type, plain_config(captioner)["text_config"])
+        if florence:
+            text.model.decoder = captioner.model.language_model.decoder
+        else:
+            text.model = captioner.model.text_model
+        text.lm_head = captioner.lm_head
+        return text, None
     return captioner.decoder, getattr(captioner, "enc_to_dec_proj", None)
 
 
@@ -281,13 +329,18 @@ def _ends(text: Any) -> tuple[Any, Any]:
     return embeddings, output
 
 
-def _end_and_begin(captioner: Any) -> tuple[int, int]:
-    """Return the model's own ids of EOS and BOS, those of its `generate`.
+def _special_tokens(captioner: Any, name: str) -> list[int]:
+    """Return the model's own ids of EOS, of tokens before BOS if there are any, and of BOS: those of its `generate`.
 
     Raises UserError where its config names none.
     """
+    if captioner.config.model_type in PREFIXED & frozenset(PROMPTED):
+        own = captioner.language_model if captioner.config.model_type == "blip-2" else captioner
+        end = own.generation_config.eos_token_id
+        tokens = PromptedProcessor(name, captioner.config).tokens
+        return [end[0] if isinstance(end, list) else end, int(tokens[-1])]
     if captioner.config.model_type == "blip":
-        return captioner.config.text_config.sep_token_id, captioner.config.text_config.bos_token_id
+        return [captioner.config.text_config.sep_token_id, captioner.config.text_config.bos_token_id]
     made = captioner.generation_config
     begin = made.bos_token_id if made.decoder_start_token_id is None else made.decoder_start_token_id
     end = made.eos_token_id[0] if isinstance(made.eos_token_id, list) else made.eos_token_id
@@ -295,7 +348,8 @@ def _end_and_begin(captioner: Any) -> tuple[int, int]:
         raise UserError(
             f"{captioner.name_or_path}: its config names no token that begins a caption, or none that ends it"
         )
-    return end, begin
+    forced = made.forced_bos_token_id
+    return [end, begin] if forced is None else [end, begin, forced]
 
 
 def _cache(pairs: Pairs) -> Any:

@@ -54,7 +54,10 @@ class SpeakerSettings(SpeakerSizes):
 
 
 class PretrainedJudgeSettings(Section):
-    """A judge that was trained elsewhere: a network of open_clip, and the features that the same network extracted."""
+    """A judge that was trained elsewhere: a network of open_clip, or a CLIP or SigLIP of transformers.
+
+    `features` are those that the same network extracted.
+    """
 
     features: Name
     network: Text
@@ -62,5 +65,10 @@ class PretrainedJudgeSettings(Section):
     options: dict[str, Any] = Field(default_factory=dict)
 
     def _check(self) -> None:
-        if not self.network.startswith("open_clip/"):
-            raise ValueError(f"network = {self.network}: expected open_clip/NETWORK.WEIGHTS, by open_clip's names")
+        if not self.network.startswith(("open_clip/", "hub/")):
+            raise ValueError(
+                f"network = {self.network}: expected open_clip/NETWORK.WEIGHTS, by open_clip's names, or hub/NAME of a "
+                "CLIP or SigLIP of transformers"
+            )
+        if self.network.startswith("hub/") and (self.weights != "hub" or self.options):
+            raise ValueError(f"network {self.network} takes weights: hub, and no options")

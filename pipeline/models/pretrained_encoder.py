@@ -10,7 +10,10 @@ from pipeline.data.feature_store import FeatureStore
 from pipeline.errors import UserError
 from pipeline.features.clip import ClipNetwork
 from pipeline.features.extractor import NetworkSettings
+from pipeline.features.hub_tower import PREFIX
 from pipeline.models.dual_encoder import DualEncoder
+from pipeline.models.hub_dual_encoder import HubDualEncoder
+from pipeline.runtime.hub_loading import load_dual_encoder
 
 if TYPE_CHECKING:
     from pipeline.models.model_settings import PretrainedJudgeSettings
@@ -31,6 +34,9 @@ def load_pretrained_encoder(
         )
     if store.manifest.get("vector"):
         raise UserError(f"features.{settings.features}.vector: expected null, as the text tower of {network} needs")
+    if network.startswith(PREFIX):
+        name = network.removeprefix(PREFIX)
+        return HubDualEncoder.pretrained(name, load_dual_encoder(name), settings.features).eval()
     size = store.manifest["preprocessing"]["size"]
     height = size if isinstance(size, int) else size[0]
     whole = ClipNetwork(NetworkSettings(network, height, settings.weights, settings.options), device)

@@ -23,9 +23,13 @@ from pipeline.runtime.torchvision_cpu import declare_operators
 
 CAPTIONERS = {
     "blip": "BlipForConditionalGeneration",
+    "blip-2": "Blip2ForConditionalGeneration",
+    "florence2": "Florence2ForConditionalGeneration",
     "git": "GitForCausalLM",
+    "idefics3": "Idefics3ForConditionalGeneration",  # SmolVLM's first generation, too
     "vision-encoder-decoder": "VisionEncoderDecoderModel",
 }
+DUAL_ENCODERS = {"clip": "CLIPModel", "siglip": "SiglipModel", "siglip2": "Siglip2Model"}
 # parts of a VisionEncoderDecoderModel: decoders that attend to regions, and encoders; none fetches another model
 DECODERS = frozenset(
     (
@@ -80,6 +84,7 @@ def import_transformers() -> Any:
         raise UserError("captioners of the Hugging Face hub need transformers: pip install 'saywhich[hub]'") from None
     declare_operators()  # its models import torchvision
     transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()  # its warnings are not for users, as of tokens that SigLIP lacks
     return transformers
 
 
@@ -89,12 +94,14 @@ def load_pretrained(kind: str, name: str, **options: Any) -> Any:
     No code of the model is executed, and nothing is fetched for a local folder.
     """
     loader, local = getattr(import_transformers(), kind), Path(name).is_dir()
+    if not local and (name.count("/") > 1 or name.startswith(("/", ".", "~"))):
+        raise UserError(f"{name}: there is no such folder; give one, or a name of the Hugging Face hub, OWNER/NAME")
     try:
-        if not local:  # one state of the repository for all files; without a network, that of the hub's cache
-            options = {"revision": _resolve_revision(name), **options}
-        _check_files(name, local, options.get("revision"))
+        commit, cached = (None, True) if local else locate_repository(name)
+        _check_files(name, local, commit, cached)
+        options = options if commit is None else {"revision": commit, **options}
         with naming_faults(f"{name}: its files are not those of a whole {kind}", (OSError, ValueError, KeyError)):
-            return loader.from_pretrained(name, local_files_only=local, trust_remote_code=False, **options)
+            return loader.from_pretrained(name, local_files_only=cached, trust_remote_code=False, **options)
     except UserError:
         raise
     except (OSError, ValueError, KeyError) as error:
@@ -143,6 +150,22 @@ def load_captioner(name: str) -> Any:
     return model.eval()
 
 
+def load_dual_encoder(name: str) -> Any:
+    """Load the dual encoder `name` in evaluation mode and float32.
+
+    Raises UserError for another kind or missing weights.
+    """
+    kind = load_pretrained("AutoConfig", name).model_type
+    if kind not in DUAL_ENCODERS:
+        raise UserError(f"{name}: is of the kind {kind}; judges and retrievers are {', '.join(DUAL_ENCODERS)}")
+    model, report = load_pretrained(
+        DUAL_ENCODERS[kind], name, dtype="float32", output_loading_info=True, use_safetensors=True
+    )
+    if lacking := sorted(report["missing_keys"]):
+        raise UserError(f"{name}: its weights lack {lacking[0]}; they are not those of a whole model")
+    return model.eval()
+
+
 class ImageProcessor(Record):
     """The settings of a captioner's image processor that are used here."""
 
@@ -162,7 +185,8 @@ def read_processor(name: str) -> ImageProcessor:
     import_transformers()
     from transformers.image_processing_base import ImageProcessingMixin
 
-    settings, _ = ImageProcessingMixin.get_image_processor_dict(name, local_files_only=Path(name).is_dir())
+    commit, cached = (None, True) if Path(name).is_dir() else locate_repository(name)
+    settings, _ = ImageProcessingMixin.get_image_processor_dict(name, revision=commit, local_files_only=cached)
     used = {key: settings[key] for key in ImageProcessor.model_fields if key in settings}
     return parse_record(used, ImageProcessor, f"{name}, preprocessor_config.json", REMEDY)
 
@@ -191,22 +215,33 @@ def check_config(config: Any, where: str) -> None:
                 raise UserError(f"{where}: the {part} must be one of {', '.join(sorted(known))}; {REMEDY}")
 
 
-def _resolve_revision(name: str) -> str:
-    """Return the commit of the repository `name`. Raises OSError where neither the hub nor its cache has one."""
+def locate_repository(name: str) -> tuple[str, bool]:
+    """Return the commit of the repository `name` for all its files, and whether the hub's cache alone has them.
+
+    Where the hub cannot be reached, each request would be repeated for half a minute. Raises OSError where the hub has
+    no such repository, and where neither the hub nor its cache can be read.
+    """
     from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
 
     try:
-        return HfApi().resolve_revision(name)
+        return str(HfApi().model_info(name).sha), False
     except Exception as error:  # any error of the hub's client or its transport
-        raise OSError(reason(error)) from error
+        if isinstance(error, HfHubHTTPError) and error.response.status_code < 500:
+            raise OSError(reason(error)) from error  # the hub has answered
+        try:
+            return str(HfApi().resolve_revision(name, local_files_only=True)), True
+        except Exception:
+            raise OSError(reason(error)) from error
 
 
-def _check_files(name: str, local: bool, revision: str | None) -> None:
+def _check_files(name: str, local: bool, commit: str | None, cached: bool) -> None:
     """Check every JSON file that decides what transformers loads, and the numbers of tokens."""
     from transformers.utils import cached_file
 
     for file in (*CONFIGS, *TOKENIZERS):
-        options = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
+        options: dict[str, Any] = {"revision": commit, "local_files_only": cached}
+        options["_raise_exceptions_for_missing_entries"] = False
         path = Path(name, file) if local else cached_file(name, file, **options)
         if path is None or (local and not Path(path).exists()):
             continue

@@ -58,18 +58,19 @@ class StepCost:
 
 
 def read_size(model: str, max_words: int, lora: dict[str, Any] | None) -> CaptionerSize:
-    """Return the sizes of the captioner `model`, from its config alone. Raises UserError where it cannot be read."""
+    """Return the sizes of the captioner `model`, from its config and its prompt.
+
+    Raises UserError where they cannot be read.
+    """
     import torch
     from torch import nn
 
     from pipeline.models.hub_captioner import HubDecoder, plain_config
     from pipeline.runtime.hub_loading import load_pretrained
 
-    config = plain_config(SimpleNamespace(config=load_pretrained("AutoConfig", model)))
-    tower = config["encoder"] if "encoder" in config else config["vision_config"]
-    side, patch = tower.get("image_size"), tower.get("patch_size")
-    if not isinstance(side, int) or not isinstance(patch, int):
-        raise UserError(f"{model}: expected image_size and patch_size in its config, to count regions; got none")
+    loaded = load_pretrained("AutoConfig", model)
+    config = plain_config(SimpleNamespace(config=loaded))
+    regions = _count_regions(model, loaded, config)
     with torch.device("meta"):
         text_config = config.get("text_config") or config.get("decoder") or config
         speaker = HubDecoder(text_config["vocab_size"] - 2, config, max_words, 0.0, lora)
@@ -84,13 +85,27 @@ def read_size(model: str, max_words: int, lora: dict[str, Any] | None) -> Captio
         trained=sum(count for count, trained in counts if trained),
         products=sum(weight.numel() for weight in tables) + speaker.logit.weight.numel(),
         kept=sum(sum(weight.shape) for weight in tables),
-        layers=text.num_hidden_layers,
+        layers=getattr(text, "decoder_layers", None) or text.num_hidden_layers,
         heads=text.num_attention_heads,
         hidden=text.hidden_size,
         vocabulary=speaker.vocabulary + 1,
-        regions=(side // patch) ** 2 + 1,
+        regions=regions,
         words=max_words,
     )
+
+
+def _count_regions(model: str, loaded: Any, config: dict[str, Any]) -> int:
+    """Return the number of regions of an image: tokens of the vision tower, or of image and prompt."""
+    from pipeline.models.hub_captioner import PREFIXED
+    from pipeline.runtime.hub_prompts import PROMPTED, PromptedProcessor
+
+    if loaded.model_type in PROMPTED:
+        return len(PromptedProcessor(model, loaded).tokens) - (loaded.model_type in PREFIXED)
+    tower = config["encoder"] if "encoder" in config else config["vision_config"]
+    side, patch = tower.get("image_size"), tower.get("patch_size")
+    if not isinstance(side, int) or not isinstance(patch, int):
+        raise UserError(f"{model}: expected image_size and patch_size in its config, to count regions; got none")
+    return (side // patch) ** 2 + 1
 
 
 def step_cost(

@@ -22,11 +22,10 @@ from pipeline.errors import UserError, reason
 from pipeline.features.hub_tower import PREFIX, weights_digest
 from pipeline.models.hub_captioner import plain_config
 from pipeline.runtime.files import sha256
-from pipeline.runtime.hub_loading import load_pretrained, naming_faults
+from pipeline.runtime.hub_loading import load_dual_encoder, load_pretrained, naming_faults
 from pipeline.runtime.memory import naming_memory
 from saywhich.judging.clip_metrics import CLIP_SCORE
 from saywhich.judging.foreign_captions import foreign_to_hub_tokenizer
-from saywhich.judging.judging_choices import HUB_FAMILIES
 from saywhich.judging.open_clip_judge import OFFLINE
 from saywhich.judging.photo_vectors import PreparedPhoto
 from saywhich.photos import Photo, open_photo
@@ -43,22 +42,16 @@ class HubJudge:
         source = name.removeprefix(PREFIX)
         self.name = Path(source).resolve().name if Path(source).is_dir() else name
         try:
-            kind = load_pretrained("AutoConfig", source).model_type
-            if kind not in HUB_FAMILIES:
-                raise UserError(f"is of the kind {kind}; judges are {', '.join(HUB_FAMILIES)}")
-            self._model, report = load_pretrained(
-                HUB_FAMILIES[kind], source, dtype="float32", output_loading_info=True, use_safetensors=True
-            )
+            self._model: Any = load_dual_encoder(source)
             self._processor = load_pretrained("AutoProcessor", source)
         except UserError as error:
             offline = "" if Path(source).is_dir() else f"; {OFFLINE}"
-            raise UserError(f"--judge {name}: {error}{offline}") from None
+            raise UserError(f"--judge {name}: {str(error).removeprefix(f'{source}: ')}{offline}") from None
         except ImportError as error:  # its tokenizer needs a package
             raise UserError(f"--judge {name}: {reason(error)}; pip install 'saywhich[judge]'") from None
-        if lacking := sorted(report["missing_keys"]):
-            raise UserError(f"--judge {name}: its weights lack {lacking[0]}; they are not those of a whole model")
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self._model.eval().to(self._device)
+        self._model.to(self._device)
+        kind = self._model.config.model_type
         self.metric = CLIP_SCORE if kind == "clip" else None
         self.temperature = float(self._model.logit_scale.detach().neg().exp())
         text = self._model.config.text_config

@@ -9,7 +9,6 @@ JUDGE_NAMES = (
     "pac_s/NAME=FILE.safetensors",
     "hub/NAME",
 )
-HUB_FAMILIES = {"clip": "CLIPModel", "siglip": "SiglipModel", "siglip2": "Siglip2Model"}  # transformers' classes
 JUDGE_FORMS = (
     f"a folder that saywhich export wrote (works offline), {', '.join(JUDGE_NAMES)}, or a folder of a CLIP or SigLIP "
     "model of transformers"

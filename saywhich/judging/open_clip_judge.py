@@ -93,9 +93,7 @@ class OpenClipJudge:
     def unknown(self, texts: Sequence[str]) -> list[str]:
         if all(text.isascii() for text in texts):
             return []
-        import open_clip
-
-        tokeniser: Any = open_clip.get_tokenizer(self._network.architecture)
+        tokeniser = self._network.tokenizer
         if hasattr(tokeniser, "tokenizer"):
             return foreign_to_hub_tokenizer(texts, tokeniser.tokenizer)
         return foreign_captions(texts, tokeniser.encode)  # open_clip's own; it has no unknown token

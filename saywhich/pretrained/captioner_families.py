@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from pipeline.errors import UserError
 from pipeline.runtime.hub_loading import import_transformers
-
-CHAT_PROMPT = "Describe this photo in one short sentence."
+from pipeline.runtime.hub_prompts import CHAT_PROMPT, FLORENCE_TASK
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ FAMILIES = {
     "blip-2": CaptionerFamily("Blip2ForConditionalGeneration"),
     "git": CaptionerFamily("GitForCausalLM", takes_prompt=False),
     "vision-encoder-decoder": CaptionerFamily("VisionEncoderDecoderModel", takes_prompt=False, whole_processor=False),
-    "florence2": CaptionerFamily("Florence2ForConditionalGeneration", "<CAPTION>"),
+    "florence2": CaptionerFamily("Florence2ForConditionalGeneration", FLORENCE_TASK),
 }
 
 

@@ -102,7 +102,6 @@ class PretrainedSpeaker:
         if dtype not in DTYPES:
             raise UserError(f"the precision {dtype} is none of {', '.join(DTYPES)}")
         hub = import_transformers()
-        hub.utils.logging.set_verbosity_error()
         if Path(self.source).is_dir():
             check_checksums(Path(self.source), "copy the whole folder, or export it again")
         config = load_pretrained("AutoConfig", self.source)

@@ -2,6 +2,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
+from tiny_judges import write_judge
 
 from pipeline.errors import UserError
 from pipeline.features.clip import ClipNetwork
@@ -108,3 +109,34 @@ def test_weights_of_openai_use_quickgelu_and_safetensors_of_the_hub(monkeypatch,
         ClipNetwork(NetworkSettings("open_clip/ViT-B-32.openai", 64, "hub"))
     assert built["gelu"] is True
     assert any(type(part).__name__ == "QuickGELU" for part in built["model"].modules())
+
+
+def test_siglip_reads_its_tokenizer_from_the_hubs_cache_or_reports_it_in_one_line(monkeypatch, tmp_path):
+    declare_operators()
+    import open_clip
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    small = {
+        "vision_cfg": {"image_size": 32, "layers": 1, "width": 64, "patch_size": 32},
+        "text_cfg": {"context_length": 16, "vocab_size": 80, "width": 16, "heads": 2, "layers": 1},
+        "embed_dim": 16,
+    }
+    torch.manual_seed(0)
+    drawn = open_clip.create_model("ViT-B-16-SigLIP", **small)
+    save_file(drawn.state_dict(), tmp_path / "siglip.safetensors")
+    network = ClipNetwork(NetworkSettings("open_clip/ViT-B-16-SigLIP", 32, str(tmp_path / "siglip.safetensors"), small))
+    line = r"^the tokenizer of ViT-B-16-SigLIP, timm/ViT-B-16-SigLIP, is not on this machine and cannot be fetched"
+    with pytest.raises(UserError, match=line) as error:
+        network.text(["a red ball"])
+    assert "\n" not in str(error.value)
+    kept = tmp_path / "hub/models--timm--ViT-B-16-SigLIP"
+    (kept / "refs").mkdir(parents=True)
+    (kept / "refs/main").write_text("0" * 40)
+    write_judge("siglip", kept / "snapshots" / ("0" * 40))
+    found = network.text(["a red ball", "a green dog"])
+    tokens = network.tokenizer(["a red ball"])
+    assert tokens.shape == (1, 16)
+    with torch.no_grad():
+        torch.testing.assert_close(found[:1], drawn.eval().encode_text(tokens))
+    assert (found[0] - found[1]).abs().max() > 1e-4

@@ -7,13 +7,17 @@ from importlib.util import find_spec
 import pytest
 import torch
 from tiny_captioners import KINDS, REGIONS, write_captioner
+from tiny_pretrained import write_pretrained
 from whole_profiles import profile_text
 
 from pipeline.config.load import load
+from pipeline.features.extract import open_network
+from pipeline.features.extractor import NetworkSettings
 from pipeline.models.decoder import RolloutDropout
 from pipeline.models.hub_captioner import HubDecoder, plain_config
 from pipeline.random import BatchRandom
 from pipeline.runtime.hub_loading import load_captioner
+from pipeline.runtime.hub_prompts import PROMPTED
 from pipeline.types import Batch
 from pipeline.workflow import estimate
 from pipeline.workflow.captioner_costs import OVERHEAD, CaptionerSize, read_size, step_cost
@@ -25,23 +29,24 @@ pytestmark = pytest.mark.skipif(
 LORA = {"rank": 2, "alpha": 4, "targets": None}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *PROMPTED])
 def test_sizes_are_those_of_the_loaded_captioner(kind, tmp_path):
-    write_captioner(kind, tmp_path)
+    write_captioner(kind, tmp_path) if kind in KINDS else write_pretrained(kind, tmp_path)
+    seen = REGIONS if kind in KINDS else open_network(NetworkSettings(f"hub/{tmp_path}")).regions_shape[0]
     size = read_size(str(tmp_path), 6, LORA)
     speaker = HubDecoder(size.vocabulary - 1, plain_config(load_captioner(str(tmp_path))), 6, 0.0, LORA)
     speaker.requires_grad_(True)
     counts = [(p.numel(), p.requires_grad) for p in speaker.parameters()]
     assert size.weights == sum(count for count, _ in counts)
     assert size.trained == sum(count for count, trained in counts if trained)
-    assert size.regions == REGIONS
-    regions = torch.randn(1, REGIONS, speaker.region_size)
+    assert size.regions == seen
+    regions = torch.randn(1, seen, speaker.region_size)
     batch = Batch(
-        torch.arange(1), regions.mean(1), regions, torch.ones(1, REGIONS, dtype=torch.bool), torch.ones(1, 6).long()
+        torch.arange(1), regions.mean(1), regions, torch.ones(1, seen, dtype=torch.bool), torch.ones(1, 6).long()
     )
     encoded = speaker.encode_image(batch)
     state = speaker.begin(batch, encoded, RolloutDropout(0.0, BatchRandom(batch, None)), 1)
-    cache = state.token_cache if kind == "git" else state.region_cache
+    cache = state.token_cache if speaker.prefix else state.region_cache
     assert size.region_cache == sum(keys.numel() + values.numel() for keys, values in cache)
 
 

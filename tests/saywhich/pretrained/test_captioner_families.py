@@ -13,11 +13,11 @@ from tiny_judges import write_judge
 from tiny_pretrained import FAMILIES, write_pretrained
 
 from pipeline.runtime.hub_loading import import_transformers
+from pipeline.runtime.hub_prompts import CHAT_PROMPT
 from saywhich.cli import main
 from saywhich.encoded_photos import EncodedPhotos
 from saywhich.judging.judge_sources import open_judge
 from saywhich.pragmatic_decoding import PragmaticDecoding, PragmaticGallery
-from saywhich.pretrained.captioner_families import CHAT_PROMPT
 from saywhich.pretrained.pragmatic_generation import pragmatic_candidates
 from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
 

@@ -59,6 +59,7 @@ def error_of(capsys, *arguments):
         (["--speaker", "blip", "--dtype", "int8"], "--speaker blip: the precision int8 is none of float32, bfloat16"),
         (["--speaker", "blip", "--device", "toaster"], "--speaker blip: the device toaster cannot be used ("),
         (["--speaker", "blip", "--batch", "0"], "--batch 0: give 1 or more"),
+        (["--speaker", "./blap"], "--speaker ./blap: there is no such folder; give one, or a name of the Hugging Face"),
         (["--speaker", "blip", "--samples", "2", "--top-p", "0"], "temperature 1.0, top-p 0.0: give"),
         (["--speaker", "blip", "--samples", "0", "--among", "."], "beam 5, samples 0, max-tokens 5: give 1 or more"),
         (
@@ -185,14 +186,20 @@ def test_too_little_memory(folder, capsys, monkeypatch):
 
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
-    """A hub on loopback that holds one gated repository; yields a function that stops it."""
+    """A hub on loopback that holds one gated repository; yields a function that stops it, and the requests.
+
+    Of repositories of the owner `down` it answers that it is unavailable.
+    """
     import huggingface_hub
     from huggingface_hub import constants
 
+    asked = []
+
     class Hub(BaseHTTPRequestHandler):
         def do_GET(self):
+            asked.append(f"{self.command} {self.path}")
             gated = "secret" in self.path
-            self.send_response(401 if gated else 404)
+            self.send_response(401 if gated else 503 if "/down/" in self.path else 404)
             self.send_header("X-Error-Code", "GatedRepo" if gated else "RepoNotFound")
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -219,7 +226,7 @@ def hub(monkeypatch, tmp_path):
         server.server_close()
         thread.join()
 
-    yield stop
+    yield stop, asked
     stop()
 
 
@@ -233,11 +240,34 @@ def test_a_gated_model(folder, hub, capsys):
 def test_an_unknown_name_without_a_network(folder, hub, capsys, monkeypatch):
     line = "--speaker hub/owner/nothing: no AutoConfig in a folder of this name, in the hub's cache or on the hub ("
     assert error_of(capsys, "--speaker", "hub/owner/nothing").startswith(f"{line}404")
-    hub()
+    hub[0]()
     waited = []
     monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", waited.append)
-    assert error_of(capsys, "--speaker", "hub/owner/nothing").startswith(f"{line}Cannot resolve")
+    assert error_of(capsys, "--speaker", "hub/owner/nothing").startswith(f"{line}[Errno 111]")
     assert len(waited) < 7, "not one wait for each of seven files"
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_cached_model_is_not_sought_on_a_hub_out_of_reach(folder, hub, capsys, stopped):
+    cached = Path("hub/models--down--git")
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs/main").write_text("0" * 40)
+    shutil.copytree("git", cached / "snapshots" / ("0" * 40))  # without files that the repository lacks
+    stop, asked = hub
+    if stopped:
+        stop()
+    assert main(["caption", "a.png", "--speaker", "hub/down/git", "--max-tokens", "5"]) == 0
+    found = capsys.readouterr()
+    assert found.out.startswith("a.png\t")
+    assert found.err == ""
+    assert set(asked) == (set() if stopped else {"GET /api/models/down/git"})
+
+
+def test_weights_of_open_clip_without_a_network(folder, hub, capsys):
+    hub[0]()
+    line = error_of(capsys, "--speaker", "git", "--among", ".")
+    assert line.startswith("--listener open_clip/ViT-B-32.openai: its weights are not on this machine and cannot be")
+    assert not hub[1]
 
 
 def test_a_preset_shows_sizes_and_licences_before_it_downloads(folder, hub, capsys):

@@ -1,0 +1,79 @@
+"""Inputs of the text decoders of BLIP-2, Florence-2 and Idefics3 for an image, computed by the frozen layers before.
+
+The text decoder is a speaker (pipeline/models/hub_captioner.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.errors import UserError, reason
+from pipeline.features.extractor import GridNetwork, NetworkSettings
+from pipeline.features.hub_tower import PREFIX, weights_digest
+from pipeline.features.network_weights import HUB
+from pipeline.runtime.hub_loading import load_captioner
+from pipeline.runtime.hub_prompts import PromptedProcessor
+
+TEXT_SIDES = {"blip-2": "language_model", "florence2": "model.language_model.decoder", "idefics3": "model.text_model"}
+
+
+class _ReachedDecoder(Exception):  # noqa: N818
+    """The inputs of a text decoder, raised in place of its forward pass."""
+
+    def __init__(self, inputs: dict[str, Any]) -> None:
+        super().__init__()
+        self.inputs = inputs
+
+
+class DecoderInputsNetwork(GridNetwork):
+    """A captioner's layers before its text decoder as an `Extractor`, with the model's own processor and prompt.
+
+    Regions are the encoder's states that the decoder attends to (Florence-2), or the embeddings of image and prompt
+    that stand before the caption, without the last token, which begins it. The vector is their mean.
+    """
+
+    memory_format = torch.preserve_format
+
+    def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
+        """Build the layers of the model hub/NAME, from the hub or from a folder.
+
+        Raises UserError for settings that its processor has.
+        """
+        name = settings.network.removeprefix(PREFIX)
+        given = settings.options, settings.normalisation, settings.grid_size
+        if settings.weights != HUB or any(given):
+            raise UserError(
+                f"features: network {settings.network} takes weights: hub, options: {{}}, mean, std and grid_size: null"
+            )
+        whole = load_captioner(name)
+        self._prompted = PromptedProcessor(name, whole.config)
+        if settings.image_size not in (0, self._prompted.size):
+            raise UserError(f"features.image_size: {name} takes {self._prompted.size} pixels; set it to null")
+        self._encodes = whole.config.model_type == "florence2"
+        text = whole.get_submodule(TEXT_SIDES[whole.config.model_type])
+        digest = weights_digest(whole, pooler=whole.has_pooler)
+        text.register_forward_pre_hook(_raise_inputs, with_kwargs=True)
+        described = settings.described({"source": name, "sha256": digest}, {"size": self._prompted.size})
+        super().__init__(
+            whole, self._prompted.prepare, replace(settings, image_size=self._prompted.size), described, device
+        )
+
+    def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        tokens = self._prompted.tokens.to(pixels.device).expand(len(pixels), -1)
+        images = pixels.unsqueeze(1) if self._prompted.nested else pixels
+        try:
+            self.model(pixel_values=images, input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False)
+        except _ReachedDecoder as reached:
+            found: Tensor = reached.inputs["encoder_hidden_states" if self._encodes else "inputs_embeds"]
+        except (ValueError, RuntimeError) as error:
+            raise UserError(f"features.network: its processor is not that of the model ({reason(error)})") from None
+        regions = found if self._encodes else found[:, :-1]
+        return regions.mean(1), regions.transpose(1, 2).unsqueeze(-1)
+
+
+def _raise_inputs(module: nn.Module, arguments: tuple[Any, ...], inputs: dict[str, Any]) -> None:
+    raise _ReachedDecoder(inputs)

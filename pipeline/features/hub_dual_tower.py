@@ -1,0 +1,103 @@
+"""The vision tower of a CLIP or SigLIP of transformers, and the choice among all towers of transformers.
+
+The text tower is in pipeline/models/hub_dual_encoder.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from pipeline.errors import UserError
+from pipeline.features.decoder_inputs import DecoderInputsNetwork
+from pipeline.features.extractor import GridNetwork, NetworkSettings
+from pipeline.features.hub_tower import PREFIX, HubNetwork, weights_digest
+from pipeline.features.network_weights import HUB
+from pipeline.runtime.files import write_atomically
+from pipeline.runtime.hub_loading import (
+    DUAL_ENCODERS,
+    load_captioner,
+    load_dual_encoder,
+    load_pretrained,
+    naming_faults,
+    read_processor,
+)
+from pipeline.runtime.hub_prompts import PROMPTED
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+class HubDualNetwork(GridNetwork):
+    """A dual encoder's vision tower as an `Extractor`: the vector is the image's embedding, the regions its patches.
+
+    The embedding lies in the space shared with captions and is not normalised. The model's own processor prepares
+    images.
+    """
+
+    memory_format = torch.preserve_format
+
+    def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
+        """Build the tower of the model hub/NAME, from the hub or from a folder.
+
+        Raises UserError for settings that its processor has, and for a model that takes images of several sizes.
+        """
+        name = settings.network.removeprefix(PREFIX)
+        whole = load_dual_encoder(name)
+        own = whole.config.vision_config
+        if whole.config.model_type == "siglip2":
+            raise UserError(f"features.network: {name} takes images of several sizes; give a model of one size")
+        size, given = own.image_size, (settings.options, settings.normalisation, settings.grid_size)
+        if settings.weights != HUB or any(given) or settings.image_size not in (0, size):
+            raise UserError(
+                f"features: network {settings.network} takes weights: hub, options: {{}}, image_size, mean, std and "
+                "grid_size: null"
+            )
+        processor = load_pretrained("AutoImageProcessor", name)
+        self._patches = (size // own.patch_size) ** 2
+
+        def transform(image: Image.Image) -> Tensor:
+            with naming_faults(f"features.network: {name}: its processor does not prepare an image"):
+                pixels: Tensor = processor(image, return_tensors="pt")["pixel_values"][0]
+                return pixels
+
+        source = {"source": name, "sha256": weights_digest(whole)}
+        whole.text_model = torch.nn.Identity()
+        super().__init__(
+            whole, transform, replace(settings, image_size=size), settings.described(source, {"size": size}), device
+        )
+
+    def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        found: Any = self.model.get_image_features(pixel_values=pixels)
+        patches = found.last_hidden_state[:, -self._patches :]  # without CLIP's class token
+        return found.pooler_output, patches.transpose(1, 2).unsqueeze(-1)
+
+
+def open_hub_tower(settings: NetworkSettings, device: torch.device | str = "cpu") -> GridNetwork:
+    """Build the vision tower, or the layers before the text decoder, of the captioner or dual encoder hub/NAME."""
+    kind = load_pretrained("AutoConfig", settings.network.removeprefix(PREFIX)).model_type
+    if kind in DUAL_ENCODERS:
+        return HubDualNetwork(settings, device)
+    return (DecoderInputsNetwork if kind in PROMPTED else HubNetwork)(settings, device)
+
+
+def save_hub_model(name: str, folder: Path) -> list[Path]:
+    """Write the captioner or dual encoder `name` with its processor into `folder`, and return the files.
+
+    A model in that folder has the features of `name`. Weights that the model lacks, such as a pooler's, stay out.
+    """
+    kind = load_pretrained("AutoConfig", name).model_type
+    whole = load_dual_encoder(name) if kind in DUAL_ENCODERS else load_captioner(name)
+    pools = kind in DUAL_ENCODERS or whole.has_pooler
+    whole.save_pretrained(
+        folder, state_dict={key: value for key, value in whole.state_dict().items() if pools or "pooler" not in key}
+    )
+    if kind in DUAL_ENCODERS or kind in PROMPTED:
+        load_pretrained("AutoProcessor", name).save_pretrained(folder)
+    else:
+        write_atomically(folder / "preprocessor_config.json", read_processor(name).model_dump_json())
+    return sorted(path for path in folder.rglob("*") if path.is_file())
