@@ -290,11 +290,12 @@ def _verified(world: Path, path: Path) -> str:
 
 def _spooled(folder: Path) -> list[Path]:
     """Write two waiting runs to the spool of `folder`, and an MLflow database."""
-    from pipeline.tracking import recorder, sender
+    from pipeline.tracking import recorder
+    from pipeline.tracking.tracker import connect
 
     folder.mkdir(parents=True)
     with chdir(folder), patched_environment(SAYWHICH_TRACKING="on", MLFLOW_TRACKING_URI=""):
-        sender.connect()
+        connect()
         for name in ("one", "two"):
             started = recorder._start(name, {"a": name}, {}, {})
             for step in range(9):
@@ -307,12 +308,13 @@ def _spooled(folder: Path) -> list[Path]:
 def _sent(path: Path) -> str:
     """Send all waiting records; raise UserError with the lines that name unsent or endless ones."""
     from pipeline.tracking import sender
+    from pipeline.tracking.tracker import connect
 
     out, err = io.StringIO(), io.StringIO()
     folder = path.parents[2]
     with chdir(folder), patched_environment(MLFLOW_TRACKING_URI=""), redirect_stdout(out), redirect_stderr(err):
         status = sender.sync(folder / "mlflow-spool")
-        tracker = sender.connect()
+        tracker = connect()
         runs = tracker.client.search_runs([tracker.experiment])
         about = sorted(
             (run.info.run_name, run.info.status, str(run.data.metrics), str(run.data.params)) for run in runs

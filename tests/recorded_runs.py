@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from pipeline.tracking import sender
+from pipeline.tracking.tracker import connect
 
 
 def waiting() -> list[Path]:
@@ -15,12 +16,12 @@ def sync() -> int:
 
 def runs() -> dict:
     """Return MLflow's runs by name."""
-    tracker = sender.connect()
+    tracker = connect()
     return {run.info.run_name: run for run in tracker.client.search_runs([tracker.experiment])}
 
 
 def history(run, metric: str) -> list[tuple[int, float]]:
-    entries = sender.connect().client.get_metric_history(run.info.run_id, metric)
+    entries = connect().client.get_metric_history(run.info.run_id, metric)
     return sorted((entry.step, entry.value) for entry in entries)
 
 

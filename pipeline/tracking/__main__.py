@@ -17,6 +17,7 @@ from pipeline.tracking import sender
 from pipeline.tracking.costs import page
 from pipeline.tracking.runs_view import comparison_address, save_view
 from pipeline.tracking.spool import SYNC, root, without_secrets
+from pipeline.tracking.tracker import connect
 
 SERVER = "http://127.0.0.1:5000"  # address of the server that make ui starts
 
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
             print(page())
             return 0
         if list(arguments) == ["view"]:
-            tracker = sender.connect()
+            tracker = connect()
             print(f"The evaluations, with their settings and recalls: {SERVER}/{save_view(tracker)}")
             if address := comparison_address(tracker):
                 print(f"The last evaluations side by side: {SERVER}/{address}")

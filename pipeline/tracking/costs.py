@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from pipeline.tracking import sender
 from pipeline.tracking.recorder import MEMORY, PROCESSOR
+from pipeline.tracking.tracker import connect
 
 COLUMNS = ("stage", "runs", "median, s", "longest, s", "processor, s", "peak memory, GB", "together, hours")
 
@@ -24,7 +24,7 @@ def page() -> str:
 
 def finished() -> Iterator[Mapping[str, Any]]:
     """Yield name, seconds, processor seconds and megabytes of each finished run that reused no other run's outputs."""
-    tracker = sender.connect()
+    tracker = connect()
     token = None
     while True:
         runs = tracker.client.search_runs(

@@ -9,7 +9,7 @@ import json
 from urllib.parse import quote
 
 from pipeline.tracking.recorder import record_name
-from pipeline.tracking.sender import Tracker
+from pipeline.tracking.tracker import Tracker
 
 KEY = "results"
 EVALUATIONS = "attributes.run_name LIKE 'evaluate@%'"

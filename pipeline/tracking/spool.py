@@ -12,7 +12,8 @@ import os
 import re
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,18 @@ def is_locked(lock: Path) -> bool:
     return False
 
 
+@contextmanager
+def hold_lock(path: Path | None, wait: bool = True) -> Iterator[None]:
+    """Hold the lock exclusively among processes. With wait=False, raises BlockingIOError where another one holds it."""
+    if path is None:
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
 def address() -> str:
     """Return the address of a run's sender: one for each machine and each setting of MLflow."""
     settings = sorted((name, value) for name, value in os.environ.items() if name.startswith("MLFLOW_"))
@@ -84,6 +97,11 @@ def without_secrets(text: str) -> str:
         if value and name.startswith("MLFLOW_") and name.endswith(("PASSWORD", "TOKEN", "SECRET", "KEY")):
             hidden = hidden.replace(value, "***")
     return hidden
+
+
+def error_line(error: BaseException) -> str:
+    """Return the first line of an error with its type, without secrets."""
+    return without_secrets(f"{type(error).__name__}: {error}".splitlines()[0])
 
 
 def now() -> int:

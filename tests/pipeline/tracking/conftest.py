@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 from preloaded_python import program
 
-from pipeline.tracking import recorder, sender
+from pipeline.tracking import recorder
+from pipeline.tracking.tracker import connect
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +36,7 @@ def empty_database(tmp_path_factory) -> Path:
         patch.chdir(folder)
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         patch.delenv("DVC_ROOT", raising=False)
-        sender.connect()
+        connect()
     return folder / "mlflow.db"
 
 

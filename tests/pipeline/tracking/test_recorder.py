@@ -19,6 +19,7 @@ from preloaded_python import program
 from recorded_runs import artifact, history, runs, sync, waiting
 
 from pipeline.tracking import __main__, recorder, sender
+from pipeline.tracking.tracker import connect
 
 WRITERS = int(os.environ.get("SAYWHICH_WRITERS", "4"))
 WRITER = """
@@ -158,7 +159,7 @@ def test_the_content_of_a_recorded_run(spooled, database, tmp_path):
     (data,) = run.inputs.dataset_inputs
     assert (data.dataset.name, data.dataset.digest) == ("data/prepared", "abc")
     (written,) = run.outputs.model_outputs
-    model = sender.connect().client.get_logged_model(written.model_id)
+    model = connect().client.get_logged_model(written.model_id)
     assert (model.name, model.status, model.source_run_id) == ("full", "READY", run.info.run_id)
     assert model.params == {"path": f"{out}/weights.safetensors", "sha256": weights}
     mlflow.set_tracking_uri(f"sqlite:///{database}")
@@ -361,7 +362,7 @@ def test_sending_twice_gives_one_run_with_each_metric_once(spooled, database, ca
     copy.rename(folder)  # as if the sender had been killed just before the end
     assert sync() == 1
     assert "its last record is cut off and not sent" in capsys.readouterr().err
-    tracker = sender.connect()
+    tracker = connect()
     assert len(tracker.client.search_runs([tracker.experiment])) == 1
     run = runs()["twice"]
     assert history(run, "loss") == [(0, 0), (1, 1), (2, 2)]
@@ -371,7 +372,7 @@ def test_sending_twice_gives_one_run_with_each_metric_once(spooled, database, ca
 
 def test_mlflows_page_opens_on_runs_not_traces():
     """MLflow's own scripts contain the value of the tag."""
-    tracker = sender.connect()
+    tracker = connect()
     kind = tracker.client.get_experiment(tracker.experiment).tags["mlflow.experimentKind"]
     import mlflow
 
@@ -452,7 +453,7 @@ def test_a_repository_of_any_name_has_its_records_within_it(database, tmp_path, 
         record.text("a dog runs", "captions/first.txt")
     assert sync() == 0
     (run,) = runs().values()
-    client = sender.connect().client
+    client = connect().client
     assert Path(client.download_artifacts(run.info.run_id, "captions/first.txt")).read_text() == "a dog runs"
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert [path.name for path in (tmp_path / name).iterdir()] == ["inner?"]
