@@ -23,6 +23,7 @@ from filelock import FileLock
 from hypothesis import HealthCheck, settings
 from run_record import write_run_record
 from toy_world import make_world
+from whole_profiles import profile_text
 
 from pipeline.channels.hard import Beam
 from pipeline.channels.search import NoRepeatNgram
@@ -212,3 +213,11 @@ def toy() -> Toy:
 @pytest.fixture(params=ARCHITECTURES)
 def decoder(request) -> str:
     return request.param
+
+
+@pytest.fixture
+def params(tmp_path: Path) -> Path:
+    """Path of a copy of the scenes profile."""
+    path = tmp_path / "params.yaml"
+    path.write_text(profile_text("scenes"), encoding="utf-8")
+    return path

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from captioned_images import CaptionedImages
 from PIL import Image
 
 from pipeline.features.extract import extract
@@ -21,37 +22,6 @@ from pipeline.vocabulary import Vocabulary
 
 WORDS = ("a", "dog", "boat", "on", "the", "beach", "red", "UNK")
 DETECTOR = {"epochs": 1, "width": 4, "learning_rate": 0.01, "batch": 4, "seed": 0, "horizontal_flip": False}
-
-
-class Images:
-    """Twelve images of which nine train, each with one caption."""
-
-    vocabulary = Vocabulary(WORDS)
-
-    def __len__(self):
-        return 12
-
-    def rows(self, split):
-        return np.arange(9) if split == "train" else np.arange(9, 12)
-
-    def file(self, image):
-        return f"{image}.png"
-
-    def references(self, images):
-        return np.tile(np.array([[[1, 2, 0]]], np.int32), (len(images), 1, 1))
-
-
-class ManyImages(Images):
-    """The twelve images repeatedly, so that enough are held out for the training images' texture."""
-
-    def __len__(self):
-        return 260
-
-    def rows(self, split):
-        return np.arange(60) if split == "train" else np.arange(60, 260)
-
-    def file(self, image):
-        return f"{image % 12}.png"
 
 
 def paint(path: Path, seed: int, size: tuple[int, int] = (40, 50)) -> Path:
@@ -98,14 +68,14 @@ def make_model(
     return data / "models" / name
 
 
-def make_repository(folder: Path, images: Images | None = None, **options: object) -> Path:
+def make_repository(folder: Path, images: CaptionedImages | None = None, **options: object) -> Path:
     """Write images, features by `options` of `extract`, and the model `psst_multinomial`; return the folder data."""
     data = folder / "data"
     (data / "images").mkdir(parents=True)
     for i in range(12):
         paint(data / "images" / f"{i}.png", i)
     (data / "prepared").mkdir()
-    (data / "prepared/vocabulary.json").write_text(Images.vocabulary.dump())
+    (data / "prepared/vocabulary.json").write_text(Vocabulary(WORDS).dump())
     (data / "prepared/manifest.json").write_text(json.dumps({"dataset": "toy", "settings": {"max_words": 6}}))
     write_checksums(data / "prepared")
     settings = NetworkSettings(
@@ -118,6 +88,7 @@ def make_repository(folder: Path, images: Images | None = None, **options: objec
     for i in range(12) if settings.frames else ():
         film(data / "images" / f"{i}.png", i)
     out, work = data / "features/main", folder / "work"
-    extract(images or Images(), data / "images", out, work, settings, batch=5, detector=DETECTOR, **options)
+    images = images or CaptionedImages([f"{n}.png" for n in range(12)], 9, WORDS)
+    extract(images, data / "images", out, work, settings, batch=5, detector=DETECTOR, **options)
     make_model(data, "psst_multinomial", 0)
     return data

@@ -13,7 +13,6 @@ from typing import Annotated, get_args, get_origin
 
 import pytest
 from pydantic import ValidationError
-from whole_profiles import profile_text
 
 from pipeline import methods
 from pipeline.composition.method_modules import method_modules
@@ -77,14 +76,6 @@ def user_methods(tmp_path, monkeypatch):
         if not (ROOT / f"{name.replace('.', '/')}.py").exists():
             del sys.modules[name]
             vars(methods).pop(name.rpartition(".")[2], None)
-
-
-@pytest.fixture
-def params(tmp_path):
-    """Path of a copy of the scenes profile."""
-    path = tmp_path / "params.yaml"
-    path.write_text(profile_text("scenes"), encoding="utf-8")
-    return path
 
 
 def refused(path: Path, *overrides: str) -> str:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from saywhich_world import Images, make_model, make_repository
+from saywhich_world import WORDS, make_model, make_repository
 
 import saywhich
 import saywhich.captioning_model
@@ -46,7 +46,7 @@ def test_a_path_an_image_and_an_array_are_the_same_photo(model, photos):
     texts = [caption.text for caption in model.caption(forms)]
     assert len(set(texts)) == 1
     assert texts[0].split()
-    assert set(texts[0].split()) < set(Images.vocabulary.words) - {"UNK"}
+    assert set(texts[0].split()) < set(WORDS) - {"UNK"}
     grey = np.asarray(Image.open("a.jpg").convert("L"))
     assert model.extract_features([grey]).contents != model.extract_features(["a.jpg"]).contents
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from captioned_images import CaptionedImages
 from fastapi.testclient import TestClient
 from PIL import Image
-from saywhich_world import ManyImages, make_repository
+from saywhich_world import WORDS, make_repository
 
 import saywhich
 from saywhich.cli import main
@@ -21,7 +22,9 @@ from saywhich.server import make_app
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
     """A model of painted images."""
-    data = make_repository(tmp_path_factory.mktemp("many"), ManyImages())
+    # the twelve images repeatedly, so that enough are held out for the training images' texture
+    images = CaptionedImages([f"{n % 12}.png" for n in range(260)], 60, WORDS)
+    data = make_repository(tmp_path_factory.mktemp("many"), images)
     return data / "models/psst_multinomial"
 
 

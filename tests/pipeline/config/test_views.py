@@ -8,21 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 from every_method import METHODS
-from whole_profiles import profile_text
 
 from pipeline.config.load import load, method_settings
 from pipeline.config.schema import EvaluateSection
 from pipeline.errors import UserError
 
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def params(tmp_path):
-    """Path of a copy of the scenes profile."""
-    path = tmp_path / "params.yaml"
-    path.write_text(profile_text("scenes"), encoding="utf-8")
-    return path
 
 
 DVC = """

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from captioned_images import CaptionedImages
 from feature_checksums import verify
 from PIL import Image
 from safetensors.numpy import load_file
@@ -18,31 +19,9 @@ from pipeline.features.images import open_image
 from pipeline.features.networks import TimmNetwork
 from pipeline.runtime.files import sha256
 from pipeline.runtime.torchvision_cpu import declare_operators
-from pipeline.vocabulary import Vocabulary
 
 WORDS = NetworkSettings("word_detector", 32)
 DETECTOR = {"epochs": 1, "width": 4, "learning_rate": 0.01, "batch": 4, "seed": 0, "horizontal_flip": False}
-
-
-class Photos:
-    """Images of a folder; the first three quarters train; all captions are equal."""
-
-    vocabulary = Vocabulary(("a", "photo", "UNK"))
-
-    def __init__(self, files):
-        self.files = files
-
-    def __len__(self):
-        return len(self.files)
-
-    def rows(self, split):
-        return np.arange(len(self) * 3 // 4) if split == "train" else np.arange(len(self) * 3 // 4, len(self))
-
-    def file(self, image):
-        return self.files[image]
-
-    def references(self, images):
-        return np.tile(np.array([[[1, 2, 0]]], np.int32), (len(images), 1, 1))
 
 
 @pytest.fixture
@@ -51,7 +30,7 @@ def drawn(tmp_path):
     for i in range(12):
         pixels = np.random.default_rng(i).integers(0, 256, (40, 50, 3), dtype=np.uint8)
         Image.fromarray(pixels).convert("L" if i == 3 else "RGB").save(tmp_path / "images" / f"{i}.png")
-    return Photos([f"{i}.png" for i in range(12)]), tmp_path / "images"
+    return CaptionedImages([f"{i}.png" for i in range(12)], 9), tmp_path / "images"
 
 
 def test_the_detector_is_trained_and_every_image_gets_its_features(drawn, tmp_path):
@@ -244,7 +223,10 @@ def test_real_photos_through_a_real_network(real_data, tmp_path):
     half = {"mean": (0.5,) * 3, "std": (0.5,) * 3}
     settings = NetworkSettings("mobilenetv2_100", 224, str(weights), {"pad_type": "same"}, **half, grid_size=5)
     rows = json.loads((real_data / "flickr8k" / "dataset_flickr8k.json").read_text())["images"][:20]
-    photos, images = Photos([row["filename"] for row in rows]), real_data / "flickr8k" / "images"
+    photos, images = (
+        CaptionedImages([row["filename"] for row in rows], len(rows) * 3 // 4),
+        real_data / "flickr8k" / "images",
+    )
     extract(photos, images, tmp_path / "out", tmp_path / "work", settings, batch=8, pca_dim=16)
     store = FeatureStore(tmp_path / "out")
     assert (store.pooled_size, store.regions_shape) == (1280, (25, 16))

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from captioned_images import CaptionedImages
 from feature_checksums import verify
 from PIL import Image
 from safetensors.numpy import load_file
@@ -14,30 +15,10 @@ from pipeline.features.extract import extract
 from pipeline.features.extractor import ImageFeatures, NetworkSettings
 from pipeline.features.film_extractor import COLUMNS, FilmExtractor, FrameCaptions, open_film, time_features
 from pipeline.features.object_detector import AnnotatedImage
-from pipeline.vocabulary import Vocabulary
 
 WORDS = NetworkSettings("word_detector", 32)
 FILMS = replace(WORDS, frames=4, vector="times")
 DETECTOR = {"epochs": 1, "width": 4, "learning_rate": 0.01, "batch": 4, "seed": 0, "horizontal_flip": False}
-
-
-class Films12:
-    """Films of a folder; the first three quarters train; all captions are equal."""
-
-    vocabulary = Vocabulary(("a", "film", "UNK"))
-
-    def __len__(self):
-        return 12
-
-    def rows(self, split):
-        return np.arange(9) if split == "train" else np.arange(9, 12)
-
-    def file(self, image):
-        return f"{image}.gif"
-
-    def references(self, images):
-        assert max(images) < 12
-        return np.tile(np.array([[[1, 2, 0]]], np.int32), (len(images), 1, 1))
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +31,7 @@ def drawn(tmp_path_factory):
         frames[0].save(folder / f"{film}.gif", save_all=True, append_images=frames[1:], duration=100)
         for number, frame in enumerate(frames):
             frame.save(folder / f"{film}-{number}.png")
-    return Films12(), folder
+    return CaptionedImages([f"{film}.gif" for film in range(12)], 9), folder
 
 
 class Known:
@@ -141,21 +122,9 @@ def test_features_of_films_are_those_of_their_frames_and_the_manifest_states_the
     assert (store.manifest["frames"], store.manifest["rate"], store.manifest["vector"]) == (4, None, None)
     verify(store)
 
-    class Frames(Films12):
-        def __len__(self):
-            return 48
-
-        def rows(self, split):
-            return np.arange(36) if split == "train" else np.arange(36, 48)
-
-        def file(self, image):
-            return f"{image // 4}-{image % 4}.png"
-
-        def references(self, images):
-            return np.tile(np.array([[[1, 2, 0]]], np.int32), (len(images), 1, 1))
-
     # trained on each frame of the training films as on an image of its own, bit for bit
-    extract(Frames(), folder, tmp_path / "frames", tmp_path / "work", WORDS, **settings)
+    images = CaptionedImages([f"{film}-{number}.png" for film in range(12) for number in range(4)], 36)
+    extract(images, folder, tmp_path / "frames", tmp_path / "work", WORDS, **settings)
     frames = FeatureStore(tmp_path / "frames")
     assert "frames" not in frames.manifest
     assert frames.manifest["weights"]["sha256"] == store.manifest["weights"]["sha256"]

@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from whole_profiles import profile_text
 
 from pipeline.errors import UserError
 from pipeline.runtime.files import write_atomically
@@ -19,14 +18,6 @@ from pipeline.workflow import dependencies
 from pipeline.workflow.stage import main
 
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def params(tmp_path):
-    """Path of a copy of the scenes profile."""
-    path = tmp_path / "params.yaml"
-    path.write_text(profile_text("scenes"), encoding="utf-8")
-    return path
 
 
 @pytest.fixture
