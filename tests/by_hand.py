@@ -1,7 +1,5 @@
 """Losses of methods written out, for tests to compare with."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

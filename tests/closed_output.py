@@ -1,7 +1,5 @@
 """Standard output whose reader has gone, as `| head` leaves it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator

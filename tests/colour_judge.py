@@ -3,8 +3,6 @@
 `python tests/colour_judge.py` prints the example of README.md and docs/judge.md.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import tempfile

@@ -1,7 +1,5 @@
 """Damaged files with unchanged times, and the readers of stages: whether they name the damage or use it silently."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """A workspace whose grid has three cells, and whose stages are dummies that only note that they ran."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

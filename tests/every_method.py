@@ -1,7 +1,5 @@
 """All methods by name, from all modules of methods."""
 
-from __future__ import annotations
-
 import inspect
 from importlib import import_module
 from typing import get_type_hints

@@ -1,7 +1,5 @@
 """Comparison of a feature store with the features that were written."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from pipeline.data.feature_store import FeatureStore

@@ -1,7 +1,5 @@
 """Stages on a full and on a read-only disk: they print one line, and continue when there is room."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Python as a user without an entry in the list of users and without HOME."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Exported models that are killed while they are written, damaged, or hostile."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """The pages of docs/how_to as patches: their titled blocks are files, or changes of files, of the project."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

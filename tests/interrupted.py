@@ -1,7 +1,5 @@
 """Stages of a toy world that are asked to end, or killed, at random instants and run again."""
 
-from __future__ import annotations
-
 import os
 import pkgutil
 import random

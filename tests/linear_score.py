@@ -1,7 +1,5 @@
 """A score that is linear in every word, for exact gradients without a listener."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

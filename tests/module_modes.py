@@ -1,7 +1,5 @@
 """Modes in which networks run: for training or not, with a graph or without."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -7,8 +7,6 @@ The new process imports MODULE and all of this project itself, from its own work
 `program` starts the server, which ends with the last test process.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import importlib

@@ -1,7 +1,5 @@
 """The record of a whole `make test`, which `make record PROFILE=tests` takes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 CAPTION = "Time of the tests"

@@ -1,7 +1,5 @@
 """A repository's data folder with a small model in it, made by the project's own functions, and photos beside it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

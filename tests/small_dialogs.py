@@ -1,7 +1,5 @@
 """Small dialogs, and small models of visual dialog."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Stages that run in this process, in the working folder or in a folder of their own."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from importlib import import_module

@@ -1,7 +1,5 @@
 """The process tree of `make repro`, and requests to end it: the signal, and the process that receives it."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

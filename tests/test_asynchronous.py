@@ -3,8 +3,6 @@
 Both run on the CPU here: captions, their text embeddings, and every gradient of whole methods.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

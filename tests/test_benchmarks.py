@@ -1,7 +1,5 @@
 """Imports of the benchmarks, and the files that make bench runs; no benchmark runs here."""
 
-from __future__ import annotations
-
 import re
 from importlib import import_module
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Methods of visual dialog: trained agents, the generator's gradients, and errors of published code."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 
 import pytest

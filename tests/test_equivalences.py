@@ -1,7 +1,5 @@
 """Identities between compositions: methods that must be equal."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The features stage on a toy world: killed and damaged midway, and in shards through the real Snakemake."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """An untrusted captioner's folder cannot run Python, ask whether it may, or reach another repository."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import json

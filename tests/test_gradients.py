@@ -1,7 +1,5 @@
 """`make gradients` on the smallest effort: the stage measures, writes and prints."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """A user without an entry in the list of users and without HOME, as containers have them."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

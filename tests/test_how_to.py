@@ -1,7 +1,5 @@
 """The pages on methods and metrics, followed literally in a toy world: what they promise is in its results."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

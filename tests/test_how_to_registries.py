@@ -1,7 +1,5 @@
 """The pages on corpora and judges, followed in a copy of the project: one module and one line are enough."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The page on speakers, followed in a copy of the project: the speaker is trained, and held to the plain unroll."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Files in the forms of other projects, exported from this project's data, are imported to the same data."""
 
-from __future__ import annotations
-
 import base64
 import json
 import pickle

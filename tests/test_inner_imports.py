@@ -1,7 +1,5 @@
 """Imports inside functions are of packages that take long to load (the table of CONTRIBUTING.md)."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Names, docstrings and comments: one name has one meaning; docstrings and comments state their subject."""
 
-from __future__ import annotations
-
 import ast
 import io
 import tokenize

@@ -1,7 +1,5 @@
 """Commands of `make setup`, with stand-ins for pip and uv that only record their arguments."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

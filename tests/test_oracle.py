@@ -4,8 +4,6 @@ Three words at most two long: 13 captions for each of four images. The expected 
 images, is a plain differentiable sum of probability × score, and so is its gradient (pipeline/gradients).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -3,8 +3,6 @@
 Three words at most three long: 40 captions for each of two images.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

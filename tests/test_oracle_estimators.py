@@ -1,7 +1,5 @@
 """Estimators, baselines and scalings since PSST against the exact gradient of the oracle's world."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from test_oracle import IMAGES, VOCABULARY, distance, taste, world

@@ -1,7 +1,5 @@
 """Ten pictures and a CSV of captions, from the photos to an evaluated speaker, by the stages and the profile folder."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """Errors in params.yaml are reported in one line."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import re

@@ -1,7 +1,5 @@
 """The preloaded Python runs modules as Python does: words, folder, environment, exit status and signals."""
 
-from __future__ import annotations
-
 import os
 import selectors
 import signal

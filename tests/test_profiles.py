@@ -1,7 +1,5 @@
 """Every profile loads and serves every stage, and comparisons differ in what they compare."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Two processes with half a batch each equal one process with the whole batch: scores, gradients, checkpoints."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

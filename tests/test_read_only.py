@@ -1,7 +1,5 @@
 """Commands in a repository on a disk that is read-only: one line, and status 2."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Real photos and captions of COCO and Flickr8k in the forms they are published in, through every kind of extractor."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rewards of text in a real training: drawn scenes, one epoch of everything, METEOR's own process."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

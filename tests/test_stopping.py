@@ -3,8 +3,6 @@
 All of its tree ends, nothing new begins, and the same command goes on.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Errors that `validate` reports before any training, each in one line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

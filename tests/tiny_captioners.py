@@ -1,7 +1,5 @@
 """Captioners of transformers as small as they go, of drawn weights, in folders as the hub has them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Pretrained captioners of every family as small as they go, of drawn weights, with their own processors."""
 
-from __future__ import annotations
-
 import json
 import string
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Training batches of the toy world."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A toy world: a repository of 34 drawn scenes whose trainings take one epoch, for the real tools to work on."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The profiles, as whole parameter files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One cluster for all of these tests, and a toy world whose grid has run on one machine."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The part of Kubernetes' API that the executor calls: a job's pod is a process, its volume a folder."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

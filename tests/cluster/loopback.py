@@ -3,8 +3,6 @@
 python tests/cluster/loopback.py COMMAND … runs a command (or a shell) with all of it up and named in its environment.
 """
 
-from __future__ import annotations
-
 import getpass
 import importlib.util
 import os

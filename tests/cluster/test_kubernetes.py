@@ -3,8 +3,6 @@
 No cluster and no container runs here; of the container image only the recipe's text is checked.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

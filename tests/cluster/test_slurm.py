@@ -1,7 +1,5 @@
 """The grid on a real Slurm: killed jobs resume from their checkpoints, to the digests of one machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Data and models through a DVC remote, artifacts through the MLflow server, both in an S3 store."""
 
-from __future__ import annotations
-
 import re
 import urllib.request
 from pathlib import Path

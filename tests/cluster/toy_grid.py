@@ -1,7 +1,5 @@
 """A toy world with a grid of three cells, in folders of its own."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from pathlib import Path

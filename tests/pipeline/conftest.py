@@ -4,8 +4,6 @@
 follow from its captions.parquet.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A small trained model in a repository, and three photos outside its training data."""
 
-from __future__ import annotations
-
 import threading
 import time
 from pathlib import Path

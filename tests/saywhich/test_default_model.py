@@ -1,7 +1,5 @@
 """The model that commands take where none is named."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

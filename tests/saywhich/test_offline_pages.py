@@ -1,7 +1,5 @@
 """The pages of `saywhich caption` and `find` in Chromium, as a reader opens them on a screen and on a phone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

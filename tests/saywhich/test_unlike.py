@@ -1,7 +1,5 @@
 """Photos that are unlike the training images: marked by the commands, the API and an exported model."""
 
-from __future__ import annotations
-
 import base64
 import json
 from pathlib import Path

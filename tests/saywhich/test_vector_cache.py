@@ -1,7 +1,5 @@
 """The cache of photos' vectors: with any damage of it, a search finds the same as without one."""
 
-from __future__ import annotations
-
 import os
 import random
 import sqlite3

@@ -1,7 +1,5 @@
 """The wheel: its files, its requirements, and a caption in an environment with it alone."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

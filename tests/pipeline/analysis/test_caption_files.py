@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from pipeline.analysis.caption_files import AS_CONTROL, read_captions, read_texts, with_control_overlap

@@ -1,7 +1,5 @@
 """Baselines as points of their own, and whether a method finds more images than the template, by hand."""
 
-from __future__ import annotations
-
 import copy
 import json
 

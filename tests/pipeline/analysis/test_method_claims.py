@@ -1,7 +1,5 @@
 """Claims against results made by hand: at the chosen λ and at equal CIDEr."""
 
-from __future__ import annotations
-
 import pytest
 
 from pipeline.analysis.comparison import compare_methods

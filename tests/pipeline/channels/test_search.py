@@ -1,7 +1,5 @@
 """Channels without repeated n-grams, and teacher forcing of searched captions."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

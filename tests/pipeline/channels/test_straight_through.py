@@ -1,7 +1,5 @@
 """One word of a few, its logits and a score that is a polynomial in it: expectations over words are plain sums."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Random draws depend on stated names, not on how a channel's options are printed."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

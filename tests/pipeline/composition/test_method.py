@@ -1,7 +1,5 @@
 """Update schedules and terms of a method: frozen agents, reports and dropped terms."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

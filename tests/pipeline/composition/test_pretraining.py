@@ -1,7 +1,5 @@
 """Pretraining: the role that each method trains, its captions and its loss."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Profiles are composed with their comments, and params.yaml is written without losing anybody's work."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

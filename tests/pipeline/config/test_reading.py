@@ -1,7 +1,5 @@
 """YAML as DVC reads it, and its mistakes with their places."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

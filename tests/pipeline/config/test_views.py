@@ -1,7 +1,5 @@
 """A stage gets what dvc.yaml lists for it, and no more."""
 
-from __future__ import annotations
-
 from copy import copy
 from pathlib import Path
 

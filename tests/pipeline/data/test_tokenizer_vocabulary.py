@@ -1,7 +1,5 @@
 """A tokenizer's tokens stand for words: ids without gaps, text back and forth, nothing special among them."""
 
-from __future__ import annotations
-
 import pytest
 
 tokenizers = pytest.importorskip("tokenizers", reason="tokens need the extra: pip install 'saywhich[hub]'")

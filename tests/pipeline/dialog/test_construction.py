@@ -1,7 +1,5 @@
 """Generators and discriminators of dialogs have the settings of their sections, and the splits that they are for."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Baselines and scalings of advantages, by hand."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """A critic's regression and its use as a baseline, token by token."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from by_hand import assert_same_gradients

@@ -1,7 +1,5 @@
 """RELAX's two gradients, the speaker's and the control's, against both written out word by word with autograd."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

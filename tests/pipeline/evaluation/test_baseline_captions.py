@@ -1,7 +1,5 @@
 """Random captions are those of other images."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Hard galleries by equal keys and by a retriever's vectors."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -1,7 +1,5 @@
 """Every evaluation runs its networks without dropout and without a graph, whichever mode it finds them in."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import small_dialogs

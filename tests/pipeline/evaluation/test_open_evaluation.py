@@ -1,7 +1,5 @@
 """Every setting of the evaluation reaches the protocol."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

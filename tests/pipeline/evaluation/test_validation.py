@@ -1,7 +1,5 @@
 """Warnings of validation: a collapsed speaker, and a constant listener."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """The distance of an image's texture from that of a training split."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

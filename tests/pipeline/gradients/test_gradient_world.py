@@ -1,7 +1,5 @@
 """The exact gradient against gradients by hand."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from linear_score import Taste

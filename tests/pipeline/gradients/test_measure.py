@@ -1,7 +1,5 @@
 """Accuracies of gradients that are made up, so that their bias and variance are known."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from linear_score import Taste

@@ -1,7 +1,5 @@
 """The files and tables of a measurement."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

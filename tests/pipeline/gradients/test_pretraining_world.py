@@ -1,7 +1,5 @@
 """Pretraining in an enumerable world."""
 
-from __future__ import annotations
-
 import torch
 
 from pipeline.gradients.pretraining_world import pretrained_world

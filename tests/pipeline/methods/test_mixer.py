@@ -1,7 +1,5 @@
 """MIXER's terms written out: cross-entropy of the forced words, REINFORCE of the drawn ones, and the critic."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """PSST and the methods it is compared with: each loss written out from the captions that the method generates."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Each metric is one entry: its names, its numbers, and what other parts take from it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

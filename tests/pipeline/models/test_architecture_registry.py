@@ -1,7 +1,5 @@
 """The registry of architectures."""
 
-from __future__ import annotations
-
 import inspect
 import subprocess
 import sys

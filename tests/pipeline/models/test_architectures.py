@@ -1,7 +1,5 @@
 """The parameters of speakers and listeners: their shapes, initial values and default sizes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """The critic and RELAX's control by hand."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """A judge that was trained elsewhere: imported by the real stage, with a text encoder."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The speaker without attention: its equations, and the part of an image that it uses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Pragmatic decoding against Bayes' rule by hand and by whole prefixes."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Pragmatic decoding by a retrieval listener against whole prefixes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

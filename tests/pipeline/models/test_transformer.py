@@ -1,7 +1,5 @@
 """The transformer against torch's own layers, and its cache of keys and values."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -1,7 +1,5 @@
 """The file of claims, and its table beside the recorded results."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

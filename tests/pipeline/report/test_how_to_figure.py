@@ -1,7 +1,5 @@
 """The page on figures, followed in a copy of the project."""
 
-from __future__ import annotations
-
 import re
 
 from how_to_pages import copy_project, follow, run_program

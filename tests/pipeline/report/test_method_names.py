@@ -1,7 +1,5 @@
 """Cards of methods: each method has one, of its own name, and cites a paper of PAPERS.md."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The registry of sections, with those of slices."""
 
-from __future__ import annotations
-
 import pytest
 
 from pipeline.report.report_section import ReportSection, SectionContent, insert_sections

@@ -1,7 +1,5 @@
 """Eq. 2 by hand on three images, its limit, and the negatives of each denominator."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import exp, log
 

@@ -1,7 +1,5 @@
 """The divergence from the starting speaker against a world of which every caption is enumerated."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from importlib.util import find_spec
 

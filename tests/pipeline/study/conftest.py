@@ -1,7 +1,5 @@
 """A small run of three methods as the pipeline writes it: pictures, features, people's captions, a grid's captions."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

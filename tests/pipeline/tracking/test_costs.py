@@ -1,7 +1,5 @@
 """The page of costs, of runs whose figures are known."""
 
-from __future__ import annotations
-
 from pipeline.tracking.costs import table
 
 

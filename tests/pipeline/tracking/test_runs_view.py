@@ -1,7 +1,5 @@
 """The pages of MLflow with which `make ui` begins."""
 
-from __future__ import annotations
-
 import json
 from urllib.parse import parse_qs
 

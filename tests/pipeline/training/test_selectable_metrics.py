@@ -1,7 +1,5 @@
 """Settings of a training that contradict each other."""
 
-from __future__ import annotations
-
 import pytest
 
 from pipeline.training.optimisation import Optimisation

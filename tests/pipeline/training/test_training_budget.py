@@ -1,7 +1,5 @@
 """Captions drawn in training, counted by hand, and processor seconds over several processes."""
 
-from __future__ import annotations
-
 import time
 from itertools import cycle, islice
 

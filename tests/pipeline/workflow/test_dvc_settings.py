@@ -1,7 +1,5 @@
 """DVC's settings of a clone: plots without a network, and experiments in another folder."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Estimated times of a grid on several machines, against sums by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

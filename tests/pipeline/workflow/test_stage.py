@@ -1,7 +1,5 @@
 """Common parts of every stage: its folders, its errors in one line, and the key of its checkpoints."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

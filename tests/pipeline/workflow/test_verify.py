@@ -1,7 +1,5 @@
 """`make verify` names every changed file, by DVC's own lock and cache."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

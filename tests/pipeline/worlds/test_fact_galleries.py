@@ -1,7 +1,5 @@
 """Hard galleries of drawn images are the facts' neighbourhoods."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 

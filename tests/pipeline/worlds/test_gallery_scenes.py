@@ -1,7 +1,5 @@
 """Drawn scenes in the report's gallery."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from pipeline.worlds.gallery_scenes import GalleryScene

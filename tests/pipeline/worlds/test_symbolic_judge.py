@@ -1,7 +1,5 @@
 """The symbolic judge against scores by hand."""
 
-from __future__ import annotations
-
 from math import log
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A drawn benchmark: its difficulties, the content of its folder, and its scores by hand."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

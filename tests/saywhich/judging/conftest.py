@@ -1,7 +1,5 @@
 """A judge whose numbers can be computed by hand, and three photos."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Embeddings of captions in the cache: an interrupted run goes on, and damage changes nothing."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

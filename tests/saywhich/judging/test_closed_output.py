@@ -1,7 +1,5 @@
 """Output files are written when nobody reads standard output, and names that cannot be written end a run early."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The documents name the choices that the commands have, and show what the commands print of the toy example."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Captions in other scripts than a judge's, by small tokenizers of one language and of many."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

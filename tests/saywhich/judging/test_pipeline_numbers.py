@@ -1,7 +1,5 @@
 """Captions that the pipeline evaluated, judged from outside: the numbers are the pipeline's to the last digit."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sampling from counter-based numbers: the distribution, and which numbers a photo gets."""
 
-from __future__ import annotations
-
 import torch
 
 from saywhich.pretrained.counter_based_sampling import CounterBasedSampling, photo_uniforms

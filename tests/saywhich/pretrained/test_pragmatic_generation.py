@@ -1,7 +1,5 @@
 """Pragmatic decoding as a logits processor: by hand, beside the project's own decoder, and in commands."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import pairwise

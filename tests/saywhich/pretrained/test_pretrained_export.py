@@ -1,7 +1,5 @@
 """Export of pretrained captioners whole, and its upload to a hub on loopback."""
 
-from __future__ import annotations
-
 import base64
 import json
 import socket

@@ -1,7 +1,5 @@
 """A pretrained speaker and listener in memory, and on the page of `saywhich serve`."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 from pathlib import Path

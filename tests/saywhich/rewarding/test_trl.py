@@ -1,7 +1,5 @@
 """Training by TRL's GRPO with the reward: a tiny language model of drawn weights learns the words of a photo."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

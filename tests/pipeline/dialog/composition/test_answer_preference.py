@@ -1,7 +1,5 @@
 """Scores of a discriminator against their formulas, without the errors of published code."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

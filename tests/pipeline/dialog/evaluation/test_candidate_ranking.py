@@ -1,7 +1,5 @@
 """Ranks and NDCG by hand."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

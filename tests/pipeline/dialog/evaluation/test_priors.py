@@ -1,7 +1,5 @@
 """Priors of answers from the training dialogs as scores of candidates, against values by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Methods of visual dialog: each loss written out from the answers that the generator gives (Lu et al. 2017)."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from by_hand import assert_same_gradients, likelihood_loss, losses_of

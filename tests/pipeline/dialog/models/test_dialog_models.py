@@ -1,7 +1,5 @@
 """Encoders, generators and discriminators of visual dialog: the inputs on which each depends."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The report's page of dialogs: attention as shades, escaped texts, and the numbers of both splits."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

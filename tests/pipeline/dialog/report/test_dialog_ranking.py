@@ -1,7 +1,5 @@
 """Tables of rankers of candidates: seeds are identified by name, and differences are paired, against values by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tables of visual dialog: the reported numbers, and the cells of every column of answers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """The measured gradients' file."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

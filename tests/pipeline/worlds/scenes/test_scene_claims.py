@@ -1,7 +1,5 @@
 """Claims judged of many scenes at once are those judged of one scene after the other."""
 
-from __future__ import annotations
-
 import pytest
 
 from pipeline.worlds.scenes.faithfulness import check_claims
