@@ -47,7 +47,7 @@ def step(method, given: DialogBatch) -> dict[str, torch.Tensor]:
     return losses
 
 
-def moved(agent: torch.nn.Module) -> bool:
+def has_gradient(agent: torch.nn.Module) -> bool:
     return any(p.grad is not None and bool(p.grad.any()) for p in agent.parameters())
 
 
@@ -58,10 +58,10 @@ def test_all_parameters_of_the_scheduled_roles_are_updated(name):
     step(method, batch(step=0))
     still = {n for n, p in both.speaker.named_parameters() if p.grad is None or not p.grad.any()}
     assert still == set()
-    assert not moved(both.listener)
+    assert not has_gradient(both.listener)
     step(method, batch(step=1))
-    assert moved(both.listener) is (name in LISTENS_TOO)
-    assert moved(both.speaker) is not (name in LISTENS_TOO)
+    assert has_gradient(both.listener) is (name in LISTENS_TOO)
+    assert has_gradient(both.speaker) is not (name in LISTENS_TOO)
 
 
 class Same:
@@ -142,9 +142,9 @@ def test_the_eos_of_an_answer_has_a_gradient_where_it_is_encoded():
         both.speaker.logit.bias[0] = 9.0  # answers end at once
     constant, soft = (Objective(reduction="mean", eos_gradient=ending) for ending in ("constant", "soft"))
     step(IN_DIALOGS["g_dis"](both, constant, alpha=0.0), given)
-    assert not moved(both.speaker)
+    assert not has_gradient(both.speaker)
     step(IN_DIALOGS["g_dis"](both, soft, alpha=0.0), given)
-    assert moved(both.speaker)
+    assert has_gradient(both.speaker)
 
 
 def test_ranks_cover_every_round():
@@ -228,8 +228,8 @@ def test_adaptation_updates_the_discriminator_and_not_the_speaker():
     both = agents()
     method = listener_adaptation(both.speaker, both.listener, PairwiseScore(both.listener, reverse=True))
     step(method, batch())
-    assert moved(both.listener)
-    assert not moved(both.speaker)
+    assert has_gradient(both.listener)
+    assert not has_gradient(both.speaker)
 
 
 def test_all_tensors_of_a_dialog_batch_are_transferred():

@@ -14,7 +14,7 @@ TINY = ["--worlds", "1", "--epochs", "5", "--rounds", "3", "--repeats", "1"]
 
 
 @pytest.fixture(autouse=True)
-def unrecorded(monkeypatch):
+def tracking_off(monkeypatch):
     monkeypatch.setenv("SAYWHICH_TRACKING", "off")
 
 

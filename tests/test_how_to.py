@@ -38,7 +38,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def followed(toy_repository, tmp_path_factory) -> tuple[Path, list[str]]:
+def followed_pages(toy_repository, tmp_path_factory) -> tuple[Path, list[str]]:
     """A copy of the finished toy world in which both pages were followed and DVC ran; the stages that ran."""
     folder = Path(shutil.copytree(toy_repository[0], tmp_path_factory.mktemp("how to") / "world", symlinks=True))
     params = json.loads((folder / "params.yaml").read_text())
@@ -54,8 +54,8 @@ def followed(toy_repository, tmp_path_factory) -> tuple[Path, list[str]]:
     return folder, [line.split("'")[1] for line in lines if line.startswith("Running stage")]
 
 
-def test_the_method_alone_is_trained(followed):
-    folder, stages = followed
+def test_the_method_alone_is_trained(followed_pages):
+    folder, stages = followed_pages
     assert [stage for stage in stages if stage.startswith(("pretrain", "train", "adapt"))] == [
         f"train@{METHOD}",
         f"adapt@{METHOD}",
@@ -64,8 +64,8 @@ def test_the_method_alone_is_trained(followed):
     assert [(cell["method"], cell["settings"]["lambda"]) for cell in cells] == [(METHOD, 0.7), (METHOD, 0.9)]
 
 
-def test_the_method_has_its_title_and_paper_in_curves_tables_and_report(followed):
-    report = followed[0] / "data/report"
+def test_the_method_has_its_title_and_paper_in_curves_tables_and_report(followed_pages):
+    report = followed_pages[0] / "data/report"
     for name in ("table.md", "tables.md", "report.html"):
         assert TITLE in (report / name).read_text(encoding="utf-8"), name
     assert f"{TITLE} (Williams, 1992)" in (report / "tables.md").read_text(encoding="utf-8")
@@ -74,12 +74,12 @@ def test_the_method_has_its_title_and_paper_in_curves_tables_and_report(followed
     assert [(row["lambda"], row["split"]) for row in rows if row["method"] == METHOD] == [
         (value, split) for value in ("0.7", "0.9") for split in ("val", "test")
     ]
-    crossed = json.loads((followed[0] / "data/crossed/crossed.json").read_text())
+    crossed = json.loads((followed_pages[0] / "data/crossed/crossed.json").read_text())
     assert METHOD in crossed["captions"]
 
 
-def test_the_metric_is_in_metrics_captions_and_tables(followed):
-    folder = followed[0]
+def test_the_metric_is_in_metrics_captions_and_tables(followed_pages):
+    folder = followed_pages[0]
     metrics = json.loads((folder / f"data/evaluation/{METHOD}/metrics.json").read_text())
     each = pq.read_table(folder / f"data/evaluation/{METHOD}/captions.parquet").to_pydict()
     for split in ("val", "test"):
@@ -90,10 +90,13 @@ def test_the_metric_is_in_metrics_captions_and_tables(followed):
         assert METRIC in (folder / "data/report" / name).read_text(encoding="utf-8"), name
 
 
-def test_the_metric_has_an_interval(followed):
-    value, low, high = map(float, succeed(followed[0], sys.executable, "-c", INTERVALS).split())
+def test_the_metric_has_an_interval(followed_pages):
+    value, low, high = map(float, succeed(followed_pages[0], sys.executable, "-c", INTERVALS).split())
     assert low < value < high
 
 
-def test_the_metric_can_be_rewarded(followed):
-    assert list(map(float, succeed(followed[0], sys.executable, "-c", REWARD).split())) == [1.0, pytest.approx(2 / 3)]
+def test_the_metric_can_be_rewarded(followed_pages):
+    assert list(map(float, succeed(followed_pages[0], sys.executable, "-c", REWARD).split())) == [
+        1.0,
+        pytest.approx(2 / 3),
+    ]

@@ -76,7 +76,7 @@ def user_methods(tmp_path, monkeypatch):
             vars(methods).pop(name.rpartition(".")[2], None)
 
 
-def refused(path: Path, *overrides: str) -> str:
+def error_of(path: Path, *overrides: str) -> str:
     with pytest.raises(UserError) as caught:
         load(path, overrides)
     line = str(caught.value)
@@ -308,7 +308,7 @@ STRICT = [
 def test_a_wrong_value_is_reported_in_one_line_with_key_value_and_what_is_allowed(
     params, user_methods, override, key, value, allowed
 ):
-    line = refused(params, override)
+    line = error_of(params, override)
     assert line.startswith(f"--set {override}: ")
     captions = line.removeprefix(f"--set {override}: ")
     assert key in captions
@@ -318,7 +318,7 @@ def test_a_wrong_value_is_reported_in_one_line_with_key_value_and_what_is_allowe
 
 def test_the_same_mistake_in_the_file_names_the_file(params):
     params.write_text(params.read_text().replace("rho: 0.75}\n  st", "rho: 2.5}\n  st"))
-    assert refused(params) == f"{params}: methods.psst_multinomial.rho = 2.5 is not allowed: a number from 0 to 1"
+    assert error_of(params) == f"{params}: methods.psst_multinomial.rho = 2.5 is not allowed: a number from 0 to 1"
 
 
 def test_concatenated_vectors_need_equally_many_frames_of_every_film(params):
@@ -333,32 +333,32 @@ def test_concatenated_vectors_need_equally_many_frames_of_every_film(params):
             "features.main.detector.horizontal_flip=false",
         ],
     )
-    assert "needs equally many frames of every film: set frames_per_second to null" in refused(params, *overrides)
+    assert "needs equally many frames of every film: set frames_per_second to null" in error_of(params, *overrides)
 
 
 def test_settings_that_need_facts_are_refused_for_photos(params):
     photos = re.sub(r"(?m)^draw:\n.*\n", "draw: {}\n", params.read_text())
     params.write_text(photos)
-    assert "evaluate.judges.symbolic = symbolic is no judge; allowed: own, adapted, listener, judge" in refused(params)
+    assert "evaluate.judges.symbolic = symbolic is no judge; allowed: own, adapted, listener, judge" in error_of(params)
     photos = photos.replace(", symbolic: symbolic", "")
     params.write_text(photos)
     assert (
         "evaluate.hard_gallery.similarity = facts is no retriever; did you mean features? allowed: features"
-        in refused(params)
+        in error_of(params)
     )
     photos = photos.replace("{similarity: facts}", "{similarity: features, images: 10}")
     params.write_text(photos.replace("similarity: features", "similarity: judge"))
-    assert "evaluate.hard_gallery.similarity = judge is no retriever" in refused(params)  # it judges
+    assert "evaluate.hard_gallery.similarity = judge is no retriever" in error_of(params)  # it judges
     params.write_text(photos.replace(", images: 10", ""))
-    assert "similarity facts takes no images" in refused(params)
+    assert "similarity facts takes no images" in error_of(params)
     params.write_text(photos)
-    assert "evaluate.baselines.mle = template needs the facts of drawn scenes" in refused(params)
+    assert "evaluate.baselines.mle = template needs the facts of drawn scenes" in error_of(params)
 
 
 def test_a_missing_key_is_reported_unless_it_has_a_default(params):
     text = params.read_text()
     params.write_text(re.sub(r"(train: .*\n  optimisation:\n)    epochs: .*\n", r"\1", text))
-    assert "train.optimisation.epochs is missing: a whole number, at least 0" in refused(params)
+    assert "train.optimisation.epochs is missing: a whole number, at least 0" in error_of(params)
     params.write_text(text.replace("    margin: 0.2\n    hinge", "    hinge"))
     assert load(params).train.objective.margin == Objective().margin
     params.write_text(re.sub(r"    weights: null.*\n", "", text))
@@ -377,13 +377,13 @@ def test_a_hand_written_file_needs_neither_images_nor_a_network(params):
     imported = loaded.features["main"].imported
     assert imported is not None
     assert imported.regions == ("d", "e")
-    line = refused(params, overrides[0], "prepare.min_count=5", *overrides[1:])
+    line = error_of(params, overrides[0], "prepare.min_count=5", *overrides[1:])
     assert "a tokenizer and the vocabulary of published annotations replace the count: min_count: null" in line
 
 
 @pytest.mark.parametrize("override", ["novalue", "=3", "a..b=3", "seed.x=3"])
 def test_malformed_overrides_are_reported(params, override):
-    assert refused(params, override).startswith(f"--set {override}: ")
+    assert error_of(params, override).startswith(f"--set {override}: ")
 
 
 def test_whole_numbers_and_exponents_are_numbers(params):

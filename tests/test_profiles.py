@@ -16,13 +16,13 @@ from pipeline.config.reading import parse_yaml
 ROOT = Path(__file__).parents[1]
 
 
-def composed(data: str) -> dict:
+def base_parameters(data: str) -> dict:
     """Return the parameters of a data set without a method set, the base of the comparisons' method sets."""
     return parse_yaml(PROFILES.compose(overlays.Composition(data)), data)
 
 
 def test_the_default_profile_differs_from_the_comparisons_in_length_and_has_no_grid():
-    default, scenes = profile("scenes"), composed("scenes")
+    default, scenes = profile("scenes"), base_parameters("scenes")
     assert {key for key in scenes if scenes[key] != default[key]} == {"methods", "sweep", "train"}
     assert (default["sweep"]["grid"], default["methods"].keys()) == ({}, scenes["methods"].keys())
     longer = scenes["train"]["optimisation"] | {"epochs": 9, "batch": 64}
@@ -60,14 +60,14 @@ def test_another_start_repeats_the_features_of_trained_detectors_alone(name, rep
 
 @pytest.mark.parametrize("data", ["scenes", "flickr8k"])
 def test_the_whole_comparison_is_the_small_profile_but_for_its_grid(data):
-    small, whole = composed(data), profile(f"{data}_results")
+    small, whole = base_parameters(data), profile(f"{data}_results")
     assert small.keys() == whole.keys()
     assert {key for key in small if small[key] != whole[key]} == {"methods", "sweep"}
     assert set(whole["methods"]) == set(whole["sweep"]["grid"])
 
 
 def test_every_method_is_in_a_comparison_on_scenes():
-    small = composed("scenes")
+    small = base_parameters("scenes")
     paper, beyond, rewarded = map(profile, ("scenes_results", "scenes_beyond", "scenes_wtf"))
     assert {key for key in small if small[key] != beyond[key]} == {"methods", "sweep", "evaluate"}
     more = {key for key in small if small[key] != rewarded[key]}
@@ -80,7 +80,7 @@ def test_every_method_is_in_a_comparison_on_scenes():
 
 
 def test_the_speaker_without_attention_is_searched_as_scenes_is():
-    scenes, lstm = composed("scenes"), profile("scenes_lstm")
+    scenes, lstm = base_parameters("scenes"), profile("scenes_lstm")
     assert {key for key in scenes if scenes[key] != lstm[key]} == {"pretrain", "methods", "evaluate", "sweep"}
     assert scenes["sweep"]["grid"].items() <= lstm["sweep"]["grid"].items()
     others = [{name: block for name, block in p["pretrain"].items() if name != "speaker"} for p in (scenes, lstm)]
@@ -91,7 +91,7 @@ def test_the_speaker_without_attention_is_searched_as_scenes_is():
 
 @pytest.mark.parametrize("name", ["scenes_lstm", "scenes_rewards", "scenes_settings"])
 def test_swept_profiles_differ_from_scenes_in_methods_alone(name):
-    scenes, swept = composed("scenes"), profile(name)
+    scenes, swept = base_parameters("scenes"), profile(name)
     assert set(swept["methods"]) == set(swept["sweep"]["grid"])
     assert {key for key in scenes if scenes[key] != swept[key]} - {"pretrain", "report"} == {
         "methods",

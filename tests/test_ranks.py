@@ -76,7 +76,7 @@ class Halves(ToyBatches):
             yield replace(batch, **parts, first=ranks.rank() * each, of=len(batch))
 
 
-def trained(name: str, toy, folder: Path | None = None, die_at: int | None = None) -> dict[str, torch.Tensor]:
+def weights_after(name: str, toy, folder: Path | None = None, die_at: int | None = None) -> dict[str, torch.Tensor]:
     """Return the weights after training, and the last value of each metric, but for times."""
     method = methods(toy)[name]
     training = Training(method, Halves(toy, die_at), FOUR, seed=4, device=torch.device("cpu"))
@@ -94,10 +94,10 @@ def one_rank(folder: Path) -> None:
     ranks.join(torch.device("cpu"))
     torch.set_num_threads(1)
     toy = Toy()
-    found = {name: trained(name, toy) for name in methods(toy)}
-    found["resumed"] = trained("psst", toy, folder / "one")
+    found = {name: weights_after(name, toy) for name in methods(toy)}
+    found["resumed"] = weights_after("psst", toy, folder / "one")
     try:
-        trained("psst", toy, folder / "two", die_at=7)
+        weights_after("psst", toy, folder / "two", die_at=7)
     except KeyboardInterrupt:
         torch.save(found, folder / f"{ranks.rank()}.pt")
     ranks.leave()
@@ -110,7 +110,7 @@ def two(tmp_path_factory) -> tuple[Path, list[dict[str, dict[str, torch.Tensor]]
 
     folder = tmp_path_factory.mktemp("ranks")
     with pytest.raises(KeyboardInterrupt):
-        trained("psst", Toy(), folder / "one", die_at=5)
+        weights_after("psst", Toy(), folder / "one", die_at=5)
     code = f"import test_ranks, pathlib; test_ranks.one_rank(pathlib.Path({str(folder)!r}))"
     (folder / "rank.py").write_text(code)
     path = os.pathsep.join(str(Path(__file__).parent / part) for part in (".", ".."))
@@ -134,7 +134,7 @@ def close(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> None
 
 @pytest.mark.parametrize("name", NAMES)
 def test_two_ranks_are_one(name, two, toy):
-    alone = trained(name, toy)
+    alone = weights_after(name, toy)
     for found in two[1]:
         close(found[name], alone)
 
@@ -148,9 +148,9 @@ def test_both_ranks_have_the_same_weights_to_the_bit(two):
 
 def test_two_ranks_resume_one_ranks_checkpoint_and_the_reverse(two, toy):
     folder, found = two
-    alone = trained("psst", toy)
+    alone = weights_after("psst", toy)
     for rank in found:
         weights = {name: value for name, value in rank["resumed"].items() if not name.startswith("logged")}
         close(weights, {name: value for name, value in alone.items() if not name.startswith("logged")})
     assert Checkpoints(folder / "two").latest().step == 7
-    close(trained("psst", toy, folder / "two"), alone)
+    close(weights_after("psst", toy, folder / "two"), alone)

@@ -59,7 +59,7 @@ CORPORA = {"coco": coco, "flickr8k": flickr8k}
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory) -> dict[str, Path]:
+def drawn_weights(tmp_path_factory) -> dict[str, Path]:
     """Files of drawn weights, by network."""
     declare_operators()
     import open_clip
@@ -80,7 +80,7 @@ def drawn(tmp_path_factory) -> dict[str, Path]:
     return files
 
 
-def extractors(real: Path, drawn: dict[str, Path]) -> list[dict]:
+def extractors(real: Path, drawn_weights: dict[str, Path]) -> list[dict]:
     """Return the blocks of `features` that are tried."""
     half = {"mean": [0.5] * 3, "std": [0.5] * 3}
     trained = str(real / "weights" / "mobilenetv2_100_imagenet.safetensors")
@@ -91,7 +91,8 @@ def extractors(real: Path, drawn: dict[str, Path]) -> list[dict]:
         {"network": "open_clip/ViT-S-32-alt", "image_size": 64, "options": SMALL_CLIP},
     ]
     return [
-        {"weights": str(drawn[block["network"]])} | block if block["network"] in drawn else block for block in blocks
+        {"weights": str(drawn_weights[block["network"]])} | block if block["network"] in drawn_weights else block
+        for block in blocks
     ]
 
 
@@ -105,7 +106,9 @@ SHAPES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("corpus", CORPORA)
-def test_published_files_are_prepared_and_extracted_by_every_network(corpus, real_data, drawn, tmp_path, monkeypatch):
+def test_published_files_are_prepared_and_extracted_by_every_network(
+    corpus, real_data, drawn_weights, tmp_path, monkeypatch
+):
     root = tmp_path / "data/external" / corpus
     root.mkdir(parents=True)
     shutil.copy(ROOT / "dvc.yaml", tmp_path)
@@ -123,7 +126,7 @@ def test_published_files_are_prepared_and_extracted_by_every_network(corpus, rea
         "detector": None,
         "batch": 5,
     }
-    for block in extractors(real_data, drawn):
+    for block in extractors(real_data, drawn_weights):
         params["features"]["main"] = common | block
         Path("params.yaml").write_text(yaml.safe_dump(params))
         if not Path("data/prepared").exists():

@@ -26,7 +26,7 @@ def new(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Path:
+def trained_repository(tmp_path_factory) -> Path:
     """A repository in which only the grid has not run."""
     repository(folder := tmp_path_factory.mktemp("trained"))
     (folder / "long cells").touch()
@@ -78,9 +78,9 @@ def test_a_container_ends_on_a_request_to_its_first_process(new, tmp_path):
     ("kind", "request_to_end", "nohup"),
     [(GROUP, SIGTERM, True), ("snakemake", SIGINT, True), ("stage", SIGTERM, True), ("sweep", SIGHUP, False)],
 )
-def test_the_grid_ends(trained, tmp_path, kind, request_to_end, nohup):
+def test_the_grid_ends(trained_repository, tmp_path, kind, request_to_end, nohup):
     folder = tmp_path / "a b?c#d%41 'é\"$x"  # a name that nothing takes for anything else
-    check(Path(shutil.copytree(trained, folder)), kind, request_to_end, nohup)
+    check(Path(shutil.copytree(trained_repository, folder)), kind, request_to_end, nohup)
 
 
 def check(folder: Path, kind: str, request: Signals, nohup: bool, terminal: bool = False) -> None:

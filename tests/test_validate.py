@@ -16,7 +16,7 @@ def folder(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def validated(capsys: pytest.CaptureFixture[str], **sections: object) -> tuple[int, str]:
+def outcome_of(capsys: pytest.CaptureFixture[str], **sections: object) -> tuple[int, str]:
     """Return the exit status and the lines on stderr for the scenes profile with these sections in place."""
     Path("params.yaml").write_text(yaml.safe_dump(profile("scenes") | sections))
     return main(), capsys.readouterr().err
@@ -28,7 +28,7 @@ def no_parser(monkeypatch) -> None:
 
 
 def test_a_profile_is_valid_and_its_digests_are_written(capsys):
-    assert validated(capsys) == (0, "")
+    assert outcome_of(capsys) == (0, "")
     assert Path("data/code/train/luo.sha256").is_file()
 
 
@@ -42,7 +42,7 @@ def test_a_profile_is_valid_and_its_digests_are_written(capsys):
     ],
 )
 def test_a_spice_reward_without_its_parser_is_reported_in_one_line(capsys, block, grid):
-    status, line = validated(capsys, methods={"pg_spider": block}, sweep={"seeds": [1], "grid": grid})
+    status, line = outcome_of(capsys, methods={"pg_spider": block}, sweep={"seeds": [1], "grid": grid})
     assert status == 2
     assert line.startswith("params.yaml: methods.pg_spider.reward: SPICE needs not-there.jar in pycocoevalcap; fetch")
     assert line.count("\n") == 1
@@ -52,7 +52,7 @@ def test_a_spice_reward_without_its_parser_is_reported_in_one_line(capsys, block
 @pytest.mark.usefixtures("no_parser")
 @pytest.mark.parametrize(("metrics", "lines"), [(["SPICE", "CIDEr"], 1), (["CIDEr"], 0)])
 def test_spice_as_a_metric_is_left_out_with_a_line(capsys, metrics, lines):
-    status, printed = validated(capsys, evaluate=profile("scenes")["evaluate"] | {"metrics": metrics})
+    status, printed = outcome_of(capsys, evaluate=profile("scenes")["evaluate"] | {"metrics": metrics})
     assert (status, printed.count("\n")) == (0, lines)
     assert printed.startswith("validate: evaluate.metrics: SPICE needs") == bool(lines)
 
@@ -66,7 +66,7 @@ def test_spice_as_a_metric_is_left_out_with_a_line(capsys, metrics, lines):
     ],
 )
 def test_a_mistake_is_reported_in_one_line(capsys, sections, line):
-    status, printed = validated(capsys, **sections)
+    status, printed = outcome_of(capsys, **sections)
     assert (status, printed.count("\n")) == (2, 1)
     assert line in printed
 
@@ -82,7 +82,7 @@ def test_a_mistake_is_reported_in_one_line(capsys, sections, line):
 def test_an_option_of_a_method_is_checked_before_anything_runs(capsys, method, line):
     methods = profile("scenes")["methods"]
     methods["psst_multinomial"] |= method
-    status, printed = validated(capsys, methods=methods)
+    status, printed = outcome_of(capsys, methods=methods)
     assert (status, printed.count("\n")) == (2, 1)
     assert line in printed
     assert not Path("data").exists()
@@ -91,6 +91,6 @@ def test_an_option_of_a_method_is_checked_before_anything_runs(capsys, method, l
 @pytest.mark.parametrize("section", ["methods", "sweep", "evaluate"])
 def test_an_empty_section_is_reported_in_one_line(capsys, section):
     for value in (None, 3, "text"):
-        status, printed = validated(capsys, **{section: value})
+        status, printed = outcome_of(capsys, **{section: value})
         assert (status, printed.count("\n")) == (2, 1)
         assert printed.startswith("params.yaml: ")

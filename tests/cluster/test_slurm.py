@@ -104,7 +104,7 @@ def grid_at_work(folder: Path, settings: dict[str, str]) -> Iterator[subprocess.
 
 
 @pytest.fixture(scope="module")
-def disturbed(up: Loopback, world: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+def disturbed_grid(up: Loopback, world: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
     """A grid on Slurm whose trainings were all stopped half way; and which cell in which way.
 
     One job is cancelled. The node of another is drained, then lost, and comes back. The time of the third is up:
@@ -132,21 +132,21 @@ def disturbed(up: Loopback, world: Path, tmp_path_factory: pytest.TempPathFactor
     return folder, {"cancelled": cancelled, "node lost": lost, "time is up": late}
 
 
-def test_stopped_jobs_end_with_the_digests_of_one_machine(disturbed, world):
-    folder, stopped = disturbed
+def test_stopped_jobs_end_with_the_digests_of_one_machine(disturbed_grid, world):
+    folder, stopped = disturbed_grid
     assert set(stopped.values()) == set(CELLS)
     assert digests(folder) == digests(world)
     assert not list(folder.glob("data/checkpoints/*/step-*"))
 
 
-def test_dvc_has_nothing_to_do_after_the_grid_ran_on_slurm(disturbed, up):
-    assert "up to date" in succeed(disturbed[0], "dvc", "status", **up.environment)
+def test_dvc_has_nothing_to_do_after_the_grid_ran_on_slurm(disturbed_grid, up):
+    assert "up to date" in succeed(disturbed_grid[0], "dvc", "status", **up.environment)
 
 
-def test_mlflow_has_all_records_after_its_server_was_away(disturbed, up):
+def test_mlflow_has_all_records_after_its_server_was_away(disturbed_grid, up):
     from mlflow.tracking import MlflowClient
 
-    folder, _ = disturbed
+    folder, _ = disturbed_grid
     succeed(folder, sys.executable, "-m", "pipeline.tracking", "sync", **up.environment)
     spool = folder / "mlflow-spool"
     until(lambda: not list(spool.glob("*/records.jsonl")), "the records to be sent", PATIENT)

@@ -18,17 +18,17 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def named(repository):
+def model_option(repository):
     return ["--model", str(repository / "models/psst_multinomial")]
 
 
-def test_each_photo_is_captioned_and_a_broken_one_is_reported(photos, named, capsys):
+def test_each_photo_is_captioned_and_a_broken_one_is_reported(photos, model_option, capsys):
     (photos / "broken.jpg").write_bytes(b"no photo")
     (photos / ".hidden.jpg").write_bytes(b"not looked at")
     (photos / "notes.txt").write_text("nor this")
     (photos / "more").mkdir()
     paint(photos / "more/d.png", 7)
-    assert main(["caption", ".", *named]) == 1
+    assert main(["caption", ".", *model_option]) == 1
     printed = capsys.readouterr()
     lines = [line.split("\t") for line in printed.out.splitlines()]
     assert [name for name, _ in lines] == ["a.jpg", "b.jpg", "c.jpg", "more/d.png"]
@@ -37,37 +37,37 @@ def test_each_photo_is_captioned_and_a_broken_one_is_reported(photos, named, cap
     assert printed.err.startswith("broken.jpg: the image cannot be decoded")
 
 
-def test_a_table_and_json_lines_hold_ranks_and_candidates(photos, named, capsys):
-    assert main(["caption", "a.jpg", "b.jpg", "--among", ".", "--csv", "said.csv", *named]) == 0
+def test_a_table_and_json_lines_hold_ranks_and_candidates(photos, model_option, capsys):
+    assert main(["caption", "a.jpg", "b.jpg", "--among", ".", "--csv", "said.csv", *model_option]) == 0
     rows = list(csv.DictReader(Path("said.csv").read_text().splitlines()))
     assert [row["file"] for row in rows] == ["a.jpg", "b.jpg"]
     assert all(1 <= int(row["rank"]) <= int(row["of"]) == 3 for row in rows)
-    assert main(["caption", "a.jpg", "--among", ".", "--beam", "3", "--jsonl", "said.jsonl", *named]) == 0
+    assert main(["caption", "a.jpg", "--among", ".", "--beam", "3", "--jsonl", "said.jsonl", *model_option]) == 0
     content = json.loads(Path("said.jsonl").read_text())
     assert content["candidates"][0] == content["caption"]
     assert len(content["candidates"]) == 3
     assert (content["rank"] == 1) == (content["margin"] > 0)
     assert capsys.readouterr().out == ""
-    assert main(["caption", "a.jpg", "--among", ".", *named]) == 0
+    assert main(["caption", "a.jpg", "--among", ".", *model_option]) == 0
     rank = int(rows[0]["rank"])
     assert capsys.readouterr().out == f"a.jpg\t{rows[0]['caption']}\t{rank}/3\n"
 
 
-def test_results_in_cocos_form_are_those_that_pycocotools_reads(photos, named, capsys):
+def test_results_in_cocos_form_are_those_that_pycocotools_reads(photos, model_option, capsys):
     names = {"COCO_val2014_000000000042.jpg": 42, "000000000073.jpg": 73}
     for source, name in zip("ab", names, strict=True):
         Path(f"{source}.jpg").rename(name)
-    assert main(["caption", *names, "--coco", "results.json", *named]) == 0
+    assert main(["caption", *names, "--coco", "results.json", *model_option]) == 0
     annotations = {"images": [{"id": number} for number in names.values()], "annotations": [], "info": {}}
     Path("captions.json").write_text(json.dumps(annotations))
     found = COCO("captions.json").loadRes("results.json")
     capsys.readouterr()
-    assert main(["caption", *names, *named]) == 0
+    assert main(["caption", *names, *model_option]) == 0
     printed = dict(line.split("\t") for line in capsys.readouterr().out.splitlines())
     assert {each["image_id"]: each["caption"] for each in found.loadAnns(found.getAnnIds())} == {
         number: printed[name] for name, number in names.items()
     }
-    assert main(["caption", "c.jpg", "--coco", "none.json", *named]) == 2
+    assert main(["caption", "c.jpg", "--coco", "none.json", *model_option]) == 2
     assert capsys.readouterr().err.startswith("c.jpg: --coco needs an image's id")
     assert not Path("none.json").exists()
 
@@ -82,45 +82,45 @@ def test_results_in_cocos_form_are_those_that_pycocotools_reads(photos, named, c
         (["find", "a dog", "a.jpg", "--top", "0"], "--top 0: give 1 or more"),
     ],
 )
-def test_a_mistake_is_reported_in_one_line(photos, named, capsys, arguments, line):
+def test_a_mistake_is_reported_in_one_line(photos, model_option, capsys, arguments, line):
     (photos / "empty").mkdir()
-    assert main([*arguments, *([] if "--model" in arguments else named)]) == 2
+    assert main([*arguments, *([] if "--model" in arguments else model_option)]) == 2
     printed = capsys.readouterr().err
     assert printed.startswith(line)
     assert printed.count("\n") == 1
 
 
-def test_pages_and_copies_are_written_though_nobody_reads_the_output(photos, named):
+def test_pages_and_copies_are_written_though_nobody_reads_the_output(photos, model_option):
     with closed_output():
-        assert main(["find", "a red boat", ".", "--html", "found.html", *named]) == 0
+        assert main(["find", "a red boat", ".", "--html", "found.html", *model_option]) == 0
     with closed_output():
-        assert main(["caption", "a.jpg", "b.jpg", "--html", "said.html", "--xmp", "../copies", *named]) == 0
+        assert main(["caption", "a.jpg", "b.jpg", "--html", "said.html", "--xmp", "../copies", *model_option]) == 0
     assert Path("found.html").read_text().count("data:image/jpeg;base64,") == 3
     assert Path("said.html").read_text().count("data:image/jpeg;base64,") == 2
     assert sorted(path.name for path in Path("../copies").iterdir()) == ["a.jpg", "b.jpg"]
 
 
-def test_a_run_without_other_outputs_ends_when_nobody_reads_it(photos, named, monkeypatch):
+def test_a_run_without_other_outputs_ends_when_nobody_reads_it(photos, model_option, monkeypatch):
     captions = []
     monkeypatch.setattr("saywhich.caption_outputs.one_line", lambda text: captions.append(text) or text)
     with closed_output():
-        assert main(["caption", ".", *named]) == 0
+        assert main(["caption", ".", *model_option]) == 0
     assert captions[0::2] == ["a.jpg"]
 
 
-def test_retrieved_photos_are_printed_best_first_and_shown_on_a_page(photos, named, model, capsys):
-    assert main(["find", "a red boat", ".", "--top", "2", "--html", "found.html", *named]) == 0
+def test_retrieved_photos_are_printed_best_first_and_shown_on_a_page(photos, model_option, model, capsys):
+    assert main(["find", "a red boat", ".", "--top", "2", "--html", "found.html", *model_option]) == 0
     names = ["a.jpg", "b.jpg", "c.jpg"]
     expected = model.find("a red boat", names, top=2)
     assert capsys.readouterr().out == "".join(f"{each.score:.3f}\t{names[each.index]}\n" for each in expected)
     page = Path("found.html").read_text()
     assert page.index(names[expected[0].index]) < page.index(names[expected[1].index])
     assert page.count("data:image/jpeg;base64,") == 2
-    assert main(["find", "a zebra", ".", *named]) == 0
-    assert capsys.readouterr().err == f"note: words that are not in the vocabulary of {named[1]}: zebra\n"
+    assert main(["find", "a zebra", ".", *model_option]) == 0
+    assert capsys.readouterr().err == f"note: words that are not in the vocabulary of {model_option[1]}: zebra\n"
 
 
-def test_a_second_search_encodes_only_new_or_changed_photos(photos, named, monkeypatch, capsys):
+def test_a_second_search_encodes_only_new_or_changed_photos(photos, model_option, monkeypatch, capsys):
     from saywhich import streaming
 
     looked = []
@@ -132,7 +132,7 @@ def test_a_second_search_encodes_only_new_or_changed_photos(photos, named, monke
 
     def found():
         looked.clear()
-        assert main(["find", "a dog", ".", *named]) == 0
+        assert main(["find", "a dog", ".", *model_option]) == 0
         return sorted(line.split("\t")[1] for line in capsys.readouterr().out.splitlines()), sorted(looked)
 
     monkeypatch.setattr(streaming, "stream_embeddings", watched)
@@ -147,43 +147,43 @@ def test_a_second_search_encodes_only_new_or_changed_photos(photos, named, monke
     assert sorted(path.name for path in photos.iterdir()) == ["a.jpg", "b.jpg", "d.jpg"]
 
 
-def test_scores_from_the_cache_equal_computed_ones(photos, named, capsys):
+def test_scores_from_the_cache_equal_computed_ones(photos, model_option, capsys):
     for _ in range(2):
-        assert main(["find", "a red dog", ".", *named]) == 0
+        assert main(["find", "a red dog", ".", *model_option]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == lines[3:]
 
 
-def test_a_truncated_cache_is_filled_again(photos, named, capsys):
+def test_a_truncated_cache_is_filled_again(photos, model_option, capsys):
     for _ in range(2):
-        assert main(["find", "a red dog", ".", *named]) == 0
+        assert main(["find", "a red dog", ".", *model_option]) == 0
         (file,) = Path(os.environ["XDG_CACHE_HOME"]).rglob("vectors.sqlite")
         os.truncate(file, 5000)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == lines[3:]
 
 
-def test_an_unwritable_cache_is_skipped(photos, named, tmp_path, monkeypatch, capsys):
+def test_an_unwritable_cache_is_skipped(photos, model_option, tmp_path, monkeypatch, capsys):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert main(["find", "a dog", ".", *named]) == 0
+    assert main(["find", "a dog", ".", *model_option]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
-def test_a_search_with_a_filled_cache_does_not_wait_for_pytorch(photos, named, repository):
+def test_a_search_with_a_filled_cache_does_not_wait_for_pytorch(photos, model_option, repository):
     code = "import sys; from saywhich.cli import main; main(sys.argv[1:]); print('torch' in sys.modules)"
-    command = [sys.executable, "-c", code, "find", "a dog", ".", *named]
+    command = [sys.executable, "-c", code, "find", "a dog", ".", *model_option]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     for imported in ("True", "False"):
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == imported
 
 
-def test_the_page_has_no_metadata_of_photos(photos, named):
+def test_the_page_has_no_metadata_of_photos(photos, model_option):
     exif = Image.Exif()
     exif[0x010E] = "taken at home"
     Image.open("a.jpg").save("a.jpg", exif=exif)
-    assert main(["find", "a dog", "a.jpg", "--html", "found.html", *named]) == 0
+    assert main(["find", "a dog", "a.jpg", "--html", "found.html", *model_option]) == 0
     page = Path("found.html").read_text()
     copy = page.split("data:image/jpeg;base64,")[1].split('"')[0]
     assert b"taken at home" not in base64.b64decode(copy)

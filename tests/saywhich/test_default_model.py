@@ -11,7 +11,7 @@ from saywhich.cli import main
 from saywhich.default_model import ranked_models
 
 
-def evaluated(data: Path, name: str, val: tuple[float, float], test: float) -> None:
+def write_evaluation(data: Path, name: str, val: tuple[float, float], test: float) -> None:
     """Write an evaluation with two judges; `val` is R@1 (hard) by the own listener and by the last judge."""
 
     def numbers(*recalls: float) -> dict[str, object]:
@@ -31,9 +31,9 @@ def data(repository, tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for seed, name in enumerate(("luo", "mle", "new", "psst_multinomial")):
         make_model(tmp_path / "data", name, seed, known=name == "luo")
-    evaluated(tmp_path / "data", "luo", (30.0, 50.0), test=20.0)
-    evaluated(tmp_path / "data", "mle", (40.0, 45.0), test=40.0)
-    evaluated(tmp_path / "data", "psst_multinomial", (60.0, 43.0), test=60.0)
+    write_evaluation(tmp_path / "data", "luo", (30.0, 50.0), test=20.0)
+    write_evaluation(tmp_path / "data", "mle", (40.0, 45.0), test=40.0)
+    write_evaluation(tmp_path / "data", "psst_multinomial", (60.0, 43.0), test=60.0)
     return tmp_path / "data"
 
 

@@ -35,12 +35,12 @@ MARKUP = (
 
 
 @pytest.fixture
-def named(repository):
+def model_option(repository):
     return ["--model", str(repository / "models/psst_multinomial")]
 
 
 @pytest.mark.parametrize("option", ["--csv", "--jsonl"])
-def test_an_older_table_stays_until_the_new_one_is_complete(photos, named, monkeypatch, option):
+def test_an_older_table_stays_until_the_new_one_is_complete(photos, model_option, monkeypatch, option):
     Path("said").write_text("old")
     own, captioned = Model.caption_features, []
 
@@ -49,11 +49,11 @@ def test_an_older_table_stays_until_the_new_one_is_complete(photos, named, monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Model, "caption_features", stopped)
-    assert main(["caption", "a.jpg", option, "said", *named]) == 130
+    assert main(["caption", "a.jpg", option, "said", *model_option]) == 130
     assert (captioned, Path("said").read_text()) == (["old"], "old")
     assert [path.name for path in Path().glob(".*")] == []
     monkeypatch.setattr(Model, "caption_features", own)
-    assert main(["caption", "a.jpg", option, "said", *named]) == 0
+    assert main(["caption", "a.jpg", option, "said", *model_option]) == 0
     assert "a.jpg" in Path("said").read_text()
 
 
@@ -67,9 +67,9 @@ def test_an_older_table_stays_until_the_new_one_is_complete(photos, named, monke
         ["find", "a dog", "a.jpg", "--html"],
     ],
 )
-def test_an_unwritable_output_is_reported_in_one_line(photos, named, capsys, what, where):
+def test_an_unwritable_output_is_reported_in_one_line(photos, model_option, capsys, what, where):
     Path("full").symlink_to("/dev/full")
-    assert main([*what, where, *named]) == 2
+    assert main([*what, where, *model_option]) == 2
     told = capsys.readouterr().err
     assert told.startswith(("saywhich: ", f"{where}: "))
     assert told.count("\n") == 1
@@ -113,30 +113,30 @@ def test_a_full_standard_output_is_reported_in_one_line(words):
     assert done.stderr.startswith("saywhich: the disk is full")
 
 
-def test_untrusted_names_are_one_line_each_and_no_formula(photos, named, capsys):
+def test_untrusted_names_are_one_line_each_and_no_formula(photos, model_option, capsys):
     (photos / "strange").mkdir()
     for number, name in enumerate(HOSTILE):
         paint(Path("x.png"), number).rename(photos / "strange" / name)
     os.chdir("strange")
     shown = {"=1+1.png", "a\\nb\\x1b[31m\\u202egpj.png", "caf\\xe9.png", "<b>&.png", "@x.png"}
-    assert main(["caption", *HOSTILE, *named]) == 0
+    assert main(["caption", *HOSTILE, *model_option]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert {line.split("\t")[0] for line in lines} == shown
-    assert main(["find", "a dog", ".", "--html", "../found.html", *named]) == 0
+    assert main(["find", "a dog", ".", "--html", "../found.html", *model_option]) == 0
     assert {line.split("\t")[1] for line in capsys.readouterr().out.splitlines()} == shown
     page = Path("../found.html").read_text(encoding="utf-8")
     assert "&lt;b&gt;&amp;.png" in page
     assert "\x1b" not in page
     assert "\u202e" not in page
     assert "caf%E9.png" in page
-    assert main(["caption", *HOSTILE, "--html", "../said.html", *named]) == 0
+    assert main(["caption", *HOSTILE, "--html", "../said.html", *model_option]) == 0
     assert {line.split("\t")[0] for line in capsys.readouterr().out.splitlines()} == shown
     assert {name for name, _ in read_sheet(Path("../said.html"))[1]} == shown
-    assert main(["caption", *HOSTILE, "--csv", "../said.csv", *named]) == 0
+    assert main(["caption", *HOSTILE, "--csv", "../said.csv", *model_option]) == 0
     with open("../said.csv", newline="", encoding="utf-8") as table:
         names = [row["file"] for row in csv.DictReader(table)]
     assert names == ["'=1+1.png", HOSTILE[1], "caf\\xe9.png", "<b>&.png", "'@x.png"]
-    assert main(["caption", *HOSTILE, "--jsonl", "../said.jsonl", *named]) == 0
+    assert main(["caption", *HOSTILE, "--jsonl", "../said.jsonl", *model_option]) == 0
     content = Path("../said.jsonl").read_bytes()
     assert content.isascii()
     assert [json.loads(line)["file"] for line in content.splitlines()] == list(HOSTILE)
@@ -178,9 +178,9 @@ def read_sheet(path):
     return reader, [*zip(reader.texts["a"], reader.texts["figcaption"], strict=True)]
 
 
-def test_a_contact_sheet_shows_photos_captions_ranks_and_other_candidates(photos, named):
+def test_a_contact_sheet_shows_photos_captions_ranks_and_other_candidates(photos, model_option):
     options = ["--among", ".", "--samples", "4", "--jsonl", "said.jsonl", "--html", "said.html"]
-    assert main(["caption", "a.jpg", "b.jpg", "c.jpg", *options, *named]) == 0
+    assert main(["caption", "a.jpg", "b.jpg", "c.jpg", *options, *model_option]) == 0
     rows = [json.loads(line) for line in Path("said.jsonl").read_text().splitlines()]
     reader, shown = read_sheet(Path("said.html"))
     assert shown == [(row["file"], row["caption"] or "(no words)") for row in rows]
@@ -228,7 +228,7 @@ def test_harmless_text_is_unchanged():
     assert csv_cell(-0.5) == -0.5
 
 
-def described(text):
+def description_of(text):
     """Return a description in which every text is `text`."""
     metric = {"name": text, "type": text, "value": 0.735123, "low": 0.7, "high": 0.8}
     data = {
@@ -257,13 +257,13 @@ def structure(text):
 
 @pytest.mark.parametrize("text", MARKUP)
 def test_a_model_card_shows_untrusted_texts_literally(text):
-    _, front, body = model_card(described(text)).split("---\n", 2)
+    _, front, body = model_card(description_of(text)).split("---\n", 2)
     plain = one_line(text)
     said, (result,) = yaml.safe_load(front), yaml.safe_load(front)["model-index"][0]["results"]
-    assert sorted(said) == sorted(yaml.safe_load(model_card(described("x")).split("---\n")[1]))
+    assert sorted(said) == sorted(yaml.safe_load(model_card(description_of("x")).split("---\n")[1]))
     assert (said["license"], said["license_name"], said["datasets"]) == ("other", plain, [plain])
     assert result["metrics"] == [{"type": plain, "name": plain, "value": 0.7351}]
-    assert structure(body) == structure(model_card(described("x")).split("---\n", 2)[2])
+    assert structure(body) == structure(model_card(description_of("x")).split("---\n", 2)[2])
 
 
 @pytest.mark.parametrize("text", MARKUP)

@@ -18,7 +18,7 @@ from saywhich.server import make_app
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Path:
+def trained_model(tmp_path_factory) -> Path:
     """A model of painted images."""
     # the twelve images repeatedly, so that enough are held out for the training images' texture
     images = CaptionedImages([f"{n % 12}.png" for n in range(260)], 60, WORDS)
@@ -27,11 +27,11 @@ def trained(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def noise(photos, trained) -> Path:
+def noise(photos, trained_model) -> Path:
     """In the working folder, a training image, and a photo that is unlike all of them."""
     for photo in photos.iterdir():
         photo.unlink()
-    Image.open(trained.parents[1] / "images/3.png").save(photos / "a.png")
+    Image.open(trained_model.parents[1] / "images/3.png").save(photos / "a.png")
     pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
     Image.fromarray(pixels).save(photos / "noise.png")
     return photos / "noise.png"
@@ -40,9 +40,9 @@ def noise(photos, trained) -> Path:
 NOTE = "note: 1 of 2 photos are unlike the training images of this model, such as noise.png: expect captions and ranks"
 
 
-def test_captions_and_hits_of_such_a_photo_are_reported_on_stderr_and_in_json(noise, trained, tmp_path, capsys):
-    export_model(trained, tmp_path / "exported")
-    for model in (trained, tmp_path / "exported"):
+def test_captions_and_hits_of_such_a_photo_are_reported_on_stderr_and_in_json(noise, trained_model, tmp_path, capsys):
+    export_model(trained_model, tmp_path / "exported")
+    for model in (trained_model, tmp_path / "exported"):
         named = ["--model", str(model)]
         assert main(["caption", ".", "--jsonl", "said.jsonl", *named]) == 0
         assert capsys.readouterr().err.startswith(NOTE)
@@ -54,12 +54,12 @@ def test_captions_and_hits_of_such_a_photo_are_reported_on_stderr_and_in_json(no
         for _ in range(2):  # the second search takes the photos from the cache
             assert main(["find", "a dog", ".", *named]) == 0
             assert capsys.readouterr().err.startswith(NOTE)
-    assert main(["caption", "a.png", "--model", str(trained)]) == 0
+    assert main(["caption", "a.png", "--model", str(trained_model)]) == 0
     assert capsys.readouterr().err == ""
 
 
-def test_the_api_and_python_mark_unlike_photos(noise, trained):
-    model = saywhich.load(trained)
+def test_the_api_and_python_mark_unlike_photos(noise, trained_model):
+    model = saywhich.load(trained_model)
     assert [caption.unlike for caption in model.caption(["a.png", "noise.png"], among=["a.png"])] == [False, True]
     photos = [base64.b64encode(Path(name).read_bytes()).decode() for name in ("a.png", "noise.png")]
     client = TestClient(make_app({"psst": model}), base_url="http://127.0.0.1")

@@ -19,7 +19,7 @@ SIZE, MODEL = 20, "a" * 64
 
 
 @pytest.fixture(autouse=True)
-def kept(tmp_path, monkeypatch) -> Path:
+def cache_folder(tmp_path, monkeypatch) -> Path:
     """The cache folder of one model."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache/saywhich/photos" / MODEL[:32]
@@ -39,7 +39,7 @@ def vector(content: str, model: str) -> np.ndarray:
     return np.random.default_rng([*content.encode(), *model.encode()]).normal(size=SIZE).astype(np.float32)
 
 
-def searched(photos: list[Path], model: str = MODEL) -> tuple[int, list[str], np.ndarray]:
+def search(photos: list[Path], model: str = MODEL) -> tuple[int, list[str], np.ndarray]:
     """Return the number of encoded photos, the names of the photos found, and their vectors."""
 
     def look(paths):
@@ -56,20 +56,20 @@ def searched(photos: list[Path], model: str = MODEL) -> tuple[int, list[str], np
 
 def check(photos: list[Path], model: str = MODEL) -> int:
     """Compare a search with what it is without a cache; how many photos were looked at."""
-    looked_at, _, found = searched(photos, model)
+    looked_at, _, found = search(photos, model)
     np.testing.assert_array_equal(found, np.stack([vector(path.read_text(), model) for path in photos]))
     return looked_at
 
 
 @pytest.mark.parametrize("how", [*HOW, "zeroed", "removed"])
-def test_a_damaged_cache_gives_equal_results_and_heals(photos, kept, how):
+def test_a_damaged_cache_gives_equal_results_and_heals(photos, cache_folder, how):
     assert check(photos) == 60
     assert check(photos) == 0
     assert check(photos, "b" * 64) == 60
-    other = {path.name: path.read_bytes() for path in kept.with_name("b" * 32).iterdir()}
+    other = {path.name: path.read_bytes() for path in cache_folder.with_name("b" * 32).iterdir()}
     rng = random.Random(how)
     for _ in range(4):
-        for path in sorted(kept.iterdir()):
+        for path in sorted(cache_folder.iterdir()):
             whole = path.read_bytes()
             begin = 1024 * rng.randrange(len(whole) // 1024 + 1)
             zeroed = whole[:begin] + bytes(len(whole[begin : begin + 4096])) + whole[begin + 4096 :]
@@ -83,9 +83,9 @@ def test_a_damaged_cache_gives_equal_results_and_heals(photos, kept, how):
 
 
 @pytest.mark.parametrize("columns", ["path BLOB", "path BLOB, digest BLOB", "path, size, time, inode, content, vector"])
-def test_a_database_of_other_columns_is_rebuilt(photos, kept, columns, capsys):
+def test_a_database_of_other_columns_is_rebuilt(photos, cache_folder, columns, capsys):
     assert check(photos) == 60
-    with sqlite3.connect(kept / "vectors.sqlite") as connection:
+    with sqlite3.connect(cache_folder / "vectors.sqlite") as connection:
         path, others = os.fsencode(photos[0]), columns.count(",")
         connection.execute("DROP TABLE photos")
         connection.execute(f"CREATE TABLE photos ({columns})")
@@ -96,14 +96,14 @@ def test_a_database_of_other_columns_is_rebuilt(photos, kept, columns, capsys):
     assert check(photos) == 0
 
 
-def test_a_locked_full_or_read_only_cache_is_skipped_with_one_line(photos, kept, monkeypatch, capsys):
+def test_a_locked_full_or_read_only_cache_is_skipped_with_one_line(photos, cache_folder, monkeypatch, capsys):
     def lines() -> list[str]:
         return [line for line in capsys.readouterr().err.splitlines() if "photos encoded:" not in line]
 
     assert check(photos[:30]) == 30
     assert lines() == []
     monkeypatch.setattr(vector_cache, "SECONDS", 0.1)
-    with sqlite3.connect(kept / "vectors.sqlite", isolation_level=None) as other:
+    with sqlite3.connect(cache_folder / "vectors.sqlite", isolation_level=None) as other:
         other.execute("BEGIN EXCLUSIVE")
         assert check(photos) == 60
     other.close()
@@ -114,13 +114,13 @@ def test_a_locked_full_or_read_only_cache_is_skipped_with_one_line(photos, kept,
     assert check(photos) == 30
     (line,) = lines()
     assert "full" in line
-    kept.chmod(0o770)
+    cache_folder.chmod(0o770)
     assert check(photos) == 60
     (line,) = lines()
     assert "others can write" in line
 
 
-def test_a_cache_on_a_full_or_read_only_disk_is_skipped(photos, tmp_path, kept, capsys):
+def test_a_cache_on_a_full_or_read_only_disk_is_skipped(photos, tmp_path, cache_folder, capsys):
     try:
         with small_disk(tmp_path / "cache"):
             assert check(photos[:30]) == 30
@@ -136,20 +136,20 @@ def test_a_cache_on_a_full_or_read_only_disk_is_skipped(photos, tmp_path, kept, 
         pytest.skip(str(error))
 
 
-def test_the_cache_is_private_and_bounded(photos, kept, monkeypatch):
+def test_the_cache_is_private_and_bounded(photos, cache_folder, monkeypatch):
     for number in range(4):
         check(photos, str(number) * 64)
-        os.utime(kept.with_name(str(number) * 32), (number, number))
-    folders = [kept, kept.parent, kept.parents[1]]
+        os.utime(cache_folder.with_name(str(number) * 32), (number, number))
+    folders = [cache_folder, cache_folder.parent, cache_folder.parents[1]]
     check(photos)
     assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
-    size = (kept / "vectors.sqlite").stat().st_size
+    size = (cache_folder / "vectors.sqlite").stat().st_size
     monkeypatch.setattr(vector_cache, "LARGEST", 3 * size)
     check(photos)
-    assert sorted(path.name[0] for path in kept.parent.iterdir()) == ["3", "a"]
+    assert sorted(path.name[0] for path in cache_folder.parent.iterdir()) == ["3", "a"]
     monkeypatch.setattr(vector_cache, "LARGEST", size // 2)
     check(photos)
-    assert sum(path.stat().st_size for path in kept.parent.rglob("*.sqlite")) <= size // 2
+    assert sum(path.stat().st_size for path in cache_folder.parent.rglob("*.sqlite")) <= size // 2
 
 
 def test_file_names_that_are_not_unicode_and_removed_files(tmp_path, photos):

@@ -54,17 +54,17 @@ def wheel(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def unpacked(wheel, tmp_path_factory) -> Path:
+def unpacked_wheel(wheel, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("unpacked")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
     return folder
 
 
-def test_no_common_name_is_installed(unpacked):
-    assert sorted(path.name.partition("-")[0] for path in unpacked.iterdir()) == ["saywhich", "saywhich"]
-    assert next(unpacked.glob("*.dist-info/top_level.txt")).read_text().split() == ["saywhich"]
-    assert not (unpacked / "saywhich/_stages").exists()
+def test_no_common_name_is_installed(unpacked_wheel):
+    assert sorted(path.name.partition("-")[0] for path in unpacked_wheel.iterdir()) == ["saywhich", "saywhich"]
+    assert next(unpacked_wheel.glob("*.dist-info/top_level.txt")).read_text().split() == ["saywhich"]
+    assert not (unpacked_wheel / "saywhich/_stages").exists()
 
 
 def test_a_clone_named_saywhich_is_imported_from_the_folder_above_it(tmp_path):
@@ -75,21 +75,23 @@ def test_a_clone_named_saywhich_is_imported_from_the_folder_above_it(tmp_path):
     assert done.stdout == "load\n", done.stderr
 
 
-def test_every_file_of_both_packages_is_installed(unpacked):
+def test_every_file_of_both_packages_is_installed(unpacked_wheel):
     expected = {
         path.relative_to(ROOT if package == "saywhich" else ROOT / "pipeline")
         for package in ("saywhich", "pipeline")
         for path in (ROOT / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    inside = unpacked / "saywhich/_pipeline"
-    found = {path.relative_to(inside if inside in path.parents else unpacked) for path in inside.parent.rglob("*.*")}
-    assert {path for path in found if (unpacked / path).is_file() or (inside / path).is_file()} == expected
+    inside = unpacked_wheel / "saywhich/_pipeline"
+    found = {
+        path.relative_to(inside if inside in path.parents else unpacked_wheel) for path in inside.parent.rglob("*.*")
+    }
+    assert {path for path in found if (unpacked_wheel / path).is_file() or (inside / path).is_file()} == expected
     assert Path("saywhich/py.typed") in found
 
 
-def test_no_module_of_the_wheel_names_the_packages_of_a_clone(unpacked):
-    for path in unpacked.rglob("*.py"):
+def test_no_module_of_the_wheel_names_the_packages_of_a_clone(unpacked_wheel):
+    for path in unpacked_wheel.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += [each.name for each in node.names] if isinstance(node, ast.Import) else []
@@ -99,7 +101,7 @@ def test_no_module_of_the_wheel_names_the_packages_of_a_clone(unpacked):
             assert not [name for name in names if name.split(".")[0] == "pipeline"], f"{path}:{node.lineno}"
 
 
-def imported() -> Iterator[str]:
+def imported_packages() -> Iterator[str]:
     """Yield names of the packages that any module imports."""
     for path in (*(ROOT / "pipeline").rglob("*.py"), *(ROOT / "saywhich").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -122,7 +124,7 @@ def test_every_imported_package_is_required_or_of_an_extra():
         "grimp",
         "alembic",
     }  # by pydantic, Jinja, DVC, MLflow …
-    assert set(imported()) - own - brought - optional == BASE
+    assert set(imported_packages()) - own - brought - optional == BASE
 
 
 def test_every_requirement_of_an_extra_brings_a_package_that_the_error_names():
@@ -143,21 +145,21 @@ def test_a_missing_package_of_an_extra_is_reported_in_one_line():
         raise ModuleNotFoundError("No module named 'elsewhere'", name="elsewhere")
 
 
-def alone(unpacked: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+def alone(unpacked_wheel: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     blocked = ",".join(("pipeline", "stages", *(package for packages in EXTRAS.values() for package in packages)))
-    environment = os.environ | {"PYTHONPATH": str(unpacked)}
+    environment = os.environ | {"PYTHONPATH": str(unpacked_wheel)}
     command = [sys.executable, "-c", ALONE, blocked, *map(str, arguments)]
     return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
-def test_photos_are_captioned_and_found_without_any_extra(unpacked, exported, photos):
-    done = alone(unpacked, "caption", "--model", exported, photos / "a.jpg", "--among", photos, "--samples", 3)
+def test_photos_are_captioned_and_found_without_any_extra(unpacked_wheel, exported, photos):
+    done = alone(unpacked_wheel, "caption", "--model", exported, photos / "a.jpg", "--among", photos, "--samples", 3)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{photos / 'a.jpg'}\t")
-    done = alone(unpacked, "find", "--model", exported, "a dog", photos, "--html", photos / "found.html")
+    done = alone(unpacked_wheel, "find", "--model", exported, "a dog", photos, "--html", photos / "found.html")
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 3
-    done = alone(unpacked, "serve", "--model", exported)
+    done = alone(unpacked_wheel, "serve", "--model", exported)
     assert (done.returncode, done.stderr) == (2, "uvicorn is not installed: pip install 'saywhich[serve]'\n")
 
 

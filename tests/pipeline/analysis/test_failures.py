@@ -3,7 +3,7 @@ from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
 
 
-def failed(world, cells, control, alter=lambda test: None):
+def failures_of(world, cells, control, alter=lambda test: None):
     for entry in (*cells, control):
         alter(entry["test"])
     world.write(cells, [control])
@@ -12,14 +12,14 @@ def failed(world, cells, control, alter=lambda test: None):
 
 
 def test_captions_of_which_90_percent_differ_are_no_failure(world, cells, control):
-    assert failed(world, cells, control) == []
+    assert failures_of(world, cells, control) == []
 
 
 def test_captions_that_are_all_alike_are_reported(world, cells, control):
     def alter(test):
         test["diversity"]["distinct_captions"] = 1 / 40
 
-    (line,) = failed(world, cells, control, alter)
+    (line,) = failures_of(world, cells, control, alter)
     assert line.startswith("Nearly all captions of psst_multinomial, st_multinomial, luo, mle are the same")
 
 
@@ -32,8 +32,8 @@ def test_a_listener_at_chance_is_reported(world, cells, control):
 
         return alter
 
-    assert failed(world, cells, control, by_people(16.8)) == []
-    (line,) = failed(world, cells, control, by_people(16.9))
+    assert failures_of(world, cells, control, by_people(16.8)) == []
+    (line,) = failures_of(world, cells, control, by_people(16.9))
     assert "rank the 40 test images not clearly better than chance" in line
     assert "judge (mean rank 16.9)" in line
 
@@ -42,5 +42,5 @@ def test_a_method_whose_captions_retrieve_at_chance_is_named(world, cells, contr
     def alter(test):
         test["judges"]["own"]["text_to_image"]["mean_rank"] = 20.0
 
-    (line,) = failed(world, cells[:1], control, alter)
+    (line,) = failures_of(world, cells[:1], control, alter)
     assert f"{cells[0]['method']} (own)" in line

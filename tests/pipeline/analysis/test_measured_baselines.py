@@ -17,7 +17,7 @@ JUDGES = ("own", "adapted", "pretrained", "judge")
 
 
 @pytest.fixture
-def measured(full_world, make_full_cell):
+def measured_world(full_world, make_full_cell):
     """32 test images, two seeds. Template and mle retrieve the first 16 images by every judge. luo retrieves the
     first 30 by its own listener, the last 16 by the pretrained one, and the first 17 by the other judges."""
     found = {"mle": dict.fromkeys(JUDGES, range(16))}
@@ -51,8 +51,8 @@ def read(world):
     return with_frozen_speakers(read_results(world.sweep, []), ("mle", "luo"))
 
 
-def test_baselines_have_their_own_numbers_at_the_paths_of_methods(measured):
-    found = {baseline.name: baseline for baseline in measured_baselines(read(measured))}
+def test_baselines_have_their_own_numbers_at_the_paths_of_methods(measured_world):
+    found = {baseline.name: baseline for baseline in measured_baselines(read(measured_world))}
     assert list(found) == ["human", "template", "random"]
     template = found["template"].point
     assert [run.settings for run in template.runs] == [{"seed": 1}, {"seed": 2}]
@@ -68,8 +68,8 @@ def test_baselines_have_their_own_numbers_at_the_paths_of_methods(measured):
     assert found["random"].point.mean("test", "images") == 32
 
 
-def test_a_method_is_better_where_the_interval_of_the_paired_difference_is_above_0(measured):
-    results = read(measured)
+def test_a_method_is_better_where_the_interval_of_the_paired_difference_is_above_0(measured_world):
+    results = read(measured_world)
     (template,) = [b for b in measured_baselines(results) if b.name == "template"]
     points = [results.of(method)[0] for method in ("mle", "luo", "frozen_luo")]
     assert not_above_template(results, points, template, resample(results)) == {
@@ -80,9 +80,9 @@ def test_a_method_is_better_where_the_interval_of_the_paired_difference_is_above
     }
 
 
-def test_resampled_ranks_in_the_near_gallery_are_those_of_the_images_that_have_one(measured):
-    cells = json.loads((measured.sweep / "cells.json").read_text())
-    path = measured.sweep / "captions.parquet"
+def test_resampled_ranks_in_the_near_gallery_are_those_of_the_images_that_have_one(measured_world):
+    cells = json.loads((measured_world.sweep / "cells.json").read_text())
+    path = measured_world.sweep / "captions.parquet"
     rows = pq.read_table(path).to_pylist()
     for row in rows:
         if row["method"] == "luo" and row["image"] >= 36:  # of 8 … 39: the last four are alone
@@ -91,8 +91,8 @@ def test_resampled_ranks_in_the_near_gallery_are_those_of_the_images_that_have_o
     for entry in cells:
         if entry["method"] == "luo":
             entry["test"]["judges"]["own"]["galleries"]["neighbourhood"]["R@1"] = 100.0  # the first 28 are found
-    (measured.sweep / "cells.json").write_text(json.dumps(cells))
-    results = read(measured)
+    (measured_world.sweep / "cells.json").write_text(json.dumps(cells))
+    results = read(measured_world)
     samples, keys = resample(results, resamples=20), recall_keys("own", HARD_RECALL)
     assert samples.mean(results.of("luo"), *keys) == pytest.approx(np.full((20, 1), 100.0))
     (template,) = [b.point for b in measured_baselines(results) if b.name == "template"]

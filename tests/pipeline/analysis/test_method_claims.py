@@ -16,7 +16,7 @@ def claim(more, than, **changed):
     )
 
 
-def found(world, *claims):
+def claim_results(world, *claims):
     results = with_frozen_speakers(read_results(world.sweep, world.evaluations), ("mle", "luo"))
     comparison, choices = compare_methods(results, SETTINGS), choose_all(results, SETTINGS)
     return comparison, [check_claim(each, comparison, choices) for each in claims]
@@ -38,7 +38,7 @@ def test_a_verdict_needs_an_interval_and_two_seeds_on_one_side():
 
 
 def test_at_the_chosen_setting_seeds_are_paired_and_a_single_run_is_for_all(full_world):
-    comparison, (first, reverse, same) = found(
+    comparison, (first, reverse, same) = claim_results(
         full_world, claim("luo", "mle"), claim("mle", "luo"), claim("luo", "frozen_luo", judge="judge")
     )
     results = comparison.results
@@ -57,7 +57,7 @@ def test_at_the_chosen_setting_seeds_are_paired_and_a_single_run_is_for_all(full
 
 
 def test_at_equal_cider_it_is_the_difference_of_the_curves_there(full_world):
-    comparison, (luo,) = found(full_world, claim("psst_multinomial", "luo", at="equal CIDEr"))
+    comparison, (luo,) = claim_results(full_world, claim("psst_multinomial", "luo", at="equal CIDEr"))
     slice_ = comparison.at_cider[0]
     assert luo.at == f"CIDEr {slice_.level:.3f}"
     keys = ("judges", "own", "text_to_image", "R@10")
@@ -68,14 +68,14 @@ def test_at_equal_cider_it_is_the_difference_of_the_curves_there(full_world):
 
 def test_a_claim_about_a_missing_number_stays_open_with_the_reason(full_world):
     missing = [claim("luo", "nobody"), claim("luo", "nobody", at="equal CIDEr"), claim("luo", "mle", judge="owl")]
-    _, (one, two, three) = found(full_world, *missing)
+    _, (one, two, three) = claim_results(full_world, *missing)
     assert (one.reason, two.reason) == ("nobody was not measured", "nobody has no such CIDEr")
     assert three.reason == "not judged by owl"
     assert {each.verdict for each in (one, two, three)} == {"open"}
 
 
 def test_a_claim_without_a_judge_compares_cider(full_world):
-    comparison, (chosen, lacking) = found(
+    comparison, (chosen, lacking) = claim_results(
         full_world, claim("mle", "luo", judge=None), claim("mle", "luo", judge=None, at="equal recall")
     )
     choices = choose_all(comparison.results, SETTINGS)

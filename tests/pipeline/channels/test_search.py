@@ -12,7 +12,7 @@ from pipeline.models.unroll import generate
 RNG = torch.Generator()
 
 
-def generated(toy, channel, decoder="att2in"):
+def tokens_of(toy, channel, decoder="att2in"):
     speaker = toy.agents(decoder=decoder).speaker.eval()
     with torch.no_grad():
         speaker.logit.bias[0] -= 3  # long captions
@@ -30,16 +30,16 @@ def again(tokens: list[int], n: int) -> bool:
 @pytest.mark.parametrize("n", [1, 2, 3])
 @pytest.mark.parametrize("channel", [Greedy(), Beam(3), Multinomial(4, requires_grad=False)])
 def test_no_n_gram_is_repeated(toy, decoder, channel, n):
-    assert any(again(tokens, n) for tokens in generated(toy, channel, decoder))
-    assert not any(again(tokens, n) for tokens in generated(toy, NoRepeatNgram(channel, n), decoder))
+    assert any(again(tokens, n) for tokens in tokens_of(toy, channel, decoder))
+    assert not any(again(tokens, n) for tokens in tokens_of(toy, NoRepeatNgram(channel, n), decoder))
 
 
 def test_a_caption_without_repetition_is_unchanged(toy):
-    free = generated(toy, Greedy())
-    kept = generated(toy, NoRepeatNgram(Greedy(), 2))
+    free = tokens_of(toy, Greedy())
+    kept = tokens_of(toy, NoRepeatNgram(Greedy(), 2))
     untouched = [tokens for tokens in free if not again(tokens, 2)]
     assert all(tokens in kept for tokens in untouched)
-    assert generated(toy, NoRepeatNgram(Greedy(), 9)) == free
+    assert tokens_of(toy, NoRepeatNgram(Greedy(), 9)) == free
 
 
 def test_a_searched_caption_has_the_gradient_of_teacher_forcing(toy):

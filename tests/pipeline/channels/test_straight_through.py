@@ -44,12 +44,12 @@ def exact(cubic: float = 0.0) -> torch.Tensor:
     return torch.autograd.grad(logits.softmax(-1) @ score(EACH, cubic), logits)[0]
 
 
-def expected(channel, cubic: float = 0.0) -> torch.Tensor:
+def mean_gradient(channel, cubic: float = 0.0) -> torch.Tensor:
     """Return (V,): the mean gradient of the channel over the tokens."""
     return LOGITS.softmax(-1) @ passed_on(channel, torch.arange(WORDS), cubic=cubic)
 
 
-def drawn(channel, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+def draw_tokens(channel, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
     """Draw many tokens, with the channel's noise."""
     index, noise = channel.sample(LOGITS.expand(MANY, WORDS), numbers(seed), torch.arange(MANY))
     assert noise is not None
@@ -62,17 +62,17 @@ def errors(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 
 def test_reinmax_is_exact_where_the_score_is_quadratic():
-    torch.testing.assert_close(expected(ReinMax()), exact())
-    assert (expected(StraightThrough()) - exact()).norm() > 0.1 * exact().norm()
-    assert (expected(ReinMax(temperature=2.0)) - exact()).norm() > 0.01 * exact().norm()
+    torch.testing.assert_close(mean_gradient(ReinMax()), exact())
+    assert (mean_gradient(StraightThrough()) - exact()).norm() > 0.1 * exact().norm()
+    assert (mean_gradient(ReinMax(temperature=2.0)) - exact()).norm() > 0.01 * exact().norm()
 
 
 def test_reinmax_is_biased_by_the_cubic_part_alone():
     """Second order: what is left grows with the cubic part. Where that is large, straight-through may be nearer."""
-    off = {cubic: expected(ReinMax(), cubic) - exact(cubic) for cubic in (0.05, 1.0)}
+    off = {cubic: mean_gradient(ReinMax(), cubic) - exact(cubic) for cubic in (0.05, 1.0)}
     torch.testing.assert_close(off[1.0], 20 * off[0.05])
-    assert 0 < off[0.05].norm() < 0.5 * (expected(StraightThrough(), 0.05) - exact(0.05)).norm()
-    assert off[1.0].norm() > (expected(StraightThrough(), 1.0) - exact(1.0)).norm()
+    assert 0 < off[0.05].norm() < 0.5 * (mean_gradient(StraightThrough(), 0.05) - exact(0.05)).norm()
+    assert off[1.0].norm() > (mean_gradient(StraightThrough(), 1.0) - exact(1.0)).norm()
 
 
 @pytest.mark.parametrize("temperature", [1.0, 1.7])
@@ -99,7 +99,7 @@ def test_a_full_distribution_of_reinmax_is_the_speakers_own(channel):
 
 
 def test_gumbel_rao_tokens_have_the_frequencies_of_their_probabilities_and_samples_relax_towards_them():
-    index, noise = drawn(GumbelRao(temperature=0.7, k=3))
+    index, noise = draw_tokens(GumbelRao(temperature=0.7, k=3))
     torch.testing.assert_close(index.bincount() / MANY, LOGITS.softmax(-1).float(), atol=0.01, rtol=0)
     assert noise.shape == (MANY, 3, WORDS)
     assert torch.equal(noise.argmax(-1), index.unsqueeze(1).expand(-1, 3))
@@ -108,7 +108,10 @@ def test_gumbel_rao_tokens_have_the_frequencies_of_their_probabilities_and_sampl
 
 def test_gumbel_rao_of_one_draw_is_gumbel_in_distribution():
     """The word and its relaxed sample: first and second moments, of each word's and of all."""
-    (index, noise), (word, perturbed) = drawn(GumbelRao(temperature=0.7, k=1)), drawn(Gumbel(temperature=0.7), 9)
+    (index, noise), (word, perturbed) = (
+        draw_tokens(GumbelRao(temperature=0.7, k=1)),
+        draw_tokens(Gumbel(temperature=0.7), 9),
+    )
     soft = Gumbel(temperature=0.7).relax(LOGITS, perturbed, word)
     for power in (1, 2):
         left, right = noise.squeeze(1) ** power, soft**power
@@ -118,7 +121,7 @@ def test_gumbel_rao_of_one_draw_is_gumbel_in_distribution():
 
 
 def test_gumbel_rao_has_the_mean_gradient_of_its_samples():
-    index, noise = drawn(GumbelRao(temperature=0.7, k=3))
+    index, noise = draw_tokens(GumbelRao(temperature=0.7, k=3))
     index, noise = index[:50], noise[:50]
     logits = LOGITS.expand(50, WORDS).clone().requires_grad_()
     perturbation = 0.7 * noise.log() - LOGITS  # up to a constant, which no softmax sees
@@ -146,8 +149,8 @@ def test_gumbel_rao_has_the_mean_gradient_of_gumbel_only_without_a_gradient_thro
 
     Measured: (−.084, .074, −.052, .062) and, through the noise, (−.011, .038, −.032, .005).
     """
-    gumbel = passed_on(Gumbel(temperature=0.7), *drawn(Gumbel(temperature=0.7), 9))
-    index, noise = drawn(GumbelRao(temperature=0.7, k=1))
+    gumbel = passed_on(Gumbel(temperature=0.7), *draw_tokens(Gumbel(temperature=0.7), 9))
+    index, noise = draw_tokens(GumbelRao(temperature=0.7, k=1))
     constant = passed_on(GumbelRao(temperature=0.7, k=1), index, noise)
     total = through_the_noise(index, 0.7)
     assert errors(constant, gumbel).abs().max() < 4
@@ -159,9 +162,9 @@ def test_k_draws_divide_the_variance_of_the_noise_given_the_token_by_k():
     """Paulus et al., Eq. 13."""
     variances = {}
     for k in (1, 4, 32):
-        index, noise = drawn(GumbelRao(temperature=0.7, k=k))
+        index, noise = draw_tokens(GumbelRao(temperature=0.7, k=k))
         variances[k] = float(passed_on(GumbelRao(temperature=0.7, k=k), index, noise).var(0).sum())
-    alone = float(passed_on(Gumbel(temperature=0.7), *drawn(Gumbel(temperature=0.7))).var(0).sum())
+    alone = float(passed_on(Gumbel(temperature=0.7), *draw_tokens(Gumbel(temperature=0.7))).var(0).sum())
     assert variances[1] == pytest.approx(alone, rel=0.05)
     of_the_noise = (variances[1] - variances[4]) / (1 - 1 / 4)
     assert of_the_noise > 0.3 * variances[1]

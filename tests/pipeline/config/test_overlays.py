@@ -169,7 +169,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     return tmp_path / "profiles"
 
 
-def composed(*names: str) -> dict:
+def parameters_of(*names: str) -> dict:
     """Return the parameters of data, methods and grid."""
     return yaml.safe_load(Profiles().compose(Composition(*names)))
 
@@ -194,21 +194,21 @@ def test_the_method_set_of_a_data_file_overrides_that_of_all_data(folder):
     assert yaml.safe_load(text)["train"]["epochs"] == 7
     assert "  rate: 0.5 # on large data\n" in text
     assert yaml.safe_load(text)["sweep"]["grid"] == {"mle": {}}, "the grid is named like the methods"
-    assert composed("larger", "both")["train"]["rate"] == 0.5, "a file that extends large has its set"
-    assert composed("plain", "both")["train"]["rate"] == 0.1
+    assert parameters_of("larger", "both")["train"]["rate"] == 0.5, "a file that extends large has its set"
+    assert parameters_of("plain", "both")["train"]["rate"] == 0.1
 
 
 def test_data_methods_and_grid_are_chosen_apart(folder):
-    large = composed("large")
-    assert composed("large", "psst") == large
-    assert composed("large", "psst", "none") == large | {"sweep": {"seeds": [1], "grid": {}}}
-    assert composed("plain", "both", "none")["sweep"]["grid"] == {}
+    large = parameters_of("large")
+    assert parameters_of("large", "psst") == large
+    assert parameters_of("large", "psst", "none") == large | {"sweep": {"seeds": [1], "grid": {}}}
+    assert parameters_of("plain", "both", "none")["sweep"]["grid"] == {}
 
 
 def test_a_variant_overrides_its_file_and_may_extend_another(folder):
     large = yaml.safe_load(overlays.profile_text("large", folder))
-    assert composed("large_short") == large | {"train": large["train"] | {"epochs": 2}}
-    assert composed("large_other") == composed("large_short") | {"seed": 2}
+    assert parameters_of("large_short") == large | {"train": large["train"] | {"epochs": 2}}
+    assert parameters_of("large_other") == parameters_of("large_short") | {"seed": 2}
     assert overlays.profile_text("large_short", folder).startswith("# With a shorter training.\nseed: 1\n")
     named = overlays.profile_text("large_other", folder)
     assert named.startswith("# Shorter still, from another seed.\nseed: 2 # another\n")
@@ -283,7 +283,7 @@ def test_params_are_written_and_edits_by_hand_are_kept(folder, capsys):
     assert main(["plain"]) == 0
     assert params.read_text() == overlays.profile_text("plain", folder)
     assert main(["--data", "large", "--methods", "both", "--grid", "none"]) == 0
-    assert yaml.safe_load(params.read_text()) == composed("large", "both", "none")
+    assert yaml.safe_load(params.read_text()) == parameters_of("large", "both", "none")
     assert capsys.readouterr().out.endswith("params.yaml is now composed of large, both, none\n")
     assert main(["plain"]) == 0
     assert not list(folder.parent.glob("params.yaml.*"))

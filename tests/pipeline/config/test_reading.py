@@ -11,7 +11,7 @@ from pipeline.errors import UserError
 ROOT = Path(__file__).parents[1]
 
 
-def refused(path: Path) -> str:
+def error_of(path: Path) -> str:
     with pytest.raises(UserError) as caught:
         load(path)
     return str(caught.value)
@@ -32,15 +32,15 @@ def refused(path: Path) -> str:
 def test_yaml_errors_name_their_place(tmp_path, text, message):
     path = tmp_path / "params.yaml"
     path.write_text(text)
-    line = refused(path)
+    line = error_of(path)
     assert line.startswith(str(path))
     assert message in line
 
 
 def test_a_missing_or_binary_file_is_reported(tmp_path):
-    assert "no such file" in refused(tmp_path / "params.yaml")
+    assert "no such file" in error_of(tmp_path / "params.yaml")
     (tmp_path / "params.yaml").write_bytes(b"\xff\xfe")
-    assert "cannot be read" in refused(tmp_path / "params.yaml")
+    assert "cannot be read" in error_of(tmp_path / "params.yaml")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def world(karpathy, tmp_path):
     return Prepared.load(tmp_path / "prepared"), FeatureStore(tmp_path / "features")
 
 
-def shown(batches, epoch):
+def captions_of(batches, epoch):
     """Return each image's caption in an epoch."""
     pairs = [
         (int(i), tuple(c.tolist())) for b in batches.epoch(epoch) for i, c in zip(b.images, b.captions, strict=True)
@@ -69,9 +69,9 @@ def test_images_of_a_group_follow_each_other_in_an_order_of_groups_at_random(wor
         batches = Batches(prepared, store, rows, 5, seed, groups=groups)
         return [i for b in batches.epoch(0) for i in b.images.tolist()]
 
-    shown = groups[order(1)]
+    arranged = groups[order(1)]
     assert sorted(order(1)) == rows.tolist()
-    assert (np.diff(shown) != 0).sum() == len(set(shown)) - 1
+    assert (np.diff(arranged) != 0).sum() == len(set(arranged)) - 1
     assert len({tuple(dict.fromkeys(groups[order(seed)])) for seed in range(6)}) > 1
     assert order(1, np.arange(len(prepared))) == order(1, None)
 
@@ -79,18 +79,18 @@ def test_images_of_a_group_follow_each_other_in_an_order_of_groups_at_random(wor
 def test_the_caption_depends_on_seed_epoch_and_image_only(world):
     prepared, store = world
     rows = prepared.rows("train")
-    reference = shown(Batches(prepared, store, rows, 20, 3), 4)
-    assert shown(Batches(prepared, store, rows, 2, 3), 4) == reference
-    some = shown(Batches(prepared, store, rows[5:9], 2, 3), 4)
+    reference = captions_of(Batches(prepared, store, rows, 20, 3), 4)
+    assert captions_of(Batches(prepared, store, rows, 2, 3), 4) == reference
+    some = captions_of(Batches(prepared, store, rows[5:9], 2, 3), 4)
     assert some == {image: reference[image] for image in rows[5:9].tolist()}
-    assert shown(Batches(prepared, store, rows, 20, 3), 5) != reference
+    assert captions_of(Batches(prepared, store, rows, 20, 3), 5) != reference
 
 
 def test_all_captions_of_an_image_are_equally_likely(world):
     prepared, store = world
     image = next(i for i in prepared.rows("train").tolist() if len(prepared.captions(i)) == 5)
     batches = Batches(prepared, store, prepared.rows("train"), 20, 0)
-    seen = Counter(shown(batches, epoch)[image] for epoch in range(400))
+    seen = Counter(captions_of(batches, epoch)[image] for epoch in range(400))
     assert len(seen) == 5
     assert all(50 < count < 110 for count in seen.values())  # 80 ± 8
 
@@ -143,7 +143,7 @@ def test_which_images_are_dropped_depends_on_seed_epoch_and_image_only(world):
     shares = [len(dropped(20, epoch)) / 20 for epoch in range(100)]
     assert 0.26 < np.mean(shares) < 0.34  # .3 ± .01
     plain = Batches(prepared, store, rows, 20, 3)
-    assert shown(Batches(prepared, store, rows, 20, 3, image_dropout=0.3), 4) == shown(plain, 4)
+    assert captions_of(Batches(prepared, store, rows, 20, 3, image_dropout=0.3), 4) == captions_of(plain, 4)
 
 
 def test_half_of_the_images_are_mirrored_by_seed_epoch_image_and_showing(world, tmp_path):

@@ -45,7 +45,7 @@ def settings_of(**options: Any) -> GeneratorSettings | DiscriminatorSettings:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def dialog_data(tmp_path_factory):
     return prepared_dialogs(tmp_path_factory.mktemp("dialogs"), raw_dialogs(images=18), DialogLengths(4, 3, 3))
 
 
@@ -53,8 +53,8 @@ def made(tmp_path_factory):
 @pytest.mark.parametrize(
     "settings", [{}, {"history": False}, {"image": False}, {"layer_norm": False}, {"region_positions": True}], ids=str
 )
-def test_a_discriminator_has_the_settings_of_its_section(made, name, kind, settings):
-    method = pretraining(settings_of(encoder=name, **settings, **LISTENER), *made)
+def test_a_discriminator_has_the_settings_of_its_section(dialog_data, name, kind, settings):
+    method = pretraining(settings_of(encoder=name, **settings, **LISTENER), *dialog_data)
     assert list(method.agents) == ["listener"]
     model = method.agents["listener"]
     assert isinstance(model, Discriminator)
@@ -71,27 +71,27 @@ def test_a_discriminator_has_the_settings_of_its_section(made, name, kind, setti
     assert method.schedule.all_roles == {"listener"}
 
 
-def test_attention_over_answers_and_round_positions_are_optional(made):
+def test_attention_over_answers_and_round_positions_are_optional(dialog_data):
     model = pretraining(
-        settings_of(**LISTENER | {"answer": "attention", "encode_eos": False}, round_positions=True), *made
+        settings_of(**LISTENER | {"answer": "attention", "encode_eos": False}, round_positions=True), *dialog_data
     )
     listener = model.agents["listener"]
     assert listener.inner is not None
     assert listener.encode_eos is False
     assert listener.encoder.ago is not None
-    without = pretraining(settings_of(**LISTENER, round_positions=False), *made).agents["listener"]
+    without = pretraining(settings_of(**LISTENER, round_positions=False), *dialog_data).agents["listener"]
     assert without.encoder.ago is None
 
 
 @pytest.mark.parametrize(("decoder", "kind"), [("lstm", DialogLstm), ("transformer", Transformer)])
-def test_a_generators_longest_answer_is_that_of_the_data(made, decoder, kind):
+def test_a_generators_longest_answer_is_that_of_the_data(dialog_data, decoder, kind):
     sizes = {"layers": 2, "heads": 2} if decoder == "transformer" else {}
     words = 8 if decoder == "transformer" else 6
-    method = pretraining(settings_of(decoder=decoder, **sizes, word_dim=words), *made)
+    method = pretraining(settings_of(decoder=decoder, **sizes, word_dim=words), *dialog_data)
     speaker = method.agents["speaker"]
     assert isinstance(speaker, DialogDecoder)
     assert isinstance(speaker.inner, kind)
-    longest = PreparedDialogs.load(made[0].folder).answers.shape[1]
+    longest = PreparedDialogs.load(dialog_data[0].folder).answers.shape[1]
     assert (speaker.vocabulary, speaker.max_words, speaker.dropout, speaker.hidden) == (9, longest, 0.25, 8)
     assert speaker.word.weight.shape == (11, words)
     assert [term.name for term in method.terms] == ["likelihood"]
@@ -100,8 +100,8 @@ def test_a_generators_longest_answer_is_that_of_the_data(made, decoder, kind):
         assert (speaker.inner.arguments["encoder_layers"], speaker.inner.arguments["layers"]) == (0, 2)
 
 
-def test_dialogs_train_on_the_training_split_and_rank_the_validation_split(made):
-    prepared, store = made
+def test_dialogs_train_on_the_training_split_and_rank_the_validation_split(dialog_data):
+    prepared, store = dialog_data
     method = build_pretraining(settings_of(**SPEAKER), prepared, store, CPU)[0]
     training = build_training(method, None, Optimisation(1, 2), prepared, store, 3, CPU)
     train, held_out = (prepared.rows(split).tolist() for split in ("train", "val"))
@@ -122,17 +122,17 @@ def test_dialogs_train_on_the_training_split_and_rank_the_validation_split(made)
     assert (validate.speaker, validate.listener) == (None, listening.agents["listener"])
 
 
-def test_agents_of_dialogs_belong_to_the_slice(made, toy):
-    speaker = pretraining(settings_of(**SPEAKER), *made).agents["speaker"]
-    listener = pretraining(settings_of(**LISTENER), *made).agents["listener"]
+def test_agents_of_dialogs_belong_to_the_slice(dialog_data, toy):
+    speaker = pretraining(settings_of(**SPEAKER), *dialog_data).agents["speaker"]
+    listener = pretraining(settings_of(**LISTENER), *dialog_data).agents["listener"]
     agents = toy.agents()
     assert isinstance(find_owner(TRAINING, [speaker]), DialogTraining)
     assert isinstance(find_owner(TRAINING, [agents.speaker, listener]), DialogTraining)
     assert find_owner(TRAINING, [agents.speaker, agents.listener]) is None
 
 
-def test_joint_training_and_adaptation_begin_from_the_agents_that_were_pretrained(made, tmp_path):
-    prepared, store = made
+def test_joint_training_and_adaptation_begin_from_the_agents_that_were_pretrained(dialog_data, tmp_path):
+    prepared, store = dialog_data
     torch.manual_seed(5)
     agents = {
         "pretrained/speaker": {"speaker": pretraining(settings_of(**SPEAKER), prepared, store).agents["speaker"]},

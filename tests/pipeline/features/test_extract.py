@@ -25,7 +25,7 @@ DETECTOR = {"epochs": 1, "width": 4, "learning_rate": 0.01, "batch": 4, "seed": 
 
 
 @pytest.fixture
-def drawn(tmp_path):
+def drawn_images(tmp_path):
     (tmp_path / "images").mkdir()
     for i in range(12):
         pixels = np.random.default_rng(i).integers(0, 256, (40, 50, 3), dtype=np.uint8)
@@ -33,13 +33,13 @@ def drawn(tmp_path):
     return CaptionedImages([f"{i}.png" for i in range(12)], 9), tmp_path / "images"
 
 
-def test_the_detector_is_trained_and_every_image_gets_its_features(drawn, tmp_path):
+def test_the_detector_is_trained_and_every_image_gets_its_features(drawn_images, tmp_path):
     losses = []
     settings = {"settings": WORDS, "detector": DETECTOR}
     for name, batch in (("one", 5), ("two", 12)):  # the size of batches in extraction changes nothing
         out = tmp_path / name
         report = lambda epoch, r: losses.append(r["loss"])  # noqa: E731
-        extract(*drawn, out, tmp_path / "work", **settings, batch=batch, on_epoch=report)
+        extract(*drawn_images, out, tmp_path / "work", **settings, batch=batch, on_epoch=report)
         assert sorted(p.name for p in out.iterdir()) == ["detector.safetensors", "features.h5", "manifest.json"]
     one, two = FeatureStore(tmp_path / "one"), FeatureStore(tmp_path / "two")
     assert (len(one), one.pooled_size, one.regions_shape) == (12, 32, (4, 16))
@@ -53,8 +53,8 @@ def test_the_detector_is_trained_and_every_image_gets_its_features(drawn, tmp_pa
     verify(one)
 
 
-def test_a_removed_image_is_named_and_leaves_no_output(drawn, tmp_path):
-    photos, images = drawn
+def test_a_removed_image_is_named_and_leaves_no_output(drawn_images, tmp_path):
+    photos, images = drawn_images
     (images / "7.png").unlink()
     work = tmp_path / "work"
     with pytest.raises(UserError, match=r"7.png: the image is missing; it was there when"):
@@ -62,10 +62,10 @@ def test_a_removed_image_is_named_and_leaves_no_output(drawn, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_projected_regions_are_the_principal_components_of_the_training_splits(drawn, tmp_path):
+def test_projected_regions_are_the_principal_components_of_the_training_splits(drawn_images, tmp_path):
     settings = {"settings": WORDS, "batch": 5, "detector": DETECTOR}
-    extract(*drawn, tmp_path / "whole", tmp_path / "work", **settings)
-    extract(*drawn, tmp_path / "projected", tmp_path / "work", **settings, pca_dim=3)
+    extract(*drawn_images, tmp_path / "whole", tmp_path / "work", **settings)
+    extract(*drawn_images, tmp_path / "projected", tmp_path / "work", **settings, pca_dim=3)
     whole, projected = FeatureStore(tmp_path / "whole"), FeatureStore(tmp_path / "projected")
     rows = np.arange(12)
     assert projected.regions_shape == (4, 3)
@@ -101,19 +101,19 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_any_number_and_order_of_shards_gives_the_same_bytes(drawn, tiny, tmp_path):
+def test_any_number_and_order_of_shards_gives_the_same_bytes(drawn_images, tiny, tmp_path):
     settings = {"settings": tiny, "batch": 2, "pca_dim": 4}
-    extract(*drawn, tmp_path / "whole", tmp_path / "work", **settings)
+    extract(*drawn_images, tmp_path / "whole", tmp_path / "work", **settings)
     assert not (tmp_path / "work").exists()
     for shards in (2, 5, 9):  # six batches: some of nine shards have nothing to do
         out = tmp_path / f"of-{shards}"
         for shard in reversed(range(1, shards + 1)):
-            extract(*drawn, out, tmp_path / "work", **settings, shard=(shard, shards))
+            extract(*drawn_images, out, tmp_path / "work", **settings, shard=(shard, shards))
         assert not out.exists()
         looked = []
-        photos = drawn[0]
+        photos = drawn_images[0]
         photos.file = lambda image, looked=looked: looked.append(image) or f"{image}.png"
-        extract(photos, drawn[1], out, tmp_path / "work", **settings)
+        extract(photos, drawn_images[1], out, tmp_path / "work", **settings)
         textured = [*photos.rows("train"), *photos.rows("val")]
         assert sorted(looked) == sorted(textured), "no image passes through the network again; texture is measured once"
         del photos.file
@@ -121,8 +121,8 @@ def test_any_number_and_order_of_shards_gives_the_same_bytes(drawn, tiny, tmp_pa
     assert not (tmp_path / "work").exists()
 
 
-def test_mirror_images_are_those_of_the_mirrored_files_behind_the_others(drawn, tiny, tmp_path):
-    photos, images = drawn
+def test_mirror_images_are_those_of_the_mirrored_files_behind_the_others(drawn_images, tiny, tmp_path):
+    photos, images = drawn_images
     (tmp_path / "turned").mkdir()
     for name in photos.files:
         with Image.open(images / name) as image:
@@ -130,7 +130,7 @@ def test_mirror_images_are_those_of_the_mirrored_files_behind_the_others(drawn, 
         with Image.open(images / name) as image:
             image.transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(tmp_path / "turned" / name)
     settings = {"settings": tiny, "batch": 5, "pca_dim": 4, "horizontal_flip": True}
-    extract(*drawn, tmp_path / "both", tmp_path / "work", **settings)
+    extract(*drawn_images, tmp_path / "both", tmp_path / "work", **settings)
     plain = settings | {"horizontal_flip": False, "pca_dim": None}
     for name, folder in (("straight", images), ("turned", tmp_path / "turned")):
         extract(photos, folder, tmp_path / f"of {name}", tmp_path / "work", **plain)
@@ -144,15 +144,15 @@ def test_mirror_images_are_those_of_the_mirrored_files_behind_the_others(drawn, 
         np.testing.assert_allclose(both.read(there)[1], reduced, atol=2e-2)
     assert not np.allclose(both.pooled(rows + 12), both.pooled(rows), atol=1e-2)
     for shard in (2, 1):
-        extract(*drawn, tmp_path / "parts", tmp_path / "work", **settings, shard=(shard, 2))
-    extract(*drawn, tmp_path / "parts", tmp_path / "work", **settings)
+        extract(*drawn_images, tmp_path / "parts", tmp_path / "work", **settings, shard=(shard, 2))
+    extract(*drawn_images, tmp_path / "parts", tmp_path / "work", **settings)
     assert contents(tmp_path / "parts") == contents(tmp_path / "both")
 
 
-def test_mean_and_maximum_of_the_map_are_standardised_over_the_training_split(drawn, tiny, tmp_path):
-    extract(*drawn, tmp_path / "own", tmp_path / "work", tiny, batch=5)
+def test_mean_and_maximum_of_the_map_are_standardised_over_the_training_split(drawn_images, tiny, tmp_path):
+    extract(*drawn_images, tmp_path / "own", tmp_path / "work", tiny, batch=5)
     both = replace(tiny, vector="mean_and_max", grid_size=1)
-    extract(*drawn, tmp_path / "both", tmp_path / "work", both, batch=5)
+    extract(*drawn_images, tmp_path / "both", tmp_path / "work", both, batch=5)
     _, cells, _ = FeatureStore(tmp_path / "own").read(np.arange(12))
     vectors = np.concatenate([cells.mean(1), cells.max(1)], 1)
     expected = (vectors - vectors[:9].mean(0)) / np.where(vectors[:9].std(0) > 0, vectors[:9].std(0), 1)
@@ -161,8 +161,8 @@ def test_mean_and_maximum_of_the_map_are_standardised_over_the_training_split(dr
     assert store.manifest["scale"]["sha256"] == sha256(tmp_path / "both" / "scale.safetensors")
 
 
-def test_the_batch_size_changes_no_float(drawn, tiny):
-    photos, images = drawn
+def test_the_batch_size_changes_no_float(drawn_images, tiny):
+    photos, images = drawn_images
     network = open_network(tiny)
     tensors = [network.prepare(open_image(images / name)) for name in photos.files]
     together, alone = network(tensors), [network([tensor]) for tensor in tensors]
@@ -171,11 +171,11 @@ def test_the_batch_size_changes_no_float(drawn, tiny):
         torch.testing.assert_close(one.pooled[0], together.pooled[i], atol=1e-5, rtol=1e-5)
 
 
-def test_a_trained_detector_is_not_trained_again_unless_damaged_and_has_no_shards(drawn, tmp_path, capsys):
+def test_a_trained_detector_is_not_trained_again_unless_damaged_and_has_no_shards(drawn_images, tmp_path, capsys):
     settings = {"settings": WORDS, "batch": 5, "detector": DETECTOR}
-    extract(*drawn, tmp_path / "whole", tmp_path / "work", **settings)
+    extract(*drawn_images, tmp_path / "whole", tmp_path / "work", **settings)
     with pytest.raises(UserError, match="word_detector is trained first; run the stage without --shard"):
-        extract(*drawn, tmp_path / "out", tmp_path / "work", **settings, shard=(1, 2))
+        extract(*drawn_images, tmp_path / "out", tmp_path / "work", **settings, shard=(1, 2))
 
     def fill_disk(self, *_, **__):
         raise OSError("no space left on device")
@@ -183,31 +183,31 @@ def test_a_trained_detector_is_not_trained_again_unless_damaged_and_has_no_shard
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FeatureWriter, "write", fill_disk)
         with pytest.raises(OSError, match="no space"):
-            extract(*drawn, tmp_path / "out", tmp_path / "work", **settings)
+            extract(*drawn_images, tmp_path / "out", tmp_path / "work", **settings)
     shutil.copytree(tmp_path / "work", tmp_path / "damaged")
     never = lambda epoch, report: pytest.fail("trained again")  # noqa: E731
-    extract(*drawn, tmp_path / "out", tmp_path / "work", **settings, on_epoch=never)
+    extract(*drawn_images, tmp_path / "out", tmp_path / "work", **settings, on_epoch=never)
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
     (path,) = tmp_path.glob("damaged/**/detector")
     content = path.read_bytes()
     path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
     for batch in path.parent.glob("*.npz"):
         batch.unlink()
-    extract(*drawn, tmp_path / "again", tmp_path / "damaged", **settings)
+    extract(*drawn_images, tmp_path / "again", tmp_path / "damaged", **settings)
     assert contents(tmp_path / "again") == contents(tmp_path / "whole")
     assert f"{path}: its bytes are not those that were written" in capsys.readouterr().err
 
 
-def test_a_detectors_seed_determines_its_weights(drawn, tmp_path):
+def test_a_detectors_seed_determines_its_weights(drawn_images, tmp_path):
     weights = []
     for name, seed in (("three", 3), ("again", 3), ("two", 2)):
         settings = {"settings": WORDS, "batch": 5, "detector": DETECTOR | {"seed": seed}}
-        extract(*drawn, tmp_path / name, tmp_path / "work", **settings)
+        extract(*drawn_images, tmp_path / name, tmp_path / "work", **settings)
         weights.append((tmp_path / name / "detector.safetensors").read_bytes())
     assert weights[0] == weights[1] != weights[2]
 
 
-def test_an_image_with_nan_features_is_named(drawn, tiny, tmp_path):
+def test_an_image_with_nan_features_is_named(drawn_images, tiny, tmp_path):
     state = load_file(tiny.weights)
     first = next(key for key in state if key.endswith("weight"))
     state[first] = np.full_like(state[first], 1e30)
@@ -215,7 +215,7 @@ def test_an_image_with_nan_features_is_named(drawn, tiny, tmp_path):
     save_file({key: torch.from_numpy(value) for key, value in state.items()}, broken)
     settings = replace(tiny, weights=str(broken))
     with pytest.raises(UserError, match=r"^0.png: a feature is infinite or NaN"):
-        extract(*drawn, tmp_path / "out", tmp_path / "work", settings, batch=4)
+        extract(*drawn_images, tmp_path / "out", tmp_path / "work", settings, batch=4)
 
 
 def test_real_photos_through_a_real_network(real_data, tmp_path):

@@ -15,7 +15,7 @@ def features_of(rows, boxes=True):
     return ImageFeatures(values[:, None].expand(-1, 5), regions, torch.full((len(values),), 2), box)
 
 
-def written(folder, boxes=True):
+def write_parts(folder, boxes=True):
     """Write ten rows in batches of 4, 4 and 2."""
     rows = FeatureParts(folder, 4)
     for first in (8, 0, 4):
@@ -25,7 +25,7 @@ def written(folder, boxes=True):
 
 @pytest.mark.parametrize("boxes", [True, False])
 def test_rows_are_read_from_any_file(tmp_path, boxes):
-    rows = written(tmp_path, boxes)
+    rows = write_parts(tmp_path, boxes)
     found = rows.read(np.array([0, 3, 6, 9]))
     assert found["pooled"].dtype == found["regions"].dtype == np.float16
     assert found["pooled"][:, 4].tolist() == [0, 3, 6, 9]
@@ -39,7 +39,7 @@ def test_rows_are_read_from_any_file(tmp_path, boxes):
     "damage", [lambda content: content[:-10], lambda content: content[:200] + b"\7" + content[201:], lambda _: b""]
 )
 def test_a_missing_damaged_or_truncated_batch_does_not_count(tmp_path, damage):
-    rows = written(tmp_path)
+    rows = write_parts(tmp_path)
     assert [rows.holds(first) for first in (0, 4, 8, 12)] == [True, True, True, False]
     path = tmp_path / "000000004.npz"
     path.write_bytes(damage(path.read_bytes()))

@@ -22,7 +22,7 @@ DETECTOR = {"epochs": 1, "width": 4, "learning_rate": 0.01, "batch": 4, "seed": 
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory):
+def drawn_films(tmp_path_factory):
     """Twelve films of four frames, and each frame as an image of its own."""
     folder = tmp_path_factory.mktemp("films")
     for film in range(12):
@@ -112,8 +112,8 @@ def test_a_still_image_is_a_film_of_equal_frames_that_is_prepared_once(tmp_path)
         assert network.prepared == 1
 
 
-def test_features_of_films_are_those_of_their_frames_and_the_manifest_states_the_sampling(drawn, tmp_path):
-    photos, folder = drawn
+def test_features_of_films_are_those_of_their_frames_and_the_manifest_states_the_sampling(drawn_films, tmp_path):
+    photos, folder = drawn_films
     settings = {"batch": 12, "detector": DETECTOR}
     one = replace(FILMS, vector=None)
     extract(photos, folder, tmp_path / "films", tmp_path / "work", one, **settings)
@@ -137,10 +137,10 @@ def test_features_of_films_are_those_of_their_frames_and_the_manifest_states_the
     )
 
 
-def test_vectors_of_times_are_standardised_and_time_features_are_not_projected(drawn, tmp_path):
+def test_vectors_of_times_are_standardised_and_time_features_are_not_projected(drawn_films, tmp_path):
     settings = {"batch": 8, "detector": DETECTOR}
-    extract(*drawn, tmp_path / "whole", tmp_path / "work", FILMS, **settings)
-    extract(*drawn, tmp_path / "projected", tmp_path / "work", FILMS, **settings, pca_dim=3)
+    extract(*drawn_films, tmp_path / "whole", tmp_path / "work", FILMS, **settings)
+    extract(*drawn_films, tmp_path / "projected", tmp_path / "work", FILMS, **settings, pca_dim=3)
     whole, projected = FeatureStore(tmp_path / "whole"), FeatureStore(tmp_path / "projected")
     assert (projected.pooled_size, projected.regions_shape) == (4 * 32, (16, 3 + COLUMNS))
     assert projected.manifest["scale"]["file"] == "scale.safetensors"
@@ -156,8 +156,8 @@ def test_vectors_of_times_are_standardised_and_time_features_are_not_projected(d
     np.testing.assert_array_equal(reduced[..., 3:], regions[..., 16:])
 
 
-def test_films_of_different_lengths_have_as_many_frames_as_their_rate_gives(drawn, tmp_path):
-    photos, folder = drawn
+def test_films_of_different_lengths_have_as_many_frames_as_their_rate_gives(drawn_films, tmp_path):
+    photos, folder = drawn_films
     films = tmp_path / "films"
     films.mkdir()
     for film in range(12):
@@ -173,7 +173,7 @@ def test_films_of_different_lengths_have_as_many_frames_as_their_rate_gives(draw
     assert (store.manifest["frames"], store.manifest["rate"]) == (3, 10.0)
 
 
-def test_an_object_detector_learns_from_the_annotations_of_frames(drawn, tmp_path):
+def test_an_object_detector_learns_from_the_annotations_of_frames(drawn_films, tmp_path):
     asked = set()
 
     class Asked(list):
@@ -184,7 +184,7 @@ def test_an_object_detector_learns_from_the_annotations_of_frames(drawn, tmp_pat
     known = Asked([AnnotatedImage((f"frame {i % 4}",), (((0, 0, 0.5, 1), ("a thing",)),)) for i in range(48)])
     settings = replace(FILMS, network="object_detector")
     detector = DETECTOR | {"epochs": 3}
-    extract(*drawn, tmp_path / "out", tmp_path / "work", settings, batch=8, detector=detector, objects=known)
+    extract(*drawn_films, tmp_path / "out", tmp_path / "work", settings, batch=8, detector=detector, objects=known)
     assert asked == set(range(36)), "of the training split, each frame"
     assert FeatureStore(tmp_path / "out").manifest["network"] == "object_detector"
 

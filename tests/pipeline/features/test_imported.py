@@ -51,7 +51,7 @@ def line(id_: str, features: np.ndarray, where: np.ndarray, size: tuple[int, int
     return b"\t".join([id_.encode(), *numbers, *coded]) + b"\r\n"
 
 
-def coded(box: list[float]) -> bytes:
+def encode_box(box: list[float]) -> bytes:
     """Return this box six times, as a line holds it."""
     return base64.b64encode(np.array([box] * 6, np.float32).tobytes())
 
@@ -83,14 +83,14 @@ def run_import(ids: list[str], out: Path, settings: dict, kept: int) -> None:
     import_features(ids, out, form=form, **rest, max_regions=kept)
 
 
-def imported(out: Path, settings: dict, kept: int = 7) -> FeatureStore:
+def import_store(out: Path, settings: dict, kept: int = 7) -> FeatureStore:
     run_import(IDS, out, settings, kept)
     store = FeatureStore(out)
     verify(store)
     return store
 
 
-def refused(out: Path, settings: dict, kept: int = 7) -> str:
+def import_error(out: Path, settings: dict, kept: int = 7) -> str:
     with pytest.raises(UserError) as caught:
         run_import(IDS, out, settings, kept)
     assert "\n" not in str(caught.value)
@@ -100,7 +100,7 @@ def refused(out: Path, settings: dict, kept: int = 7) -> str:
 
 @pytest.mark.parametrize("form", EXPORTS)
 def test_every_image_gets_its_own_regions_and_their_mean(tmp_path, form):
-    store = imported(tmp_path / "out", form(tmp_path))
+    store = import_store(tmp_path / "out", form(tmp_path))
     assert (len(store), store.pooled_size, store.regions_shape) == (5, SIZE, (7, SIZE))
     pooled, found, mask = store.read(np.arange(5))
     for row in range(5):
@@ -113,14 +113,14 @@ def test_all_forms_give_the_same_features(tmp_path):
     stores = []
     for form in EXPORTS:
         (tmp_path / form.__name__).mkdir()
-        stores.append(imported(tmp_path / form.__name__ / "out", form(tmp_path / form.__name__)))
+        stores.append(import_store(tmp_path / form.__name__ / "out", form(tmp_path / form.__name__)))
     for store in stores[1:]:
         for found, expected in zip(store.read(np.arange(5)), stores[0].read(np.arange(5)), strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 
 def test_the_manifest_names_form_and_digest_of_the_source(tmp_path):
-    manifest = imported(tmp_path / "a", npy_folders(tmp_path), kept=4).manifest
+    manifest = import_store(tmp_path / "a", npy_folders(tmp_path), kept=4).manifest
     assert (manifest["network"], manifest["form"]) == ("imported", "npy_folders")
     for part, folder in (("regions", "att"), ("pooled", "fc")):
         files = {path.name: sha256(path.read_bytes()).hexdigest() for path in (tmp_path / folder).iterdir()}
@@ -129,11 +129,11 @@ def test_the_manifest_names_form_and_digest_of_the_source(tmp_path):
     assert manifest["regions_kept"] == {
         "most": 4, "which": "the first of each image, in the order of its file", "images_with_more": 3,
     }  # fmt: skip
-    manifest = imported(tmp_path / "b", detections(tmp_path)).manifest
+    manifest = import_store(tmp_path / "b", detections(tmp_path)).manifest
     file = tmp_path / "coco_detections.hdf5"
     digest = sha256(file.read_bytes()).hexdigest()
     assert manifest["sources"] == {"regions": {"file": str(file), "sha256": digest}}
-    manifest = imported(tmp_path / "c", tsv(tmp_path)).manifest
+    manifest = import_store(tmp_path / "c", tsv(tmp_path)).manifest
     files = {file: sha256(Path(file).read_bytes()).hexdigest() for file in tsv(tmp_path)["regions"]}
     listed = json.dumps(files, sort_keys=True).encode()
     assert manifest["sources"]["regions"] == {"files": 2, "sha256": sha256(listed).hexdigest()}
@@ -141,7 +141,7 @@ def test_the_manifest_names_form_and_digest_of_the_source(tmp_path):
 
 @pytest.mark.parametrize("form", EXPORTS)
 def test_of_more_regions_the_first_are_kept_and_the_mean_is_of_all(tmp_path, form):
-    pooled, found, mask = imported(tmp_path / "out", form(tmp_path), kept=4).read(np.arange(5))
+    pooled, found, mask = import_store(tmp_path / "out", form(tmp_path), kept=4).read(np.arange(5))
     assert mask.sum(1).tolist() == [3, 4, 4, 4, 4]
     np.testing.assert_array_equal(found[4], half(regions(4)[:4]))
     np.testing.assert_allclose(pooled[4], half(regions(4).mean(0)), rtol=1e-3)
@@ -149,22 +149,24 @@ def test_of_more_regions_the_first_are_kept_and_the_mean_is_of_all(tmp_path, for
 
 def test_the_boxes_of_tsv_are_kept_as_shares_of_the_images_sides(tmp_path):
     settings = tsv(tmp_path)
-    store = imported(tmp_path / "all", settings)
+    store = import_store(tmp_path / "all", settings)
     assert store.has_boxes
     for row, found in enumerate(store.boxes(np.arange(5))):
         np.testing.assert_allclose(found[: 3 + row] * [640, 480, 640, 480], boxes(row), atol=1e-4)
         assert not found[3 + row :].any()
-    cut = imported(tmp_path / "cut", settings, kept=4).boxes(np.array([4]))[0]
+    cut = import_store(tmp_path / "cut", settings, kept=4).boxes(np.array([4]))[0]
     np.testing.assert_allclose(cut * [640, 480, 640, 480], boxes(4)[:4], atol=1e-4)
     file = Path(settings["regions"][0])
     edge = np.array([[-0.5, 0, 640.25, 480.5]] * 6, np.float32)  # rounding: less than a pixel beyond the edges
     file.write_bytes(line(IDS[3], regions(3), edge) + file.read_bytes())
-    np.testing.assert_array_equal(imported(tmp_path / "edge", settings).boxes(np.array([3]))[0, :6], [[0, 0, 1, 1]] * 6)
+    np.testing.assert_array_equal(
+        import_store(tmp_path / "edge", settings).boxes(np.array([3]))[0, :6], [[0, 0, 1, 1]] * 6
+    )
 
 
 @pytest.mark.parametrize("form", [npy_folders, detections])
 def test_files_without_image_sizes_give_no_boxes(tmp_path, form):
-    assert not imported(tmp_path / "out", form(tmp_path)).has_boxes
+    assert not import_store(tmp_path / "out", form(tmp_path)).has_boxes
 
 
 def test_of_more_detections_the_most_confident_are_kept_whatever_the_background(tmp_path):
@@ -175,7 +177,7 @@ def test_of_more_detections_the_most_confident_are_kept_whatever_the_background(
             likely[region, 1 + region % 2] = 0.8 - rank / 10
         return likely
 
-    store = imported(tmp_path / "out", detections(tmp_path, probabilities), kept=4)
+    store = import_store(tmp_path / "out", detections(tmp_path, probabilities), kept=4)
     np.testing.assert_array_equal(store.read(np.array([4]))[1][0], half(regions(4)[[1, 3, 4, 6]]))
     np.testing.assert_array_equal(store.read(np.array([1]))[1][0], half(regions(1)))
     assert "most confident" in store.manifest["regions_kept"]["which"]
@@ -186,9 +188,9 @@ def test_a_grid_is_flattened_row_by_row_and_never_cut(tmp_path):
     grids = [np.random.default_rng(row).random((2, 3, SIZE), np.float32) for row in range(5)]
     for id_, grid in zip(IDS, grids, strict=True):
         np.savez_compressed(tmp_path / "att" / id_, feat=grid)
-    found = imported(tmp_path / "out", settings, kept=6).read(np.array([2]))[1][0]
+    found = import_store(tmp_path / "out", settings, kept=6).read(np.array([2]))[1][0]
     np.testing.assert_array_equal(found[4], half(grids[2][1, 1]))
-    assert "391895.npz: a grid of 2×3 cells; set max_regions to 6" in refused(tmp_path / "cut", settings, kept=4)
+    assert "391895.npz: a grid of 2×3 cells; set max_regions to 6" in import_error(tmp_path / "cut", settings, kept=4)
 
 
 def test_folders_may_be_of_npy_files_and_without_vectors(tmp_path):
@@ -196,7 +198,7 @@ def test_folders_may_be_of_npy_files_and_without_vectors(tmp_path):
     for row, id_ in enumerate(IDS):
         (tmp_path / "att" / f"{id_}.npz").unlink()
         np.save(tmp_path / "att" / id_, regions(row).astype(np.float16))
-    store = imported(tmp_path / "out", {"format": "npy_folders", "regions": str(tmp_path / "att")})
+    store = import_store(tmp_path / "out", {"format": "npy_folders", "regions": str(tmp_path / "att")})
     np.testing.assert_array_equal(store.read(np.array([3]))[1][0, :6], half(regions(3)))
     np.testing.assert_allclose(store.read(np.array([3]))[0][0], regions(3).mean(0), rtol=2e-3)
     assert store.manifest["pooled"] == "the mean of an image's regions"
@@ -205,17 +207,17 @@ def test_folders_may_be_of_npy_files_and_without_vectors(tmp_path):
 def test_an_image_that_is_missing_is_named_with_the_file(tmp_path):
     settings = npy_folders(tmp_path)
     (tmp_path / "fc" / "184613.npy").unlink()
-    assert refused(tmp_path / "out", settings) == (
+    assert import_error(tmp_path / "out", settings) == (
         f"{tmp_path / 'fc'}: image 184613 has neither 184613.npz nor 184613.npy there"
     )
     settings = tsv(tmp_path)
-    assert "no line of image 184613" in refused(tmp_path / "out", settings | {"regions": settings["regions"][:1]})
+    assert "no line of image 184613" in import_error(tmp_path / "out", settings | {"regions": settings["regions"][:1]})
     settings = detections(tmp_path)
     with h5py.File(settings["regions"], "r+") as file:
         del file["318219_features"]
-    assert "no data set 318219_features: image 318219 has no features there" in refused(tmp_path / "out", settings)
+    assert "no data set 318219_features: image 318219 has no features there" in import_error(tmp_path / "out", settings)
     for form in ("npy_folders", "tsv", "detections"):
-        assert "nowhere" in refused(tmp_path / "out", {"format": form, "regions": str(tmp_path / "nowhere")})
+        assert "nowhere" in import_error(tmp_path / "out", {"format": form, "regions": str(tmp_path / "nowhere")})
 
 
 def test_a_damaged_line_is_skipped_if_the_image_has_an_undamaged_one(tmp_path):
@@ -225,10 +227,12 @@ def test_a_damaged_line_is_skipped_if_the_image_has_an_undamaged_one(tmp_path):
     broken = whole[0][:-7] + b"\r\n"  # as in the published test2014 files: cut within the base64
     first.write_bytes(broken + first.read_bytes())
     second.write_bytes(second.read_bytes() + broken)
-    np.testing.assert_array_equal(imported(tmp_path / "out", settings).read(np.array([0]))[1][0, :3], half(regions(0)))
+    np.testing.assert_array_equal(
+        import_store(tmp_path / "out", settings).read(np.array([0]))[1][0, :3], half(regions(0))
+    )
     first.write_bytes(broken + whole[1] + whole[3])
     second.write_bytes(whole[2] + whole[4])
-    printed = refused(tmp_path / "none", settings)
+    printed = import_error(tmp_path / "none", settings)
     assert printed.startswith(f"{first}, line 1: image 391895 cannot be read (")
     assert "padding" in printed
 
@@ -243,11 +247,11 @@ def test_a_damaged_line_is_skipped_if_the_image_has_an_undamaged_one(tmp_path):
         (lambda fields: [*fields[:5], b"\xff" + fields[5][1:]], "base64"),
         (lambda fields: [*fields[:5], b""], "0 of features"),
         (lambda fields: [fields[0], b"wide", *fields[2:]], "invalid literal for int"),
-        (lambda fields: [fields[0], b"0", *fields[2:4], coded([0, 2, 1, 3]), fields[5]], "within 0×480 pixels"),
+        (lambda fields: [fields[0], b"0", *fields[2:4], encode_box([0, 2, 1, 3]), fields[5]], "within 0×480 pixels"),
         (lambda fields: [fields[0], b"480", b"640", *fields[3:]], "not x1, y1, x2, y2 within 480×640 pixels"),
-        (lambda fields: [*fields[:4], coded([2, 2, 1, 3]), fields[5]], "not x1, y1, x2, y2 within 640×480 pixels"),
-        (lambda fields: [*fields[:4], coded([np.nan, 2, 1, 3]), fields[5]], "not x1, y1, x2, y2 within"),
-        (lambda fields: [*fields[:4], coded([-9, 2, 1, 3]), fields[5]], "not x1, y1, x2, y2 within"),
+        (lambda fields: [*fields[:4], encode_box([2, 2, 1, 3]), fields[5]], "not x1, y1, x2, y2 within 640×480 pixels"),
+        (lambda fields: [*fields[:4], encode_box([np.nan, 2, 1, 3]), fields[5]], "not x1, y1, x2, y2 within"),
+        (lambda fields: [*fields[:4], encode_box([-9, 2, 1, 3]), fields[5]], "not x1, y1, x2, y2 within"),
     ],
 )
 def test_a_line_of_another_form_is_reported(tmp_path, change, message):
@@ -255,7 +259,7 @@ def test_a_line_of_another_form_is_reported(tmp_path, change, message):
     first = Path(settings["regions"][0])
     fields = change(line(IDS[3], regions(3), boxes(3)).rstrip(b"\r\n").split(b"\t"))
     first.write_bytes(b"\t".join(fields) + b"\r\n" + b"".join(first.read_bytes().splitlines(keepends=True)[1:]))
-    assert message in refused(tmp_path / "out", settings)
+    assert message in import_error(tmp_path / "out", settings)
 
 
 class Run:
@@ -276,29 +280,29 @@ def test_damaged_and_foreign_files_are_reported_in_one_line_and_nothing_is_execu
         ("empty", lambda f: f.write_bytes(b"")),
     ):
         content(tmp_path / "fc" / "522418.npy")
-        assert "522418.npy: the features of image 522418 cannot be read (" in refused(tmp_path / name, settings)
+        assert "522418.npy: the features of image 522418 cannot be read (" in import_error(tmp_path / name, settings)
     assert not (tmp_path / "done").exists()
     np.save(tmp_path / "fc" / "522418.npy", np.zeros((1, SIZE), np.float32))
-    assert "image 522418 has a vector (1, 8) float32" in refused(tmp_path / "shape", settings)
+    assert "image 522418 has a vector (1, 8) float32" in import_error(tmp_path / "shape", settings)
     np.save(tmp_path / "fc" / "522418.npy", np.zeros(SIZE + 1, np.float32))
-    assert "and a vector of 9 numbers, but image 391895 of 8 and 8" in refused(tmp_path / "size", settings)
+    assert "and a vector of 9 numbers, but image 391895 of 8 and 8" in import_error(tmp_path / "size", settings)
     np.save(tmp_path / "fc" / "522418.npy", np.zeros(SIZE, np.float32))
     whole = (tmp_path / "att" / "522418.npz").read_bytes()
     for name, content in (("cut", whole[:-30]), ("flipped", whole[:60] + bytes([whole[60] ^ 255]) + whole[61:])):
         (tmp_path / "att" / "522418.npz").write_bytes(content)
-        assert "522418.npz: the features of image 522418 cannot be read (" in refused(tmp_path / name, settings)
+        assert "522418.npz: the features of image 522418 cannot be read (" in import_error(tmp_path / name, settings)
     np.savez(tmp_path / "att" / "522418.npz", features=regions(1))
-    assert "522418.npz: the features of image 522418 cannot be read (" in refused(tmp_path / "key", settings)
+    assert "522418.npz: the features of image 522418 cannot be read (" in import_error(tmp_path / "key", settings)
     for name, values in (("none", regions(1, 0)), ("ints", np.ones((3, SIZE), int)), ("flat", regions(1)[0])):
         np.savez(tmp_path / "att" / "522418.npz", feat=values)
-        assert "but (n, D) floating-point numbers are needed" in refused(tmp_path / name, settings)
+        assert "but (n, D) floating-point numbers are needed" in import_error(tmp_path / name, settings)
 
 
 def test_detections_of_another_form_are_reported(tmp_path):
     settings = detections(tmp_path, lambda row: np.ones((3, 2), np.float32))
-    assert "image 522418 has 4 regions, but 3 in 522418_cls_prob" in refused(tmp_path / "out", settings)
+    assert "image 522418 has 4 regions, but 3 in 522418_cls_prob" in import_error(tmp_path / "out", settings)
     Path(settings["regions"]).write_bytes(b"not HDF5")
-    assert "the HDF5 file of detections cannot be read" in refused(tmp_path / "out", settings)
+    assert "the HDF5 file of detections cannot be read" in import_error(tmp_path / "out", settings)
 
 
 def test_exported_features_are_imported_unchanged(tmp_path):
@@ -331,7 +335,7 @@ def test_exported_features_are_imported_unchanged(tmp_path):
     (tmp_path / "all.tsv").write_bytes(b"".join(lines[::-1]))
     for form, path in (("npy_folders", "att"), ("tsv", "all.tsv"), ("detections", "detections.hdf5")):
         settings = {"format": form, "regions": str(tmp_path / path), "pooled": str(tmp_path / "fc")}
-        back = imported(tmp_path / form, settings, kept=6)
+        back = import_store(tmp_path / form, settings, kept=6)
         for one, other in zip(back.read(np.arange(5)), (vectors, found, mask), strict=True):
             np.testing.assert_array_equal(one, other)
         assert back.manifest["crc"] == stores[form == "tsv"].manifest["crc"]  # bit for bit, tsv with boxes

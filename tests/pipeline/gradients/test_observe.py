@@ -11,7 +11,7 @@ NAMES = ("REINFORCE, greedy", "REINFORCE, greedy, centred", "ST-Gumbel")
 
 
 @pytest.fixture(scope="module")
-def found():
+def observation():
     chosen = [one for one in ESTIMATORS if one.name in NAMES and one.settings.get("temperature", 1.0) == 1.0]
     heard = []
     result = measure_candidates(
@@ -21,32 +21,32 @@ def found():
     return json.loads(json.dumps(result))
 
 
-def row(found, name, samples, score="hinge"):
-    (one,) = (r for r in found["rows"] if (r["name"], r["samples"], r["score"]) == (name, samples, score))
+def row(observation, name, samples, score="hinge"):
+    (one,) = (r for r in observation["rows"] if (r["name"], r["samples"], r["score"]) == (name, samples, score))
     return one
 
 
-def test_each_estimator_number_of_samples_and_score_has_a_row(found):
-    keys = {(r["name"], r["samples"], r["score"]) for r in found["rows"]}
+def test_each_estimator_number_of_samples_and_score_has_a_row(observation):
+    keys = {(r["name"], r["samples"], r["score"]) for r in observation["rows"]}
     assert keys == {
         ("REINFORCE, greedy", 1, "hinge"), ("REINFORCE, greedy", 4, "hinge"),
         ("REINFORCE, greedy", 1, "hinge among images"), ("REINFORCE, greedy", 4, "hinge among images"),
         ("REINFORCE, greedy, centred", 4, "hinge"),
         ("ST-Gumbel", 1, "hinge"), ("ST-Gumbel", 4, "hinge"),
     }  # fmt: skip
-    assert all(len(one["worlds"]) == 2 for one in found["rows"])
-    assert all(("seconds" in one) == (one["score"] == "hinge") for one in found["rows"])
+    assert all(len(one["worlds"]) == 2 for one in observation["rows"])
+    assert all(("seconds" in one) == (one["score"] == "hinge") for one in observation["rows"])
 
 
-def test_enumerated_estimators_have_no_error_and_sampled_ones_have_one(found):
-    exact, sampled = row(found, "REINFORCE, greedy", 4), row(found, "ST-Gumbel", 4)
+def test_enumerated_estimators_have_no_error_and_sampled_ones_have_one(observation):
+    exact, sampled = row(observation, "REINFORCE, greedy", 4), row(observation, "ST-Gumbel", 4)
     assert exact["exact"] and all(world["bias_error"] == 0 for world in exact["worlds"])  # noqa: PT018
     assert not sampled["exact"] and all(world["bias_error"] > 0 for world in sampled["worlds"])  # noqa: PT018
 
 
 @pytest.mark.parametrize("name", ["REINFORCE, greedy", "ST-Gumbel"])
-def test_independent_samples_share_the_variance(found, name):
-    one, four = row(found, name, 1), row(found, name, 4)
+def test_independent_samples_share_the_variance(observation, name):
+    one, four = row(observation, name, 1), row(observation, name, 4)
     for first, second in zip(one["worlds"], four["worlds"], strict=True):
         assert first["variance"] == pytest.approx(4 * second["variance"])
         assert first["bias"] == second["bias"]

@@ -13,7 +13,7 @@ from pipeline.methods.sle import sll, sll_me, sll_sle
 from pipeline.scores.exploration import SetDistance
 
 
-def peaked(toy):
+def peaked_agents(toy):
     """Return agents whose speaker prefers two words, so that its captions resemble each other."""
     agents = toy.agents()
     with torch.no_grad():
@@ -57,7 +57,7 @@ def test_an_entropy_weight_of_0_is_sequence_level_learning(toy):
 
 def test_equation_16_by_hand(toy):
     """Loss and gradient written out sample by sample; ours is a mean over words, the paper's over captions."""
-    agents, batch, alpha, s = peaked(toy), toy.batch(), 0.6, 3
+    agents, batch, alpha, s = peaked_agents(toy), toy.batch(), 0.6, 3
     losses, gradients = step(sll_sle(agents, Objective(), alpha=alpha, samples=s, scale=1.0), batch)
     speaker = agents.speaker
     rollouts = StepRollouts(speaker, batch, seed=3)
@@ -104,7 +104,7 @@ def test_the_scale_multiplies_precision_alone(toy):
 
 def test_exploration_makes_captions_differ(toy):
     """Train a speaker on the distance alone; its captions then differ more."""
-    method = sll_sle(peaked(toy), Objective(), alpha=0.0)
+    method = sll_sle(peaked_agents(toy), Objective(), alpha=0.0)
     adam = torch.optim.Adam(method.agents["speaker"].parameters(), lr=0.05)
     found = []
     for number in range(20):

@@ -30,7 +30,7 @@ def speaker(toy, decoder):
     return made
 
 
-def shifted(batch, by):
+def shift_images(batch, by):
     """Return the batch with each image replaced by the one `by` places further."""
     rolled = {name: getattr(batch, name).roll(-by, 0) for name in ("images", "pooled", "regions", "region_mask")}
     return replace(batch, **rolled)
@@ -39,7 +39,7 @@ def shifted(batch, by):
 def two_distractors(batch):
     exist = torch.ones(len(batch), 2, dtype=torch.bool)
     exist[3, 1] = False
-    return DistractorBatches([shifted(batch, 1), shifted(batch, 2)], exist)
+    return DistractorBatches([shift_images(batch, 1), shift_images(batch, 2)], exist)
 
 
 def test_the_distribution_is_bayes_rule_by_hand():

@@ -90,7 +90,7 @@ def test_a_mistake_in_a_coco_file_is_reported_with_its_place(tmp_path, change, m
 
 
 @pytest.fixture
-def merged(tmp_path) -> tuple[list[Path], Path]:
+def merged_files(tmp_path) -> tuple[list[Path], Path]:
     """COCO's two files of 2014, two photos each, in folders as COCO packs them."""
     files = []
     for part, ids in (("train2014", (9, 25)), ("val2014", (42, 73))):
@@ -109,8 +109,8 @@ VEDANTAM = [("train2014", 9, "test"), ("train2014", 25, "train"), ("val2014", 42
 COCOTALK = {"images": [{"split": s, "file_path": f"{p}/COCO_{p}_{i:012}.jpg", "id": i} for p, i, s in VEDANTAM]}
 
 
-def test_two_coco_files_are_merged_by_one_file_of_splits(merged, tmp_path):
-    files, images = merged
+def test_two_coco_files_are_merged_by_one_file_of_splits(merged_files, tmp_path):
+    files, images = merged_files
     (tmp_path / "cocotalk.json").write_text(json.dumps(COCOTALK | {"ix_to_word": {"1": "ball"}}))
     corpus = check_corpus(read_coco(files, images, tmp_path / "cocotalk.json"), images)
     assert [(i.id, i.file, i.split) for i in corpus.images] == [
@@ -129,9 +129,9 @@ def test_two_coco_files_are_merged_by_one_file_of_splits(merged, tmp_path):
     assert read_corpus("coco", "coco", tmp_path, names, images, "cocotalk.json").images == corpus.images
 
 
-def test_an_image_is_in_the_folder_that_its_name_states(merged, tmp_path):
+def test_an_image_is_in_the_folder_that_its_name_states(merged_files, tmp_path):
     """A file of merged references, called captions_val2014.json, has images of train2014, too."""
-    files, images = merged
+    files, images = merged_files
     data = [json.loads(file.read_text()) for file in files]
     whole = {key: data[0][key] + data[1][key] for key in ("images", "annotations")}
     files[1].write_text(json.dumps(whole))
@@ -140,8 +140,8 @@ def test_an_image_is_in_the_folder_that_its_name_states(merged, tmp_path):
     assert [image.file.split("/")[0] for image in corpus.images] == ["train2014", "train2014", "val2014", "val2014"]
 
 
-def test_an_image_of_the_splits_that_no_file_has_is_reported(merged, tmp_path):
-    files, images = merged
+def test_an_image_of_the_splits_that_no_file_has_is_reported(merged_files, tmp_path):
+    files, images = merged_files
     (tmp_path / "cocotalk.json").write_text(json.dumps(COCOTALK))
     with pytest.raises(
         UserError, match=r"cocotalk.json: 2 of its images, COCO_train2014_000000000009.jpg the first, are"
@@ -149,8 +149,8 @@ def test_an_image_of_the_splits_that_no_file_has_is_reported(merged, tmp_path):
         check_corpus(read_coco([files[1]], images, tmp_path / "cocotalk.json"), images)
 
 
-def test_an_image_in_two_files_is_reported_with_both_places(merged, tmp_path):
-    files, images = merged
+def test_an_image_in_two_files_is_reported_with_both_places(merged_files, tmp_path):
+    files, images = merged_files
     (tmp_path / "splits.json").write_text(json.dumps({"train": [9], "val": [25], "test": [42]}))
     again = (
         r"captions_train2014.json, images\[0\] \(line 1\): image id 9 occurs a second .*first at .*other.json, images"

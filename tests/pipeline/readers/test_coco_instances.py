@@ -14,14 +14,14 @@ INSTANCES = {
 }
 
 
-def written(folder: Path, content: dict, name: str = "instances.json") -> Path:
+def write_instances(folder: Path, content: dict, name: str = "instances.json") -> Path:
     (folder / name).write_text(json.dumps(content))
     return folder / name
 
 
 def test_objects_are_those_that_pycocotools_finds(tmp_path):
-    file = written(tmp_path, INSTANCES)
-    more = written(tmp_path, INSTANCES | {"images": [{"id": 42}], "annotations": []}, "more.json")
+    file = write_instances(tmp_path, INSTANCES)
+    more = write_instances(tmp_path, INSTANCES | {"images": [{"id": 42}], "annotations": []}, "more.json")
     assert read_instances([file, more]) == {"9": ["dining table", "dog"], "25": [], "42": []}
     theirs = COCO(file)
     for image in (9, 25):
@@ -40,4 +40,4 @@ def test_objects_are_those_that_pycocotools_finds(tmp_path):
 )
 def test_a_mistake_in_an_instance_file_is_reported_with_its_place(tmp_path, change, message):
     with pytest.raises(UserError, match=message):
-        read_instances([written(tmp_path, INSTANCES | change)])
+        read_instances([write_instances(tmp_path, INSTANCES | change)])

@@ -83,7 +83,7 @@ def in_a_child(work: Callable[[], bytes]) -> bytes:
     return content
 
 
-def computed(function: Callable[..., None], folder: Path) -> bytes:
+def compute(function: Callable[..., None], folder: Path) -> bytes:
     """Return a loop's result in a process that has not compiled it."""
 
     def work() -> bytes:
@@ -97,28 +97,28 @@ def computed(function: Callable[..., None], folder: Path) -> bytes:
 
 @pytest.mark.parametrize("how", [HOW[0], *(pytest.param(how, marks=pytest.mark.slow) for how in HOW[1:])])
 def test_damaged_machine_code_is_compiled_again_to_the_same_results(tmp_path, how):
-    expected = computed(sums, tmp_path)
+    expected = compute(sums, tmp_path)
     (path,) = tmp_path.iterdir()
-    other = computed(products, tmp_path / "other")
+    other = compute(products, tmp_path / "other")
     assert len(other) == len(expected)
     assert other != expected
     (swapped,) = (tmp_path / "other").iterdir()
     whole, rng = path.read_bytes(), random.Random(how)
     for _ in range(3):
         path.write_bytes(damage(how, whole, [swapped.read_bytes()], rng))
-        assert computed(sums, tmp_path) == expected
+        assert compute(sums, tmp_path) == expected
         healed = path.stat()
         assert path.stat().st_size > 1000
-        assert computed(sums, tmp_path) == expected
+        assert compute(sums, tmp_path) == expected
         assert path.stat().st_ino == healed.st_ino, "it is loaded and not compiled again"
 
 
 @pytest.mark.parametrize("content", [b"no pickle", pickle.dumps(3), b"cnowhere\nnothing\n."])
 def test_machine_code_of_another_form_with_a_right_digest_is_compiled_again(tmp_path, content):
-    expected = computed(sums, tmp_path)
+    expected = compute(sums, tmp_path)
     (path,) = tmp_path.iterdir()
     write_checked(path, content)
-    assert computed(sums, tmp_path) == expected
+    assert compute(sums, tmp_path) == expected
     assert path.stat().st_size > 1000
 
 

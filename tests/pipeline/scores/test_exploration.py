@@ -35,7 +35,7 @@ def message(tokens: list, samples: int) -> Message:
     return Message(rows, caption_mask(rows), torch.arange(len(rows)) // samples, samples)
 
 
-def given(dtype: torch.dtype = torch.float32) -> Batch:
+def empty_batch(dtype: torch.dtype = torch.float32) -> Batch:
     """Return a batch of which the score needs the precision alone."""
     nothing = torch.zeros(1, 1, dtype=dtype)
     return Batch(torch.zeros(1, dtype=torch.int64), nothing, nothing, nothing.bool(), nothing.long())
@@ -44,7 +44,7 @@ def given(dtype: torch.dtype = torch.float32) -> Batch:
 @pytest.mark.parametrize(("dtype", "near"), [(torch.float32, 1e-6), (torch.float64, 1e-13)])
 def test_the_mean_distance_to_the_samples_of_the_same_image_equals_the_plain_one(dtype, near):
     tokens = [CAPTIONS[i] for i in (31, 33, 62, 47, 15, 31, 7, 0, 46, 46, 30, 61)]
-    found = SetDistance()(message(tokens, 4), given(dtype))
+    found = SetDistance()(message(tokens, 4), empty_batch(dtype))
     expected = [sum(distance(tokens[j], tokens[j // 4 * 4 + k]) for k in range(4)) / 4 for j in range(12)]
     torch.testing.assert_close(found, torch.tensor(expected, dtype=dtype), atol=near, rtol=near)
     assert len({round(value, 3) for value in expected}) > 6
@@ -52,7 +52,7 @@ def test_the_mean_distance_to_the_samples_of_the_same_image_equals_the_plain_one
 
 @pytest.mark.parametrize("caption", [(1, 2, 1, 0, 0), (1, 0, 0, 0, 0), (0,) * 5, (2, 2, 1, 1, 2)])
 def test_equal_captions_have_no_distance_however_short(caption):
-    assert not SetDistance()(message([caption] * 6, 3), given()).any()
+    assert not SetDistance()(message([caption] * 6, 3), empty_batch()).any()
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def gradient(value: torch.Tensor, world) -> torch.Tensor:
     return torch.cat([part.flatten() for part in parts])
 
 
-def estimated(world, score, estimator, rounds: int) -> torch.Tensor:
+def estimate_gradients(world, score, estimator, rounds: int) -> torch.Tensor:
     """Return the estimator's gradients (rounds, P) of the mean score over captions."""
     speaker, batch = world
     found = []
@@ -114,12 +114,12 @@ def test_the_gradient_of_the_expected_distance_and_the_bias_of_the_group_mean(wo
     table = torch.tensor([[distance(a, b) for b in CAPTIONS] for a in CAPTIONS], dtype=torch.float64)
     by_caption = p.detach() @ table.T
     truth = 2 * gradient((p * by_caption).sum(), world)
-    plain = 2 * estimated(world, SetDistance(), ScoreFunction(Multinomial(s), NoBaseline()), 60)
+    plain = 2 * estimate_gradients(world, SetDistance(), ScoreFunction(Multinomial(s), NoBaseline()), 60)
     assert off(plain, truth * (s - 1) / s) < 2
     # a caption's contribution to the mean: once as the caption, once as the others' reference
     back = gradient((p * (p.detach() @ table)).sum(), world)
     share = (s - 1) / s * (truth - (truth + 2 * back) / s)
-    centred = 2 * estimated(world, SetDistance(), ScoreFunction(Multinomial(s), GroupMean()), 60)
+    centred = 2 * estimate_gradients(world, SetDistance(), ScoreFunction(Multinomial(s), GroupMean()), 60)
     assert off(centred, share) < 4
     assert off(centred, truth * (s - 1) / s) > 50
     assert centred.var(0).sum() < plain.var(0).sum() / 10
@@ -131,9 +131,9 @@ def test_the_entropy_of_captions_is_unbiased_by_score_function_and_partial_by_pa
     log_p = log_probs(world)
     truth = gradient(-(log_p.exp() * log_p).sum(), world)
     channel = Multinomial(20, entropies=True)
-    whole = estimated(world, TokenEntropy(), ScoreFunction(channel, NoBaseline(), "words"), 60)
+    whole = estimate_gradients(world, TokenEntropy(), ScoreFunction(channel, NoBaseline(), "words"), 60)
     assert off(whole, truth) < 2.5
-    assert off(estimated(world, TokenEntropy(), Pathwise(channel, "words"), 60), truth) > 10
+    assert off(estimate_gradients(world, TokenEntropy(), Pathwise(channel, "words"), 60), truth) > 10
 
 
 def test_entropies_are_those_of_the_words_distributions(world):

@@ -13,7 +13,7 @@ from saywhich.cli import main
 SHOWN = ["1 a.jpg", "2 b.jpg", "3 c.jpg"]
 
 
-def saved(path, *rounds, model="psst_multinomial", **changes):
+def save_rounds(path, *rounds, model="psst_multinomial", **changes):
     """Save rounds; each has the numbers of the right photo, the person's choice and the listener's."""
     lines = []
     for number, (right, chosen, listener) in enumerate(rounds, 1):
@@ -25,8 +25,8 @@ def saved(path, *rounds, model="psst_multinomial", **changes):
 
 
 def test_person_and_listener_are_counted_over_the_same_rounds(tmp_path):
-    saved(tmp_path / "one.jsonl", (0, 0, 0), (1, 1, 2), (2, 2, 0), (0, 1, 0))
-    saved(tmp_path / "two.jsonl", (1, 1, 0), model="luo")
+    save_rounds(tmp_path / "one.jsonl", (0, 0, 0), (1, 1, 2), (2, 2, 0), (0, 1, 0))
+    save_rounds(tmp_path / "two.jsonl", (1, 1, 0), model="luo")
     psst, luo = read_game([tmp_path / "one.jsonl", tmp_path / "two.jsonl"])
     assert (psst.model, psst.person.tolist(), psst.listener.tolist()) == (
         "psst_multinomial",
@@ -45,7 +45,7 @@ def test_an_interval_is_exact():
 
 
 def test_saywhich_study_reads_rounds_without_a_study(tmp_path, capsys):
-    path = saved(tmp_path / "rounds.jsonl", (0, 0, 1), (1, 1, 1))
+    path = save_rounds(tmp_path / "rounds.jsonl", (0, 0, 1), (1, 1, 1))
     assert main(["study", "read", str(path)]) == 0
     row = capsys.readouterr().out.split("PSST-Multinomial")[1].splitlines()[0].replace(" ", "")
     assert row == "|2|3.0|100.0[15.8,100.0]|50.0[1.3,98.7]|1.000|1.5|"
@@ -58,11 +58,11 @@ def test_saywhich_study_reads_rounds_without_a_study(tmp_path, capsys):
 )
 def test_an_invalid_round_is_reported_in_one_line(tmp_path, change, line):
     with pytest.raises(UserError, match=line):
-        study_tables(tmp_path / "study", [saved(tmp_path / "rounds.jsonl", (0, 0, 0), **change)])
+        study_tables(tmp_path / "study", [save_rounds(tmp_path / "rounds.jsonl", (0, 0, 0), **change)])
 
 
 def test_rounds_and_answers_are_not_mixed(tmp_path):
-    rounds = saved(tmp_path / "a.jsonl", (0, 0, 0))
+    rounds = save_rounds(tmp_path / "a.jsonl", (0, 0, 0))
     other = tmp_path / "b.jsonl"
     other.write_text(json.dumps({"study": "x"}) + "\n")
     with pytest.raises(UserError, match=r"b\.jsonl, answer 1: not a round of the game"):

@@ -18,7 +18,7 @@ DESIGN = StudyDesign(pairs=10, raters=5, rounds=5)
 
 
 @pytest.fixture(scope="module")
-def made(trial, tmp_path_factory):
+def made_study(trial, tmp_path_factory):
     out = tmp_path_factory.mktemp("study")
     return out, trial.make(out, DESIGN)
 
@@ -27,8 +27,8 @@ def of_task(sheets, task):
     return [sheet for sheet in sheets if sheet.task == task]
 
 
-def test_each_question_is_asked_of_five_raters_and_each_sheet_has_a_pair_once(made):
-    _, sheets = made
+def test_each_question_is_asked_of_five_raters_and_each_sheet_has_a_pair_once(made_study):
+    _, sheets = made_study
     for task in (RETRIEVAL, NATURALNESS):
         asked = [each.question.name for sheet in of_task(sheets, task) for each in sheet.rounds]
         assert set(Counter(asked).values()) == {5}
@@ -38,8 +38,8 @@ def test_each_question_is_asked_of_five_raters_and_each_sheet_has_a_pair_once(ma
             assert len(sheet.qualification) == QUALIFICATION
 
 
-def test_sides_are_counterbalanced_within_sheets_and_among_the_raters_of_a_question(made):
-    _, sheets = made
+def test_sides_are_counterbalanced_within_sheets_and_among_the_raters_of_a_question(made_study):
+    _, sheets = made_study
     left = Counter()
     for sheet in sheets:
         lefts = [each.options == each.question.options for each in sheet.rounds]
@@ -49,8 +49,8 @@ def test_sides_are_counterbalanced_within_sheets_and_among_the_raters_of_a_quest
     assert {left[name] for name in names} == {2, 3}
 
 
-def test_each_pair_has_captions_of_methods_and_annotators_and_equal_captions_are_asked_once(made):
-    _, sheets = made
+def test_each_pair_has_captions_of_methods_and_annotators_and_equal_captions_are_asked_once(made_study):
+    _, sheets = made_study
     questions = {each.question.name: each.question for sheet in of_task(sheets, RETRIEVAL) for each in sheet.rounds}
     pairs = Counter()
     for question in questions.values():
@@ -62,8 +62,8 @@ def test_each_pair_has_captions_of_methods_and_annotators_and_equal_captions_are
     assert person.shown == f"a person wrote the words of picture {person.subject} at length"
 
 
-def test_methods_are_compared_at_the_highest_cider_and_the_highest_score_that_all_reach(made):
-    out, _ = made
+def test_methods_are_compared_at_the_highest_cider_and_the_highest_score_that_all_reach(made_study):
+    out, _ = made_study
     key = json.loads((out / "key.json").read_text())
     assert key["tasks"]["retrieval"]["at"] == 1.0
     assert {each["lambda"] for each in key["tasks"]["retrieval"]["methods"].values()} == {0.1}
@@ -72,8 +72,8 @@ def test_methods_are_compared_at_the_highest_cider_and_the_highest_score_that_al
     assert lambdas == {"luo": 0.9, "st_multinomial": 0.9, "psst_multinomial": 0.5}
 
 
-def test_captions_that_equal_the_references_are_not_asked(made):
-    _, sheets = made
+def test_captions_that_equal_the_references_are_not_asked(made_study):
+    _, sheets = made_study
     asked = {each.question.name: each.question for sheet in of_task(sheets, NATURALNESS) for each in sheet.rounds}
     for question in asked.values():
         assert question.options[0] != question.options[1]
@@ -90,8 +90,8 @@ def test_pairs_are_the_most_similar_images_and_no_image_is_in_two():
     assert len(similar_pairs(pooled, 2, seed=1)) == 2
 
 
-def test_pages_show_no_method_no_right_answer_and_no_file_name(made):
-    out, _ = made
+def test_pages_show_no_method_no_right_answer_and_no_file_name(made_study):
+    out, _ = made_study
     key = json.loads((out / "key.json").read_text())
     captions = {q["shown"] for q in key["questions"]} | {o for q in key["questions"] for o in q["options"]}
     for page in (out / "pages").glob("*.html"):
@@ -105,8 +105,8 @@ def test_pages_show_no_method_no_right_answer_and_no_file_name(made):
     assert pictures == {name for name in pictures if re.fullmatch(r"[0-9a-f]{10}\.jpg", name)}
 
 
-def test_equal_inputs_give_equal_bytes_and_another_seed_another_study(trial, made, tmp_path):
-    out, _ = made
+def test_equal_inputs_give_equal_bytes_and_another_seed_another_study(trial, made_study, tmp_path):
+    out, _ = made_study
     trial.make(tmp_path / "again", DESIGN)
     files = sorted(path.relative_to(out) for path in out.rglob("*") if path.is_file())
     assert all((out / file).read_bytes() == (tmp_path / "again" / file).read_bytes() for file in files)
@@ -114,8 +114,8 @@ def test_equal_inputs_give_equal_bytes_and_another_seed_another_study(trial, mad
     assert (out / "key.json").read_bytes() != (tmp_path / "other" / "key.json").read_bytes()
 
 
-def test_prolific_has_a_page_and_codes_for_each_rater(made):
-    out, sheets = made
+def test_prolific_has_a_page_and_codes_for_each_rater(made_study):
+    out, sheets = made_study
     rows = list(csv.DictReader((out / "prolific.csv").open()))
     assert len(rows) == len(sheets) == len({row["completion_code"] for row in rows})
     for row in rows:

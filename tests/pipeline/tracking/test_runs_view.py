@@ -12,14 +12,14 @@ from pipeline.tracking.__main__ import main
 from pipeline.tracking.runs_view import METRICS
 
 
-def printed(capsys) -> list[str]:
+def view_lines(capsys) -> list[str]:
     """The lines of `make ui`."""
     assert main(["view"]) == 0
     return capsys.readouterr().out.splitlines()
 
 
 def test_the_address_names_a_view_that_the_experiment_keeps(database, capsys):
-    (line,) = printed(capsys)
+    (line,) = view_lines(capsys)
     experiment = MlflowClient(f"sqlite:///{database}").get_experiment_by_name("saywhich")
     address = f"http://127.0.0.1:5000/#/experiments/{experiment.experiment_id}/runs?viewStateShareKey=results"
     assert line == f"The evaluations, with their settings and recalls: {address}"
@@ -39,7 +39,7 @@ def test_the_last_evaluations_of_a_profile_are_compared(spooled, database, monke
             pass
     assert sync() == 0
     capsys.readouterr()
-    _, line = printed(capsys)
+    _, line = view_lines(capsys)
     assert line.startswith("The last evaluations side by side: http://127.0.0.1:5000/#/compare-runs?runs=")
     given = parse_qs(line.partition("?")[2])
     client = MlflowClient(f"sqlite:///{database}")

@@ -33,7 +33,7 @@ RLOO = Objective(samples=5, baseline="leave_one_out")
 SHARED = Objective(cider_sample="shared")
 
 
-def trained(method: Method, toy, epochs: int = 1, **of_batches: int) -> Training:
+def train(method: Method, toy, epochs: int = 1, **of_batches: int) -> Training:
     training = Training(method, ToyBatches(toy, **of_batches), Optimisation(epochs=epochs), seed=4, device=CPU)
     training.run()
     return training
@@ -56,7 +56,7 @@ def trained(method: Method, toy, epochs: int = 1, **of_batches: int) -> Training
 )
 def test_captions_drawn_by_each_method_are_those_by_hand(toy, make, each_step):
     """`each_step` has the captions per image of the first steps, which repeat."""
-    training = trained(make(toy.agents()), toy, epochs=2)
+    training = train(make(toy.agents()), toy, epochs=2)
     expected = [IMAGES * sum(islice(cycle(each_step), steps)) for steps in (3, 6)]
     assert [entry["captions_drawn"] for entry in training.history] == expected
 
@@ -74,15 +74,13 @@ def test_continuations_of_pg_spider_are_captions_from_each_word_but_the_last(toy
 def test_captions_that_are_human_to_their_end_are_not_drawn(toy):
     def drawn(forced_tokens: int) -> float:
         method = mixer(toy.agents(), Objective(), reward="cider", forced_tokens=forced_tokens, critic_hidden=4)
-        return trained(method, toy, steps=1).history[-1]["captions_drawn"]
+        return train(method, toy, steps=1).history[-1]["captions_drawn"]
 
     longer = sum(len(references[0]) > 2 for references in toy.references)  # they have no EOS within three tokens
     assert 0 < longer < IMAGES
     assert [drawn(0), drawn(3), drawn(STEPS)] == [IMAGES, longer, 0]
     always = ScheduledSampling(start=-1, every=1, increment=1.0, max_share=1.0)
-    assert (
-        trained(teacher_forcing({"speaker": toy.agents().speaker}, always), toy, 3).history[-1]["captions_drawn"] == 0
-    )
+    assert train(teacher_forcing({"speaker": toy.agents().speaker}, always), toy, 3).history[-1]["captions_drawn"] == 0
 
 
 def test_a_listener_adapts_to_captions_that_the_frozen_speaker_draws(toy):
@@ -90,7 +88,7 @@ def test_a_listener_adapts_to_captions_that_the_frozen_speaker_draws(toy):
         toy.agents(),
         MatchingSettings(objective="hinge", margin=0.2, temperature=0.1, negatives="hardest"),
     )
-    training = trained(adapt_listener(settings, agents.speaker, agents.listener), toy)
+    training = train(adapt_listener(settings, agents.speaker, agents.listener), toy)
     assert training.history[-1]["captions_drawn"] == 3 * IMAGES
 
 

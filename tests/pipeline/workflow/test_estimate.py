@@ -20,7 +20,7 @@ def test_jobs_begin_when_their_predecessor_is_done_and_a_slot_is_free():
     assert estimate.makespan(0, [2, 1], slots=2) == 0
 
 
-def ran(cell: GridCell, *seconds: float, megabytes: float = 512.0) -> None:
+def write_times(cell: GridCell, *seconds: float, megabytes: float = 512.0) -> None:
     for stage, each in zip(estimate.STAGES, seconds, strict=True):
         (cell.folder / f"{stage}.tsv").parent.mkdir(parents=True, exist_ok=True)
         (cell.folder / f"{stage}.tsv").write_text(f"s\th:m:s\tmax_rss\n{each}\t0:00:01\t{megabytes}\n")
@@ -30,8 +30,8 @@ def ran(cell: GridCell, *seconds: float, megabytes: float = 512.0) -> None:
 
 def test_missing_cells_and_measured_times_give_the_estimate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    ran(GRID[0], 100, 20, 30, megabytes=2048)
-    ran(GRID[1], 0.5, 0.5, 0.5)  # it took what another run had made
+    write_times(GRID[0], 100, 20, 30, megabytes=2048)
+    write_times(GRID[1], 0.5, 0.5, 0.5)  # it took what another run had made
     lines = estimate.estimate_grid(GRID, machines=2, cores=1, memory=None, overhead=10, seconds=None).splitlines()
     assert lines == [
         "2 of 4 cells have no results",

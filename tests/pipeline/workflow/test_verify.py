@@ -26,7 +26,7 @@ stages:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory) -> Path:
+def finished_repository(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("repository")
     (folder / ".dvc").mkdir()
     (folder / ".dvc/config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
@@ -45,9 +45,9 @@ def finished(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def folder(finished, monkeypatch) -> Path:
-    monkeypatch.chdir(finished)
-    return finished
+def folder(finished_repository, monkeypatch) -> Path:
+    monkeypatch.chdir(finished_repository)
+    return finished_repository
 
 
 def test_unchanged_files_pass(folder, capsys):

@@ -27,7 +27,7 @@ class CountingJudge(ColourJudge):
 
 
 @pytest.fixture(autouse=True)
-def kept(tmp_path, monkeypatch) -> Path:
+def cache_folder(tmp_path, monkeypatch) -> Path:
     """The cache folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path / "saywhich/photos"
@@ -57,10 +57,10 @@ def test_an_interrupted_run_goes_on_and_a_second_run_encodes_nothing():
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_a_damaged_cache_gives_equal_embeddings_and_heals(kept, how):
+def test_a_damaged_cache_gives_equal_embeddings_and_heals(cache_folder, how):
     assert count_encoded() == len(TEXTS)
     assert count_encoded(digest="another model") == len(TEXTS)
-    (file,), (other,) = (list((kept / name).iterdir()) for name in ("colours", "another model"))
+    (file,), (other,) = (list((cache_folder / name).iterdir()) for name in ("colours", "another model"))
     rng = random.Random(how)
     for _ in range(4):
         file.write_bytes(damage(how, file.read_bytes(), [other.read_bytes()], rng))

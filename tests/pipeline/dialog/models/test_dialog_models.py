@@ -18,7 +18,7 @@ from pipeline.types import Message, RelaxedTokens, TokenDistributions, caption_m
 ROUNDS = 4
 
 
-def changed(before, name: str, at, by: int = 3):
+def change_batch(before, name: str, at, by: int = 3):
     """Return the batch with other history or questions at a place."""
     values = getattr(before.rounds, name).clone()
     values[at] = values[at] % VOCABULARY + 1
@@ -31,7 +31,7 @@ def test_the_history_of_a_round_holds_nothing_later(kind):
     word = torch.nn.Embedding(VOCABULARY + 2, 7)
     told = seeing(given, word)[:, 0].view(-1, ROUNDS, HIDDEN)
     for item in range(ROUNDS):
-        other = seeing(changed(given, "history", (0, item)), word)[:, 0].view(-1, ROUNDS, HIDDEN)
+        other = seeing(change_batch(given, "history", (0, item)), word)[:, 0].view(-1, ROUNDS, HIDDEN)
         same = torch.isclose(other, told, rtol=0, atol=1e-6).all(-1)
         assert same[0].tolist() == [r < item for r in range(ROUNDS)]  # item r is new in round r
         assert same[1:].all()  # nor what another dialog says
@@ -42,7 +42,7 @@ def test_disabled_inputs_do_not_affect_the_encoding(kind):
     given, word = batch(), torch.nn.Embedding(VOCABULARY + 2, 7)
     blind, deaf = encoder(kind, image=False).eval(), encoder(kind, history=False).eval()
     dark = replace(given, regions=torch.zeros_like(given.regions))
-    other = changed(given, "history", (slice(None), slice(None), 0))
+    other = change_batch(given, "history", (slice(None), slice(None), 0))
     for model, same, differs in ((blind, dark, other), (deaf, other, dark)):
         torch.testing.assert_close(model(given, word), model(same, word), rtol=0, atol=0)
         assert not torch.equal(model(given, word), model(differs, word))

@@ -53,40 +53,40 @@ def results(tmp_path: Path) -> Results:
 
 
 @pytest.fixture
-def known(results: Results):
+def rankers(results: Results):
     choices = [Choice(point.method, point, SelectionBasis.MET, 1) for point in results.points]
     return generators(choices) | discriminators(results, choices)
 
 
-def test_all_rankers_are_listed_and_seeds_are_merged(known):
-    assert list(known) == ["g_mle", "gan2", "d_mle", "d_np", "chance", adversary("gan2")]
-    assert known["d_mle"].columns == ("rank_d_mle", "rank_d_mle_2")
-    assert known["d_mle"].point.mean("test", "ranking", "MRR") == pytest.approx(0.7)  # of .6 and .8
-    assert known[adversary("gan2")].point.mean("test", "ranking", "MRR") == 0.4
+def test_all_rankers_are_listed_and_seeds_are_merged(rankers):
+    assert list(rankers) == ["g_mle", "gan2", "d_mle", "d_np", "chance", adversary("gan2")]
+    assert rankers["d_mle"].columns == ("rank_d_mle", "rank_d_mle_2")
+    assert rankers["d_mle"].point.mean("test", "ranking", "MRR") == pytest.approx(0.7)  # of .6 and .8
+    assert rankers[adversary("gan2")].point.mean("test", "ranking", "MRR") == 0.4
 
 
-def test_ranks_of_a_ranker_are_read_beside_its_method(known):
+def test_ranks_of_a_ranker_are_read_beside_its_method(rankers):
     def mean(name: str) -> list[float]:
-        return [found.mean() for found in known[name].reciprocals()]
+        return [found.mean() for found in rankers[name].reciprocals()]
 
     assert mean("g_mle") == pytest.approx([(1 + 2 / 4) / 3])
     assert mean("d_mle") == pytest.approx([(1 + 2 / 2) / 3, (1 + 2 / 4) / 3])
     assert mean(adversary("gan2")) == pytest.approx([(1 + 2 / 16) / 3])  # by gan2's rows
 
 
-def test_differences_are_paired_and_a_single_seed_is_paired_with_all(known):
-    found = known_difference(known, "d_mle", "chance")
+def test_differences_are_paired_and_a_single_seed_is_paired_with_all(rankers):
+    found = known_difference(rankers, "d_mle", "chance")
     each = [(2 / 2 - 2 / 50) / 3, (2 / 4 - 2 / 50) / 3]
     assert found.by_seed == pytest.approx(each)
     assert found.value == pytest.approx(np.mean(each))
     assert found.verdict == "holds"
-    assert known_difference(known, "chance", "d_mle").verdict == "fails"
-    assert known_difference(known, "g_mle", "chance").verdict == "open"  # one seed
-    assert known_difference(known, "d_mle", "nobody") is None
+    assert known_difference(rankers, "chance", "d_mle").verdict == "fails"
+    assert known_difference(rankers, "g_mle", "chance").verdict == "open"  # one seed
+    assert known_difference(rankers, "d_mle", "nobody") is None
 
 
-def test_shares_of_true_answers_are_those_of_the_beam(known):
-    first, second = known["g_mle"].true_shares(), known["gan2"].true_shares()
+def test_shares_of_true_answers_are_those_of_the_beam(rankers):
+    first, second = rankers["g_mle"].true_shares(), rankers["gan2"].true_shares()
     assert [np.unique(each).tolist() for each in (*first, *second)] == [pytest.approx([1 / 3]), pytest.approx([2 / 3])]
     found = mrr_difference(second, first)
     assert (found.value, found.low, found.high) == pytest.approx((1 / 3, 1 / 3, 1 / 3))

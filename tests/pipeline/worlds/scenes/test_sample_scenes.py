@@ -22,7 +22,7 @@ def by_category(scene: Scene) -> dict[str, Thing]:
     return {thing.category: thing for thing in scene.things}
 
 
-def arranged(scene: Scene, a: str, b: str) -> set[str]:
+def relations_between(scene: Scene, a: str, b: str) -> set[str]:
     things = by_category(scene)
     return {relation for relation in RELATIONS if relation_holds(relation, things[a], things[b])}
 
@@ -50,7 +50,10 @@ def test_any_two_of_its_scenes_differ_in_one_fact_or_two(neighbourhoods) -> None
             # an exchange is one fact and shows in two attributes
             assert len(different) <= 2 + len(exchanged)
             if not different:  # then only where things are tells them apart
-                assert any(arranged(a, *pair) != arranged(b, *pair) for pair in combinations(by_category(a), 2))
+                assert any(
+                    relations_between(a, *pair) != relations_between(b, *pair)
+                    for pair in combinations(by_category(a), 2)
+                )
                 varied["arrangement"] += 1
             varied.update(what for _, what in different)
         assert len({repr(sorted(differences(scenes[0], scene))) + repr(scene.things) for scene in scenes}) == NEIGHBOURS
