@@ -21,11 +21,11 @@ from pipeline.runtime.records import read_bytes
 
 ENDING = ".mat"
 LARGEST = 2**28  # bytes of a file
-MOST_BYTES = 2**29  # of its unpacked variables
+MOST_BYTES = 2**29  # bytes of the unpacked variables
 HEADER, COMPRESSED = 128, 15  # bytes before the variables of a file of MATLAB 5, and the type of a compressed one
 PAIRS, VOTES = "pair_pascal.mat", "consensus_pascal.mat"
 KINDS = {1: "HC", 2: "HI", 3: "HM", 4: "MM"}
-REFERENCES = 5  # that papers use of the 48; here the first
+REFERENCES = 5  # papers use 5 of the 48 references; here the first 5
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from saywhich.judging.caption_files import CaptionSet, ImageKey
 from saywhich.judging.notes import Notes
 
 FLICKR8K_LINE = "an image, a caption's id and three numbers, separated by tabs"
-ROUNDING = 1e-5  # of CrowdFlower's shares
+ROUNDING = 1e-5  # rounding error of CrowdFlower's shares
 TURK = "HITId"  # a column of Mechanical Turk's results
 CANDIDATES = 3  # Composite's captions of an image that papers use; Flickr30k's and COCO's files have a fourth
 
