@@ -21,11 +21,11 @@ from printing import show_progress, table
 
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = {  # command line → module and function whose first call or result is the first batch
-    "pretrain --role listener": "pipeline.data.batches._batch",
-    "pretrain --role speaker": "pipeline.data.batches._batch",
-    "train --method psst_multinomial": "pipeline.data.batches._batch",
-    "adapt --method psst_multinomial": "pipeline.data.batches._batch",
-    "evaluate --method psst_multinomial": "pipeline.data.batches._batch",
+    "pretrain --role listener": "pipeline.data.batches.read_batch",
+    "pretrain --role speaker": "pipeline.data.batches.read_batch",
+    "train --method psst_multinomial": "pipeline.data.batches.read_batch",
+    "adapt --method psst_multinomial": "pipeline.data.batches.read_batch",
+    "evaluate --method psst_multinomial": "pipeline.data.batches.read_batch",
     "features": "pipeline.features.images.open_image",
     "draw --dataset scenes": "pipeline.tracking.recorder.record_run",
     "prepare": "pipeline.tracking.recorder.record_run",
