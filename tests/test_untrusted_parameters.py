@@ -51,7 +51,8 @@ def test_names_are_checked_in_every_section(tmp_path, name):
 @pytest.mark.parametrize("section", ["draw", "features", "pretrain", "methods", "sweep"])
 def test_a_section_that_is_no_mapping_is_reported_in_one_line(tmp_path, section):
     place, given = ("sweep.grid", {"grid": "psst"}) if section == "sweep" else (section, "psst")
-    assert f'{place}: must be a mapping of names, and is "psst"' in refused(tmp_path, **{section: given})
+    message = f'{tmp_path}/params.yaml: {place}: must be a mapping of names, and is "psst"'
+    assert message in refused(tmp_path, **{section: given})
 
 
 @pytest.mark.parametrize("number", [str(2**64), "1" + "0" * 5000])
@@ -133,7 +134,7 @@ def test_network_options_load_no_pickle(tmp_path, network):
     (tmp_path / "evil.pt").write_bytes(pickle.dumps(Trap(tmp_path / "made")))
     path = str(tmp_path / "evil.pt")
     for options in ({"pretrained": path, "weights_only": False}, {"checkpoint_path": path}, {"pretrained_cfg": path}):
-        with pytest.raises(UserError, match="does not take them"):
+        with pytest.raises(UserError, match="does not accept them"):
             open_network(NetworkSettings(network, 32, str(tmp_path / "weights.safetensors"), options))
     assert not (tmp_path / "made").exists()
 
@@ -148,7 +149,7 @@ def test_weights_with_the_path_of_a_pickle_load_none(tmp_path):
         encoder = type("DualEncoder", (Listener,), {})(12, 5, words=6, hidden=10)  # the file names this class
         encoder.arguments = arguments
         save_agents(tmp_path / "weights.safetensors", {"judge": encoder})
-        with pytest.raises(UserError, match=r"does not take them|has no network"):
+        with pytest.raises(UserError, match=r"does not accept them|has no network"):
             load_agent(tmp_path / "weights.safetensors", "judge")
     assert not (tmp_path / "made").exists()
 

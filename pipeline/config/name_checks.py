@@ -26,10 +26,10 @@ def read_checked_names(path: Path = Path("params.yaml")) -> dict[str, Any]:
 
 def check_names(params: Mapping[str, Any], path: Path) -> None:
     """Raise UserError where a name in the parameters of the file `path` is not allowed, or the root is an address."""
-    for place, name in _names(params):
+    for place, name in _names(params, path):
         if not isinstance(name, str) or not re.fullmatch(NAME, name):
-            wanted = "names are of letters, digits and underscores, a letter first"
-            raise UserError(f"{path}: {place}: {show_value(name)} is not allowed: {wanted}")
+            expected = "names are of letters, digits and underscores, a letter first"
+            raise UserError(f"{path}: {place}: {show_value(name)} is not allowed: {expected}")
     prepare = params.get("prepare")
     root = prepare.get("root") if isinstance(prepare, Mapping) else None
     if isinstance(root, str) and "://" in root:
@@ -44,13 +44,13 @@ def value_at(params: Mapping[str, Any], place: str) -> Any:
     return value
 
 
-def _names(params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _names(params: Mapping[str, Any], path: Path) -> Iterator[tuple[str, Any]]:
     for place in SECTIONS:
         section = value_at(params, place)
         if section is None:
             continue
         if not isinstance(section, Mapping):
-            raise UserError(f"params.yaml: {place}: must be a mapping of names, and is {show_value(section)}")
+            raise UserError(f"{path}: {place}: must be a mapping of names, and is {show_value(section)}")
         for name, block in section.items():
             yield place, name
             for key in ("features", "speaker", "from", "method"):
