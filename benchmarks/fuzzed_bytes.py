@@ -58,7 +58,7 @@ def importers(folder: Path) -> dict[str, tuple[bytes, Importer]]:
             raise UserError(str(error)) from None
 
     def archive(path: Path) -> None:
-        unpack(path, "photos/*", folder / "unpacked", files=1, most_bytes=10_000, source={})
+        unpack(path, "photos/*", folder / "unpacked", files=1, max_bytes=10_000, source={})
 
     def tsv(path: Path) -> None:
         import_features(["1"], folder / "out", form=FEATURE_FORMATS["tsv"], regions=str(path), max_regions=3)

@@ -2,13 +2,8 @@
 
 import unicodedata
 
-HIDDEN = (
-    "Cc",
-    "Cf",
-    "Cs",
-    "Zl",
-    "Zp",
-)  # Unicode categories: control, format, surrogates, line and paragraph separators
+# Unicode categories: control, format, surrogates, line and paragraph separators
+HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 JOINERS = "\u200c\u200d"  # zero-width joiners that scripts and emoji need
 
 
@@ -24,7 +19,7 @@ class UserError(ValueError):
 
 
 def one_line(text: str) -> str:
-    """Replace the characters of `text` that a terminal would obey or hide by visible escapes.
+    """Replace the characters of `text` that a terminal would interpret or hide by visible escapes.
 
     A line break becomes `\\n`, ESC `\\x1b`, U+202E `\\u202e`, and a byte of a file name that is not UTF-8 `\\xff`.
     """

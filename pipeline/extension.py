@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class NameReference(NamedTuple):
-    """A name in params.yaml that must be one of `known`; `kind` describes these, and `keys` is its place."""
+    """A name in params.yaml that must be one of `known`. `kind` describes these names; `keys` is the path."""
 
     value: str
     known: Collection[str]
@@ -70,7 +70,8 @@ class SplitEvaluation(Protocol):
 class Slice(ABC):
     """A package beside the core with agents of its own, and the protocol that evaluates them.
 
-    `agents` are the classes that weights may name. An agent of one of the classes `owned` makes a method the slice's.
+    `agents` are the classes that files of weights may name. A method with an agent of one of the classes `owned`
+    belongs to the slice.
     """
 
     agents: tuple[type[nn.Module], ...]
@@ -95,7 +96,7 @@ class Slice(ABC):
 
 
 class SliceTraining(ABC):
-    """The parts of the stages that train a slice's agents, which are of the classes `owned`."""
+    """The parts of the stages that train a slice's agents. These agents have one of the classes `owned`."""
 
     owned: tuple[type[nn.Module], ...]
 

@@ -101,11 +101,11 @@ class Rollouts(Protocol):
         prefix is repeated unchanged.
         """
 
-    def random(self, what: str) -> BatchRandom:
-        """Return random numbers for the captions of this step, a separate stream for each `what`."""
+    def random(self, name: str) -> BatchRandom:
+        """Return random numbers for the captions of this step, a separate stream for each `name`."""
 
-    def cached(self, what: Hashable, make: Callable[[], Tensor]) -> Tensor:
-        """Return the result of `make`, computed once in this step for each key `what`."""
+    def cached(self, key: Hashable, make: Callable[[], Tensor]) -> Tensor:
+        """Return the result of `make`, computed once in this step for each `key`."""
 
 
 class Baseline(Protocol):

@@ -26,8 +26,8 @@ Channels = Annotated[list[float], Field(min_length=3, max_length=3)]  # red, gre
 
 def require_distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return `values`. Raises ValueError if a value occurs twice."""
-    if again := [value for i, value in enumerate(values) if value in values[:i]]:
-        raise ValueError(f"{again[0]} is given twice")
+    if repeated := [value for i, value in enumerate(values) if value in values[:i]]:
+        raise ValueError(f"{repeated[0]} is given twice")
     return values
 
 

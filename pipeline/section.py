@@ -26,7 +26,7 @@ class Section(BaseModel):
         """Raise ValueError where values that are allowed one by one contradict each other."""
 
 
-class _FromMapping:
+class _MappingAnnotation:
     """Annotation that lets a mapping stand for a dataclass, where pydantic's strict mode accepts instances only."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -36,4 +36,4 @@ class _FromMapping:
         return schema
 
 
-Given = _FromMapping()
+FromMapping = _MappingAnnotation()

@@ -48,12 +48,12 @@ class Batch:
         return self.images.device
 
     def to(self, device: torch.device | str) -> Self:
-        """Return the batch on `device`; half-precision features are widened to float32 after the transfer."""
+        """Return the batch on `device`; half-precision features are converted to float32 after the transfer."""
         return replace(self, **tensors_on(self, device))
 
 
 def tensors_on(whole: Any, device: torch.device | str) -> dict[str, Any]:
-    """Return the tensors of a dataclass on `device`, by field name; half precision is widened to float32."""
+    """Return the tensors of a dataclass on `device`, by field name; half precision is converted to float32."""
     values = {f.name: getattr(whole, f.name) for f in fields(whole)}
     moved = {name: x.to(device, non_blocking=True) for name, x in values.items() if isinstance(x, Tensor)}
     return {name: x.float() if x.dtype == torch.float16 else x for name, x in moved.items()}
@@ -69,7 +69,7 @@ class TokenChoice:
     straight_through: Tensor | None = None  # (N,) bool: tokens that pass a gradient to the distribution; None: none
     full: Tensor | None = None  # (N,) bool: rows encoded as the full distribution, not as the token; None: no row
     feeds_relaxed: bool = False  # whether the speaker's next input is the distribution too, in the rows of `full`
-    noise: Tensor | None = None  # (N, …): the channel's draws that it needs again, such as noise on the logits
+    noise: Tensor | None = None  # (N, …): random draws that the channel uses again, such as noise on the logits
     forced: bool = False  # whether these tokens are forced; later ones may be drawn
 
 

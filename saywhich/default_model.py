@@ -54,5 +54,5 @@ def _hard_recall(model: Path) -> tuple[str, float]:
         *_, judge = numbers["judges"]
         for key in recall_keys(judge, HARD_RECALL):
             numbers = numbers[key]
-        return judge_title(judge).words, float(numbers)
+        return judge_title(judge).description, float(numbers)
     return "", -1.0

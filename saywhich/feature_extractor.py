@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from pipeline.errors import UserError, reason
 from pipeline.features.clip import OPEN_CLIP, fetches_text
-from pipeline.features.extract import OBJECT_DETECTOR, OWN, open_network
+from pipeline.features.extract import OBJECT_DETECTOR, TRAINED_HERE, open_network
 from pipeline.features.extractor import Extractor, ImageFeatures, NetworkSettings
 from pipeline.features.film_extractor import COLUMNS, wrap_for_films
 from pipeline.features.hub_dual_tower import save_hub_model
@@ -87,7 +87,7 @@ class FeatureExtractor:
         """Return D, the size of a region's features as speakers attend to them."""
         projection = self.fitted.projection
         own = self.network.regions_shape[1]
-        return own if projection is None else len(projection.components) + self.fitted.passed
+        return own if projection is None else len(projection.components) + self.fitted.unreduced
 
     @property
     def mirrored(self) -> bool:
@@ -146,7 +146,7 @@ class FeatureExtractor:
             write_atomically(folder / NETWORK, content)
             written = [folder / NETWORK]
             manifest["weights"] = {
-                **{k: v for k, v in manifest["weights"].items() if k == "file" and name not in OWN},
+                **{k: v for k, v in manifest["weights"].items() if k == "file" and name not in TRAINED_HERE},
                 "source": NETWORK,
                 "sha256": hashlib.sha256(content).hexdigest(),
             }
@@ -169,7 +169,7 @@ def _refuse_fetching(path: Path, made: Manifest) -> None:
     fetched = name.startswith(OPEN_CLIP) and fetches_text(name)
     if name.startswith(FROM_HUB) and (path.parent / CAPTIONER).is_dir():
         return
-    if name.startswith(FROM_HUB) or fetched or (name not in OWN and made.weights.source != NETWORK):
+    if name.startswith(FROM_HUB) or fetched or (name not in TRAINED_HERE and made.weights.source != NETWORK):
         raise UserError(
             f"{path}: the network {name} would be fetched, and an exported model brings all that it needs; "
             "export the model again"
@@ -205,7 +205,7 @@ def _build_network(folder: Path, made: Manifest, weights: str | None, device: to
         frames=made.frames,
         frames_per_second=made.rate,
     )
-    if made.network in OWN:
+    if made.network in TRAINED_HERE:
         path = _require_digest(folder / (made.weights.file or made.weights.source or NETWORK), made.weights.sha256)
         return wrap_for_films(WordDetectorNetwork(_load_detector(made.network, path), settings, device), settings)
     if made.network.startswith(FROM_HUB) and (folder / CAPTIONER).is_dir():

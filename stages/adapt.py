@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.tracking import recorder
-from pipeline.workflow.reuse import TRAINED, reuse_finished
+from pipeline.workflow.reuse import TRAINING_OUTPUTS, reuse_finished
 from pipeline.workflow.stage import Stage, main
 
 if TYPE_CHECKING:
@@ -62,4 +62,4 @@ def build_adaptation(
 
 
 if __name__ == "__main__":
-    sys.exit(main("adapt", reuse_finished(run, inputs, TRAINED)))
+    sys.exit(main("adapt", reuse_finished(run, inputs, TRAINING_OUTPUTS)))

@@ -17,7 +17,7 @@ from pipeline.workflow.stage import Stage, main
 
 def run(stage: Stage) -> None:
     """Evaluate the chosen cells of the sweep, and the chain's models of methods outside it, in cross-play."""
-    from pipeline.analysis.crossing import crossing
+    from pipeline.analysis.crossing import measure_cross_play
     from pipeline.data.prepared import Prepared
     from pipeline.slices.judge_kinds import JUDGES
 
@@ -33,7 +33,7 @@ def run(stage: Stage) -> None:
     inputs = [stage.root / name for name in ("prepared", "features", "sweep")]
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
         judges = settings.evaluate.judges if captions else {}
-        matrix = crossing(chosen, judges, JUDGES, prepared, stage.root, stage.device)
+        matrix = measure_cross_play(chosen, judges, JUDGES, prepared, stage.root, stage.device)
         write_atomically(stage.out / "crossed.json", json.dumps(matrix, indent=1) + "\n")
         write_checksums(stage.out)
         record.outputs([stage.out / "crossed.json"])

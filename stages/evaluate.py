@@ -48,7 +48,7 @@ def run(stage: Stage) -> None:
     from pipeline.slices.slice_agents import load_speaker
 
     assert stage.instance is not None
-    p = stage.settings.evaluate
+    section = stage.settings.evaluate
     settings = method_settings(stage.settings, stage.instance)
     params = {"method": stage.instance, **settings.shown, **stage.params.plain()}
     prepared, store = load_data(stage.root)
@@ -56,12 +56,12 @@ def run(stage: Stage) -> None:
     matmul_precision.choose_precision([speaker], stage.device)
     with (
         recorder.record_run(stage.title, params, inputs=stage.digests(inputs(stage))) as record,
-        build_evaluation(p, stage, speaker, prepared, store, settings.rerank, settings.pragmatic) as evaluation,
+        build_evaluation(section, stage, speaker, prepared, store, settings.rerank, settings.pragmatic) as evaluation,
     ):
         record.tags({"products": matmul_precision.current_precision()})
         results: dict[str, dict[str, Any]] = {}
         tables = []
-        for split in p.splits:
+        for split in section.splits:
             results[split], columns = evaluation.split(speaker, split)
             tables.append(pa.table(columns))
         with atomic_path(stage.out / "captions.parquet") as path:
@@ -69,15 +69,15 @@ def run(stage: Stage) -> None:
         metrics = {
             "method": stage.instance,
             "settings": {**settings.shown, "seed": stage.seed},
-            "signature": evaluation.signature(p.splits, settings.objective, settings.gamma),
+            "signature": evaluation.signature(section.splits, settings.objective, settings.gamma),
             **results,
             "not_computed": evaluation.not_computed,
             CAPTIONS: sha256(stage.out / "captions.parquet"),
         }
         write_atomically(stage.out / "metrics.json", checksummed_json(metrics))
-        shown = evaluation.summarise(results[p.splits[-1]])
-        write_atomically(stage.out / "summary.json", json.dumps(shown, indent=2) + "\n")
-        record.metrics(shown | flat_numbers(results), 0)
+        summary = evaluation.summarise(results[section.splits[-1]])
+        write_atomically(stage.out / "summary.json", json.dumps(summary, indent=2) + "\n")
+        record.metrics(summary | flat_numbers(results), 0)
         record.table({k: v[:100] for k, v in columns.items()}, "captions.json")
         record.outputs([stage.out / name for name in OUTPUTS])
 

@@ -19,12 +19,12 @@ from pipeline.workflow.stage import Stage, main
 def inputs(stage: Stage) -> list[Path]:
     """Return the inputs besides images: the prepared data, and a file of weights or a captioner's folder."""
     assert stage.instance is not None
-    p = stage.settings.features[stage.instance]
-    brought = [Path(p.weights)] if p.weights and Path(p.weights).is_file() else []
-    captioner = Path(p.network.removeprefix("hub/"))
-    if p.network.startswith("hub/") and captioner.is_dir():
-        brought.append(captioner)
-    return [stage.root / "prepared", *brought]
+    section = stage.settings.features[stage.instance]
+    own_files = [Path(section.weights)] if section.weights and Path(section.weights).is_file() else []
+    captioner = Path(section.network.removeprefix("hub/"))
+    if section.network.startswith("hub/") and captioner.is_dir():
+        own_files.append(captioner)
+    return [stage.root / "prepared", *own_files]
 
 
 def run(stage: Stage) -> None:

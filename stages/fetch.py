@@ -1,4 +1,4 @@
-"""Download of a corpus of the papers. It is no stage of DVC's, because its files are not made here.
+"""Download of a corpus of the papers. It is not a DVC stage, because its files are not made here.
 
 python -m stages.fetch --dataset coco → data/external/coco; without --dataset it lists the corpora.
 """
@@ -26,12 +26,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> None:
         if options.dataset is None:
             print("\n".join(card_summary(cards.load_card(name)) for name in cards.card_names()))
-            print("\nmake data DATASET=NAME fetches what may be fetched and says where the rest is")
+            print("\nmake data DATASET=NAME downloads what may be downloaded, and lists the sources of other files")
             return
         card = cards.load_card(options.dataset)
         out = options.out or DATA / "external" / card.name
-        say = partial(print, flush=True)  # a log shows progress while files are fetched
-        fetch_corpus(card, out, options.downloads or DATA / "downloads" / card.name, say)
+        print_line = partial(print, flush=True)  # a log shows progress while files are fetched
+        fetch_corpus(card, out, options.downloads or DATA / "downloads" / card.name, print_line)
 
     return run_command("fetch", work)
 

@@ -1,4 +1,4 @@
-"""Exact measurement of every gradient estimator in enumerable worlds. It is no stage of DVC's and needs no data.
+"""Exact measurement of every gradient estimator in enumerable worlds. It is not a DVC stage and needs no data.
 
 python -m stages.gradients → data/gradients: gradients.json, .csv and .md, plane.png and claim.png. From then on
 the report shows them.
@@ -31,15 +31,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m stages.gradients", allow_abbrev=False)
     for name, words in (
         ("worlds", "random and pretrained worlds"),
-        ("epochs", "epochs of teaching"),
-        ("rounds", "steps of what cannot be enumerated"),
+        ("epochs", "epochs of pretraining"),
+        ("rounds", "steps of estimators that cannot be enumerated"),
         ("repeats", "timed steps"),
     ):
         parser.add_argument(f"--{name}", type=whole_number, metavar="N", help=words)
     parser.add_argument("--only", metavar="TEXT", default="", help="estimators whose name begins with this text")
     parser.add_argument("--trained", type=Path, metavar="DIR", help="the data folder of a run: measure on its speaker")
     parser.add_argument(
-        "--captions", type=whole_number, metavar="N", default=100_000, help="captions of the true gradient"
+        "--captions", type=whole_number, metavar="N", default=100_000, help="captions of the reference gradient"
     )
     parser.add_argument("--out", type=Path, metavar="DIR")
     options = parser.parse_args(arguments)
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> None:
     out = options.out or DATA / "gradients"
     torch.set_num_threads(1)  # the worlds are too small for threads to help
     given = {f.name: getattr(options, f.name, None) for f in fields(MeasurementEffort)}
-    candidates = named(ESTIMATORS, options.only)
+    candidates = select_candidates(ESTIMATORS, options.only)
     effort = MeasurementEffort(**{name: value for name, value in given.items() if value is not None})
     with recorder.record_run("gradients", asdict(effort)) as record:
         measured = measure_candidates(candidates, effort, partial(print, flush=True, file=sys.stderr))
@@ -94,10 +94,10 @@ def run_trained(options: argparse.Namespace) -> None:
     world, dataset = trained_world(options.trained)
     margin = load(options.trained.parent / "params.yaml").train.objective.margin
     out = options.out or DATA / f"gradients_{dataset}"
-    say, steps = partial(print, flush=True, file=sys.stderr), options.rounds or 100
+    print_line, steps = partial(print, flush=True, file=sys.stderr), options.rounds or 100
     with recorder.record_run(out.name, {"captions": options.captions, "steps": steps}) as record:
-        candidates = named(ESTIMATORS, options.only)
-        measured = measure_trained(world, margin, candidates, say, options.captions, steps=steps)
+        candidates = select_candidates(ESTIMATORS, options.only)
+        measured = measure_trained(world, margin, candidates, print_line, options.captions, steps=steps)
         write_atomically(out / "gradients.json", json.dumps(measured, indent=1) + "\n")
         write_atomically(out / "plane.png", panels_png(trained_panels(measured)))
         table = markdown([trained_table(measured)])
@@ -108,7 +108,7 @@ def run_trained(options: argparse.Namespace) -> None:
     print(table)
 
 
-def named(candidates: Sequence[Any], beginning: str) -> list[Any]:
+def select_candidates(candidates: Sequence[Any], beginning: str) -> list[Any]:
     """Return the candidates whose name starts with `beginning`. Raises UserError where there is none."""
     chosen = [candidate for candidate in candidates if candidate.name.startswith(beginning)]
     if not chosen:

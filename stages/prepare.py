@@ -33,56 +33,64 @@ def run(stage: Stage) -> None:
     from pipeline.worlds.films.film_facts import FILM_FACTS
     from pipeline.worlds.scenes.scene_facts import SCENE_FACTS
 
-    p = stage.settings.prepare
-    root, expected = Path(p.root), p.expected_counts or ExpectedCounts()
-    images = None if p.images is None else root / p.images
+    settings = stage.settings.prepare
+    root, expected = Path(settings.root), settings.expected_counts or ExpectedCounts()
+    images = None if settings.images is None else root / settings.images
     if stage.root / "raw" in root.parents:
         check_checksums(root, "run the draw stage again")
     # errors are reported before all files are hashed for the record
     corpus = read_corpus(
-        p.dataset,
-        p.format,
+        settings.dataset,
+        settings.format,
         root,
-        p.annotations,
+        settings.annotations,
         images,
-        p.splits,
-        p.shares.model_dump() if p.shares else None,
+        settings.splits,
+        settings.shares.model_dump() if settings.shares else None,
         expected.images,
-        p.known_corrupt,
-        p.slice_settings,
-        p.max_missing_share or 0.0,
+        settings.known_corrupt,
+        settings.slice_settings,
+        settings.max_missing_share or 0.0,
         FORMATS,
     )
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests([root])) as record:
         (stage.out / CHECKSUMS).unlink(missing_ok=True)
-        if p.tokenizer is not None:
+        if settings.tokenizer is not None:
             texts = (caption.text for image in corpus.images for caption in image.captions)
-            corpus = replace(corpus, vocabulary=TokenizerVocabulary.fetch(p.tokenizer, stage.out, texts, MAX_ID))
-        counted = None if p.document_frequencies is None else root / p.document_frequencies
+            corpus = replace(corpus, vocabulary=TokenizerVocabulary.fetch(settings.tokenizer, stage.out, texts, MAX_ID))
+        counted = None if settings.document_frequencies is None else root / settings.document_frequencies
         if counted is not None:
             if not counted.is_file():
                 raise UserError(f"{counted}: the file of document frequencies is missing; null counts them here")
             corpus = replace(corpus, sources=(*corpus.sources, counted))
-        write_prepared(corpus, stage.out, p.min_count, p.max_words, p.count_words, expected.words, p.tokenizer)
-        if isinstance(corpus.attached, Dialogs) and p.dialogs is not None:
+        write_prepared(
+            corpus,
+            stage.out,
+            settings.min_count,
+            settings.max_words,
+            settings.count_words,
+            expected.words,
+            settings.tokenizer,
+        )
+        if isinstance(corpus.attached, Dialogs) and settings.dialogs is not None:
             known = Prepared.load(stage.out).vocabulary
-            lengths = DialogLengths(p.dialogs.caption, p.dialogs.question, p.dialogs.answer)
+            lengths = DialogLengths(settings.dialogs.caption, settings.dialogs.question, settings.dialogs.answer)
             write_prepared_dialogs(corpus.attached, known, lengths, stage.out)
         (stage.out / OBJECTS).unlink(missing_ok=True)
-        if p.instances is not None:
-            objects = read_instances([root / file for file in p.instances])
+        if settings.instances is not None:
+            objects = read_instances([root / file for file in settings.instances])
             write_objects(objects, (image.id for image in corpus.images), stage.out)
         for facts in (SCENE_FACTS, FILM_FACTS):
             if (root / facts).exists():
                 write_atomically(stage.out / facts, (root / facts).read_bytes())
         prepared = Prepared.load(stage.out)
         captions = [prepared.captions(image) for image in prepared.rows("train")]
-        if p.count_ngrams == "whole":
+        if settings.count_ngrams == "whole":
             whole = [prepared.whole_captions(image) for image in prepared.rows("train")]
             longest = max(len(caption) for image in whole for caption in image)
             keys, counts = document_frequencies(whole, max_words=longest + 1)  # each ends in EOS
         elif counted is None:
-            keys, counts = document_frequencies(captions, max_words=p.max_words)
+            keys, counts = document_frequencies(captions, max_words=settings.max_words)
         else:
             keys, counts = read_document_frequencies(counted, prepared.vocabulary, captions)
         with atomic_path(stage.out / "document_frequencies.parquet") as path:

@@ -29,7 +29,7 @@ def run(stage: Stage) -> None:
     assert stage.instance is not None
     settings = stage.settings.pretrain[stage.instance]
     if isinstance(settings, PretrainedJudgeSettings):
-        return take_in(stage, settings)
+        return import_judge(stage, settings)
     import torch
 
     from pipeline.data.image_features import load_data
@@ -68,7 +68,7 @@ def build_pretraining(
     return pretrain_listener(settings, batch, captions, prepared, store), None
 
 
-def take_in(stage: Stage, settings: PretrainedJudgeSettings) -> None:
+def import_judge(stage: Stage, settings: PretrainedJudgeSettings) -> None:
     """Write a judge that was trained elsewhere, without any training."""
     from pipeline.data.image_features import load_data
     from pipeline.models.agent_files import save_agents

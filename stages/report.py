@@ -25,8 +25,8 @@ def run(stage: Stage) -> None:
     gradients = stage.root / "gradients" / "gradients.json"  # written by make gradients: it may not exist
     study = stage.root / "study"  # its answers come from study participants: it may not exist
     answered = any((study / "answers").glob("**/*.json*"))
-    there = [*([gradients] if gradients.exists() else []), *([study / "answers"] if answered else [])]
-    inputs = [sweep, prepared, crossed, *evaluations, *there]
+    optional = [*([gradients] if gradients.exists() else []), *([study / "answers"] if answered else [])]
+    inputs = [sweep, prepared, crossed, *evaluations, *optional]
     check_checksums(prepared, "run the prepare stage again")
     check_checksums(crossed.parent, "run the cross stage again")
     check_checksums(gradients.parent, "run make gradients again")

@@ -47,13 +47,13 @@ def run(stage: Stage) -> None:
     torch.manual_seed(stage.seed)
     optimisation = replace(settings.optimisation, validate_every=0)
     rate = optimisation.learning_rate
-    method, rewards, made_of = make_rewards(settings, rate, stage.root, prepared, embed_images, stage.device)
+    method, rewards, reward_inputs = make_rewards(settings, rate, stage.root, prepared, embed_images, stage.device)
     training = build_training(method, None, optimisation, prepared, store, stage.seed, stage.device)
     checkpoints, roles = stage.root / "checkpoints" / stage.key(inputs(stage)), frozenset({"discriminator", "grammar"})
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs(stage))) as record:
         if not ranks.rank():
             (stage.out / CHECKSUMS).unlink(missing_ok=True)
-            save_rewards(stage.out, rewards, made_of)
+            save_rewards(stage.out, rewards, reward_inputs)
         run_training(training, stage.out, checkpoints, record, stage.checkpoint_seconds, roles)
         if not ranks.rank():
             write_checksums(stage.out)

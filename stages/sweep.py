@@ -18,8 +18,10 @@ def run(stage: Stage) -> None:
     wait_for_another()
     with recorder.record_run(stage.title, stage.params.plain()) as record:
         command = [sys.executable, "-m", "snakemake", "--cores", str(cores())]
-        with signals.noting_requests() as asked:  # on a request the cells save a checkpoint and end, then Snakemake
-            status = signals.wait_for_process(subprocess.Popen(command, env=record.environment, process_group=0), asked)
+        # on a request the cells save a checkpoint and end, and then Snakemake ends
+        with signals.noting_requests() as get_request:
+            snakemake = subprocess.Popen(command, env=record.environment, process_group=0)
+            status = signals.wait_for_process(snakemake, get_request)
         if status:
             raise UserError("a cell failed, see the log above and data/cells; run it again to go on from here")
         record.outputs([stage.out / name for name in ("cells.json", "captions.parquet", "history.jsonl")])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pipeline.config.load import MethodSettings, method_settings
 from pipeline.runtime.checksums import data_digests
 from pipeline.tracking import recorder
-from pipeline.workflow.reuse import TRAINED, reuse_finished
+from pipeline.workflow.reuse import TRAINING_OUTPUTS, reuse_finished
 from pipeline.workflow.stage import Stage, main
 
 if TYPE_CHECKING:
@@ -77,4 +77,4 @@ def build_method(
 
 
 if __name__ == "__main__":
-    sys.exit(main("train", reuse_finished(run, inputs, TRAINED)))
+    sys.exit(main("train", reuse_finished(run, inputs, TRAINING_OUTPUTS)))

@@ -32,9 +32,9 @@ def main() -> int:
 
 
 def check_spice(params: Mapping[str, Any]) -> None:
-    """Look for SPICE's parser where SPICE is used.
+    """Check that SPICE's parser is installed where SPICE is used.
 
-    Raises UserError for a reward without it. For a metric without it, a line on stderr says that it will be missing.
+    Raises UserError for a reward without it. For a metric without it, a line on stderr reports the missing metric.
     """
     rewarded = [f"methods.{name}.reward" for name, reward in _rewards(params) if _needs_spice(reward)]
     metrics = value_at(params, "evaluate.metrics")

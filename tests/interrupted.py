@@ -21,7 +21,7 @@ from typing import Protocol
 from toy_world import digests_below
 
 import pipeline
-from pipeline.workflow.stage import OUT
+from pipeline.workflow.stage import OUTPUT_FOLDERS
 
 STAGES = {
     "draw": ("--dataset", "scenes"),
@@ -132,10 +132,10 @@ def grid(world: Path) -> Work:
     def outputs() -> dict[str, str]:
         cells = digests_below(data / "cells")
         made = {name: each for name, each in cells.items() if not name.endswith((".log", ".tsv", ".lock"))}
-        return made | digests_below(data / OUT["sweep"])
+        return made | digests_below(data / OUTPUT_FOLDERS["sweep"])
 
     def clear() -> None:
-        for folder in (data / "cells", data / OUT["sweep"], data / "checkpoints"):
+        for folder in (data / "cells", data / OUTPUT_FOLDERS["sweep"], data / "checkpoints"):
             shutil.rmtree(folder, ignore_errors=True)
 
     return Work(world, "sweep", ("stages.sweep",), outputs, clear)

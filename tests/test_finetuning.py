@@ -144,7 +144,7 @@ def test_every_method_trains_the_adapters_alone_and_resumes_to_the_same_bits(fol
         assert {"val/rewarded_recall@1", "val/judged_recall@1"} <= logged.keys()
     if name not in ("rloo", "discritune"):
         return
-    learn, steps = Training._learn, []
+    learn, steps = Training._train_step, []
 
     def dies(self, batch) -> None:
         if len(steps) == 2:
@@ -153,7 +153,7 @@ def test_every_method_trains_the_adapters_alone_and_resumes_to_the_same_bits(fol
         learn(self, batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Training, "_learn", dies)
+        patch.setattr(Training, "_train_step", dies)
         assert run_stage("train", "--method", name, "--out", "resumed") == 130
     assert list(Path("data/checkpoints").glob("*/step-*"))
     assert run_stage("train", "--method", name, "--out", "resumed") == 0

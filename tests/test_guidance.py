@@ -84,7 +84,7 @@ def test_any_methods_speaker_is_guided_by_the_null_image_of_pretraining(world, c
     assert main("train", train.run, arguments) == 2
     printed = capsys.readouterr().err.strip().splitlines()[-1]
     assert printed.startswith(
-        "gamma = 1.5: the pretrained speaker has no null image to be guided away from; set pretrain"
+        "gamma = 1.5: guidance needs the null image of the pretrained speaker, which has none; set pretrain"
     )
     assert not Path("data/models/psst_multinomial").exists()
     assert main("pretrain", pretrain.run, ["--role", "speaker", *dropout]) == 0

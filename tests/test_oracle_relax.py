@@ -47,13 +47,13 @@ def test_relax_is_unbiased_with_any_control(world, taste, control, log_temperatu
 
 
 def test_relax_without_its_pathwise_part_would_be_biased(world, taste, control, monkeypatch):
-    controlled = RelaxEstimator._controlled
+    evaluate_control = RelaxEstimator._evaluate_control
 
     def without(*given):
-        expected, slope = controlled(*given)
+        expected, slope = evaluate_control(*given)
         return expected, torch.zeros_like(slope)
 
-    monkeypatch.setattr(RelaxEstimator, "_controlled", without)
+    monkeypatch.setattr(RelaxEstimator, "_evaluate_control", without)
     found = estimate_gradients(world, RelaxEstimator(ScoreFunction(Multinomial(40)), control), taste, 120)
     assert distance(found, world.exact(taste)) > 5
 
@@ -80,7 +80,7 @@ def test_a_control_minimises_the_square_of_the_logit_gradient(world, taste, cont
     message = rollouts.of(relax.channel)
     said = message.logits()
     message = replace(message, logits=lambda: said)
-    rollouts._spoken[relax.channel] = replace(
+    rollouts._messages[relax.channel] = replace(
         message,
         log_probs=torch.zeros_like(message.log_probs)
         .flatten()

@@ -73,7 +73,7 @@ def test_the_gradient_of_equation_3_is_exact(world, rewards, make, along):
     captions, log_probs, expected = world.captions().tolist(), world.log_probs(), torch.zeros(())
     for name in along:
         message = generated[name]
-        reward = ALPHA * contrastive(message, batch) + (1 - ALPHA) * rewards.human(message, batch)
+        reward = ALPHA * contrastive(message, batch) + (1 - ALPHA) * rewards.human_probability(message, batch)
         assert float(reward.std()) > 0.05  # not the same for all: teacher forcing would do as well
         padded = torch.nn.functional.pad(message.tokens, (0, STEPS - message.tokens.shape[1]))
         places = torch.tensor([captions.index(row) for row in padded.tolist()])
@@ -118,7 +118,7 @@ def test_discritune_and_sampled_rl_have_one_term_on_the_same_samples(world, rewa
         assert isinstance(term.score, score)
         assert term.estimator.channel == Multinomial(3)
         assert method.schedule.all_roles == {"speaker"}
-    assert discritune(agents, objective, rewards, "searched").terms[0].estimator.channel == rewards.searched
+    assert discritune(agents, objective, rewards, "searched").terms[0].estimator.channel == rewards.search_trajectory
     assert sampled.terms[0].estimator.baseline == LeaveOneOut()
     assert set(tuned.modules()) == {"speaker", "listener", "baseline.discriminability"}
     losses, report = tuned.step(world.batch, seed=1)

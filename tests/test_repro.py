@@ -155,8 +155,8 @@ def test_a_broken_lock_is_removed_and_the_results_come_from_the_cache(folder):
     (folder / ".dvc/tmp/rwlock").write_text('{"write": {"/a"')
     status, printed = repeat(folder)
     assert (status, ran(folder)) == (0, []), printed
-    assert "dvc.lock is empty, as a kill leaves it: removed" in printed
-    assert ".dvc/tmp/rwlock is cut, as a kill leaves it: removed" in printed
+    assert "dvc.lock was empty after a kill and is removed" in printed
+    assert ".dvc/tmp/rwlock was cut after a kill and is removed" in printed
     assert json.loads(dvc(folder, "status", "--json")) == {}
 
 
@@ -244,7 +244,7 @@ def test_a_lock_truncated_within_a_line_is_removed(tmp_path, monkeypatch, capsys
     repro.remove_partial_files()
     assert not (tmp_path / "dvc.lock").exists()
     assert (tmp_path / ".dvc/tmp/rwlock").exists()
-    assert capsys.readouterr().out.startswith("dvc.lock is cut, as a kill leaves it: removed")
+    assert capsys.readouterr().out.startswith("dvc.lock was cut after a kill and is removed")
 
 
 def test_a_run_is_named_by_its_profile_and_start(tmp_path, monkeypatch):

@@ -105,7 +105,7 @@ def test_a_killed_run_resumes_to_the_same_bits(folder, name, monkeypatch):
     monkeypatch.setenv("SAYWHICH_CHECKPOINT_SECONDS", "0")
     options = ("--method", name, "--set", "train.optimisation.batch=4")
     assert run_stage("train", *options, "--out", "whole") == 0
-    learn, steps = Training._learn, []
+    learn, steps = Training._train_step, []
 
     def dies(self, batch) -> None:
         if len(steps) == 2:
@@ -114,7 +114,7 @@ def test_a_killed_run_resumes_to_the_same_bits(folder, name, monkeypatch):
         learn(self, batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Training, "_learn", dies)
+        patch.setattr(Training, "_train_step", dies)
         assert run_stage("train", *options, "--out", "resumed") == 130
     assert list(Path("data/checkpoints").glob("*/step-*"))
     assert run_stage("train", *options, "--out", "resumed") == 0
@@ -151,7 +151,7 @@ def test_inconsistent_reward_models_are_reported_in_one_line_before_training(fol
     again()
     settings.write_text(json.dumps(json.loads(settings.read_text()) | {"features": {"retriever": 1}}))
     write_checksums(images.parent)
-    assert "its images are of other features than data/features/main/features.h5" in refused(capsys)
+    assert "its image vectors come from other features than data/features/main/features.h5" in refused(capsys)
     again()
     listener = load_agent(model, "listener")
     with torch.no_grad():

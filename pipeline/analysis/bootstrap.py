@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RESAMPLES = 1000
-AT_ONCE = 2**24  # counts of images in one block of resamples
+BLOCK_COUNTS = 2**24  # most counts in one block of resamples; bounds the memory
 RECALLS = {"R@1": 1, "R@5": 5, "R@10": 10}
 
-Place = tuple[Path, str | None, str | None]  # as Run.place
+CaptionsKey = tuple[Path, str | None, str | None]  # as Run.captions_key
 
 
 @dataclass(frozen=True)
@@ -35,23 +35,21 @@ class Resamples:
     """Metrics of runs in each of `count` resamples, and over all captions of the captions file."""
 
     count: int
-    numbers: Mapping[Place, Mapping[Keys, tuple[np.ndarray, float]]] = field(default_factory=dict)
+    numbers: Mapping[CaptionsKey, Mapping[Keys, tuple[np.ndarray, float]]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def of(self, run: Run, *keys: str) -> np.ndarray | None:
         """Return the metric `run.value("test", *keys)` in every resample (count,); None if it cannot be computed.
 
-        It is shifted by the difference between metrics.json and the mean over captions, since corpus METEOR is not
-        exactly that mean.
+        Resampled values are shifted by the difference between metrics.json and the mean over captions. Corpus METEOR is
+        not exactly that mean.
         """
         if run.beside and keys[0] != "judges":
             return None  # the captions file has these scores for the method only
-        wanted = (
-            (run.column(HARD_GALLERY if HARD_GALLERY in keys else "rank", keys[1]), *keys[2:])
-            if keys[0] == "judges"
-            else keys
-        )
-        drawn, measured = self.numbers.get(run.place, {}).get(wanted), run.value("test", *keys)
+        stored_keys = keys
+        if keys[0] == "judges":
+            stored_keys = (run.column(HARD_GALLERY if HARD_GALLERY in keys else "rank", keys[1]), *keys[2:])
+        drawn, measured = self.numbers.get(run.captions_key, {}).get(stored_keys), run.value("test", *keys)
         return None if drawn is None or measured is None else drawn[0] + (measured - drawn[1])
 
     def mean(self, points: Sequence[Point], *keys: str) -> np.ndarray | None:
@@ -71,9 +69,9 @@ def draw_resamples(images: int, resamples: int = RESAMPLES, seed: int = 0) -> np
 
 
 def draw_in_blocks(images: int, resamples: int = RESAMPLES, seed: int = 0) -> Iterator[np.ndarray]:
-    """Yield the rows of `draw_resamples` in blocks, of bounded memory for any number of images."""
+    """Yield the rows of `draw_resamples` in blocks, so that memory is bounded for any number of images."""
     generator = np.random.Generator(np.random.Philox(key=[seed, images]))
-    rows = max(1, AT_ONCE // max(images, 1))
+    rows = max(1, BLOCK_COUNTS // max(images, 1))
     for first in range(0, resamples, rows):
         count = min(rows, resamples - first)
         picked = generator.integers(images, size=(count, images), dtype=np.int64)
@@ -109,21 +107,21 @@ def resample(results: Results, resamples: int = RESAMPLES, seed: int = 0) -> Res
     A run is left out, with a note, in two cases. Its captions have no scores of their own (CIDEr was not computed), or
     its test images differ from the first run's. Raises UserError for a captions file that is missing or cannot be read.
     """
-    ranks = sorted({column for run in results.runs for judge in results.judges for column in _ranks(run, judge)})
-    captions = {path: _captions(path, ranks) for path in dict.fromkeys(run.captions for run in results.runs)}
-    numbers: dict[Place, dict[Keys, tuple[np.ndarray, float]]] = {}
+    ranks = sorted({column for run in results.runs for judge in results.judges for column in _rank_columns(run, judge)})
+    captions = {path: _read_scores(path, ranks) for path in dict.fromkeys(run.captions for run in results.runs)}
+    numbers: dict[CaptionsKey, dict[Keys, tuple[np.ndarray, float]]] = {}
     images, drawn = None, np.empty(0)
     lacking: dict[str, list[str]] = {}
     for run in results.runs:
-        frame = captions[run.captions].get(run.place)
+        frame = captions[run.captions].get(run.captions_key)
         if not captions[run.captions]:
             lacking.setdefault("captions.parquet has no scores of single captions", []).append(run.method)
         elif frame is None or (images is not None and not np.array_equal(frame["image"], images)):
             lacking.setdefault("captions of other test images than the first run's, or none", []).append(run.method)
-        elif run.place not in numbers:
+        elif run.captions_key not in numbers:
             if images is None:
                 images, drawn = frame["image"].to_numpy(), draw_resamples(len(frame), resamples, seed)
-            numbers[run.place] = _again(run.captions, frame, drawn)
+            numbers[run.captions_key] = _resampled_metrics(run.captions, frame, drawn)
     notes = [f"No intervals for {', '.join(dict.fromkeys(names))}: {reason}." for reason, names in lacking.items()]
     return Resamples(resamples, numbers, tuple(notes))
 
@@ -134,7 +132,7 @@ def interval(values: np.ndarray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _ranks(run: Run, judge: str) -> Iterator[str]:
+def _rank_columns(run: Run, judge: str) -> Iterator[str]:
     """Yield the columns of a judge's ranks of the run's captions and of its baseline captions."""
     yield run.column("rank", judge)
     yield run.column(HARD_GALLERY, judge)
@@ -142,7 +140,7 @@ def _ranks(run: Run, judge: str) -> Iterator[str]:
         yield replace(run, method=name, frozen=None, beside=run.speaker).column(HARD_GALLERY, judge)
 
 
-def _captions(path: Path, ranks: Sequence[str]) -> dict[Place, pd.DataFrame]:
+def _read_scores(path: Path, ranks: Sequence[str]) -> dict[CaptionsKey, pd.DataFrame]:
     """Return the scores and `ranks` of the file's test captions by image, per method and cell; empty without scores."""
     import pandas as pd
 
@@ -155,13 +153,13 @@ def _captions(path: Path, ranks: Sequence[str]) -> dict[Place, pd.DataFrame]:
     return {(path, *group): rows for group, rows in frame.groupby(["method", "cell"])}
 
 
-def _again(path: Path, frame: pd.DataFrame, drawn: np.ndarray) -> dict[Keys, tuple[np.ndarray, float]]:
+def _resampled_metrics(path: Path, frame: pd.DataFrame, drawn: np.ndarray) -> dict[Keys, tuple[np.ndarray, float]]:
     """Return the metrics of one run's captions in the resamples (resamples,), and over all captions.
 
     An image that is alone in its hard gallery has rank 0 there and is left out.
     """
     columns: dict[Keys, np.ndarray] = {}
-    there: dict[Keys, np.ndarray] = {}  # images that count, where not all do
+    counted: dict[Keys, np.ndarray] = {}  # for metrics that leave images out: the images that count
     for name in frame:
         if name in MEANS:
             columns["language", name] = frame[name].to_numpy(np.float64, na_value=np.nan)
@@ -171,22 +169,20 @@ def _again(path: Path, frame: pd.DataFrame, drawn: np.ndarray) -> dict[Keys, tup
             ranks = frame[name].fillna(0).to_numpy(np.int64)
             if (ranks > 0).any():
                 columns[keys := (name, "galleries", HARD_GALLERY, "R@1")] = 100.0 * (ranks == 1)
-                there[keys] = ranks > 0
+                counted[keys] = ranks > 0
     table, ones = np.stack(list(columns.values()), axis=1), np.ones(len(frame))
-    counts = np.stack([there.get(keys, ones) for keys in columns], axis=1)
-    again, measured = resampled_means(table, counts, drawn)
+    counts = np.stack([counted.get(keys, ones) for keys in columns], axis=1)
+    resampled, measured = resampled_means(table, counts, drawn)
     if "bleu" in frame:
-        bleu = _counts(path, frame["bleu"])
+        bleu = _bleu_counts(path, frame["bleu"])
         columns |= {("language", name): bleu for name in COUNTED}
-        again, measured = (
-            np.hstack([again, bleu_from_counts(drawn @ bleu)]),
-            np.hstack([measured, bleu_from_counts(bleu.sum(0))]),
-        )
-    return {keys: (again[:, n], float(measured[n])) for n, keys in enumerate(columns) if np.isfinite(measured[n])}
+        resampled = np.hstack([resampled, bleu_from_counts(drawn @ bleu)])
+        measured = np.hstack([measured, bleu_from_counts(bleu.sum(0))])
+    return {keys: (resampled[:, n], float(measured[n])) for n, keys in enumerate(columns) if np.isfinite(measured[n])}
 
 
-def _counts(path: Path, column: pd.Series) -> np.ndarray:
+def _bleu_counts(path: Path, column: pd.Series) -> np.ndarray:
     """Return BLEU's counts of each caption, float64 (captions, 10). Raises UserError unless each row has ten."""
     if column.isna().any() or (column.list.len() != 10).any():
-        raise UserError(f"{path}: column bleu has no ten counts in every row; delete it and run its stage again.")
+        raise UserError(f"{path}: expected ten counts in each row of column bleu; delete it and run its stage again.")
     return column.list.flatten().to_numpy(np.float64).reshape(-1, 10)

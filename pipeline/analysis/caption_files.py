@@ -32,10 +32,10 @@ def with_control_overlap(results: Results, control: str) -> Results:
         theirs = by_control[run.settings.get("seed")]
         if mine and mine.keys() == theirs.keys():
             equal = sum(row["caption"] == theirs[image]["caption"] for image, row in mine.items())
-            shares[run.place] = equal / len(mine)
+            shares[run.captions_key] = equal / len(mine)
 
     def known(run: Run) -> Run:
-        share = shares.get(run.place)
+        share = shares.get(run.captions_key)
         return run if share is None else replace(run, numbers={**run.numbers, ("test", *AS_CONTROL): share})
 
     return replace(results, points=tuple(Point(tuple(map(known, point.runs))) for point in results.points))
@@ -64,7 +64,7 @@ def read_captions(
             filters.append(("cell", "in", [run.cell for run in in_file]))
         for row in read_rows(path, ["method", "cell", "image", *columns], filters).to_pylist():
             rows_of.setdefault((path, row.get("method"), row.get("cell")), {})[row["image"]] = row
-    return [rows_of.get(run.place, {}) for run in runs]
+    return [rows_of.get(run.captions_key, {}) for run in runs]
 
 
 def read_rows(path: Path, columns: Sequence[str], filters: list[Any] | None = None) -> pa.Table:

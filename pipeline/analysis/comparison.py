@@ -14,10 +14,10 @@ from pipeline.analysis.judge_titles import Keys, recall_keys
 from pipeline.analysis.levels import cider_levels, highest_shared, score_levels, span
 from pipeline.analysis.results import CIDER, LANGUAGE, Point, Results
 from pipeline.analysis.selection import ReportSettings, choose_all
-from pipeline.analysis.tradeoff import SAME, Curve, curves, mixture
+from pipeline.analysis.tradeoff import TOLERANCE, Curve, curves, mixture
 
 REFERENCE = "psst_multinomial"
-SHORT_OFTEN = 0.05  # share of the resamples
+MAX_SHORT_SHARE = 0.05  # share of the resamples in which a curve may end before a level without a mark in tables
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,8 @@ class CurveDifference:
     value: float
     interval: tuple[float, float]
     p: float  # two-sided, Holm-adjusted over the differences at this level
-    bound: str = (
-        ""  # ≥ or ≤ if one of the two numbers is a lower bound: the difference is at least, or at most, `value`
-    )
+    # ≥ or ≤ if one of the two numbers is a lower bound: the difference is at least, or at most, `value`
+    bound: str = ""
 
     @property
     def clear(self) -> bool:
@@ -112,8 +111,8 @@ def compare_methods(results: Results, settings: ReportSettings) -> Comparison:
     def at_cider(
         lines: Sequence[Curve], cider: float, rule: str = "", reference: Curve | None = None
     ) -> ComparisonSlice:
-        moving = _moving(cider, control, samples)
-        readings = tuple(read_curve(line, CIDER, traded, cider, judged, samples, moving) for line in lines)
+        resampled_level = _resampled_level(cider, control, samples)
+        readings = tuple(read_curve(line, CIDER, traded, cider, judged, samples, resampled_level) for line in lines)
         return ComparisonSlice("CIDEr", cider, readings, rule, reference, _differences(results, readings, reference))
 
     def at_score(level: float) -> ComparisonSlice:
@@ -129,7 +128,7 @@ def compare_methods(results: Results, settings: ReportSettings) -> Comparison:
         at_cider=tuple(at_cider(lines, cider, cider_rule, reference) for cider in ciders),
         at_score=tuple(at_score(level) for level in scores),
         along_rho=tuple(at_cider(*along) for method in results.methods for along in _along_rho(method, lines)),
-        control=settings.control if _moving(1.0, control, samples) is not None else None,
+        control=settings.control if _resampled_level(1.0, control, samples) is not None else None,
         samples=samples,
     )
 
@@ -141,11 +140,11 @@ def read_curve(
     at: float,
     wanted: Sequence[Keys],
     samples: Resamples,
-    moving: np.ndarray | None = None,
+    resampled_level: np.ndarray | None = None,
 ) -> CurveReading:
     """Read the numbers `wanted` where the curve has the value `at` of `fixed`, which it trades for `traded`.
 
-    `moving` (resamples,) is the value of `at` in every resample, if it was measured on the same images.
+    `resampled_level` (resamples,) is the value of `at` in every resample; None: `at` in all of them.
     """
     ends = span(curve, fixed)
     points = [p for p in curve.points if p.mean("test", *fixed) is not None and p.mean("test", *traded) is not None]
@@ -158,7 +157,7 @@ def read_curve(
     x, y = samples.mean(points, *fixed), samples.mean(points, *traded)
     mixed, short = None, 0.0
     if x is not None and y is not None:
-        mixed, enough = mixture(x, y, at if moving is None else moving)
+        mixed, enough = mixture(x, y, at if resampled_level is None else resampled_level)
         short = float(1 - enough.mean())
     estimates, drawn = {}, {}
     for keys in wanted:
@@ -168,9 +167,9 @@ def read_curve(
         numbers = samples.mean(points, *keys)
         if mixed is not None and numbers is not None:
             drawn[keys] = (mixed * numbers).sum(-1)
-        seeds = {seed: each for seed, at in per_seed.items() if (each := _weighted(*at, keys)) is not None}
+        seeds = {seed: each for seed, own in per_seed.items() if (each := _weighted(*own, keys)) is not None}
         estimates[keys] = Estimate(value, interval(drawn[keys]) if keys in drawn else None, seeds)
-    above = ends is not None and at < ends[0] - SAME * abs(ends[0])
+    above = ends is not None and at < ends[0] - TOLERANCE * abs(ends[0])
     return CurveReading(curve, ends, points[int(weights.argmax())], estimates, drawn, short, above)
 
 
@@ -250,11 +249,11 @@ def _along_rho(method: str, lines: Sequence[Curve]) -> Iterator[tuple[list[Curve
         yield sorted(along, key=lambda line: line.settings["rho"]), cider
 
 
-def _moving(cider: float, control: Sequence[Point], samples: Resamples) -> np.ndarray | None:
+def _resampled_level(cider: float, control: Sequence[Point], samples: Resamples) -> np.ndarray | None:
     """Return the value of `cider`, as a share of the control's CIDEr, in every resample; None without a control.
 
-    Some images are easier to describe for every method. A resample with many of them shifts all curves. A fixed value
-    would then be read at another place of each curve, or beyond its end.
+    Some images are easier to describe for every method. A resample with many of them shifts all curves. A fixed CIDEr
+    would then lie at another position on each curve, or beyond its end.
     """
     measured = [(value, point) for point in control if (value := point.mean("test", *CIDER)) is not None]
     if not measured:
@@ -285,5 +284,5 @@ def _per_seed(
         values = _means(alone, fixed)
         weights, reached = mixture(values, _means(alone, traded), at)
         if reached:
-            by_reach[bool(values.min() * (1 - SAME) <= at)][seed] = alone, weights
+            by_reach[bool(values.min() * (1 - TOLERANCE) <= at)][seed] = alone, weights
     return by_reach[True] or by_reach[False]

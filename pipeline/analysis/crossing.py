@@ -15,7 +15,7 @@ from pipeline.evaluation.cross_play import cross_play
 from pipeline.evaluation.judges import ADAPTED, OWN, JudgeKind, JudgeSources, build_judges, judged_captions, load_judge
 
 
-def crossing(
+def measure_cross_play(
     chosen: Mapping[str, Point],
     judges: Mapping[str, str],
     kinds: Sequence[JudgeKind],

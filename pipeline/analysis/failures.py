@@ -54,9 +54,11 @@ def _alike(point: Point) -> bool:
 
 def _at_chance(points: Iterable[Point], keys: tuple[str, ...]) -> float | None:
     """Return the best mean rank of the points if even that is at chance, else None."""
-    known = [
-        (rank, n) for p in points if (rank := p.mean("test", *keys)) is not None and (n := p.mean("test", "images"))
-    ]
+    known: list[tuple[float, float]] = []
+    for point in points:
+        mean_rank, count = point.mean("test", *keys), point.mean("test", "images")
+        if mean_rank is not None and count:
+            known.append((mean_rank, count))
     if not known:
         return None
     rank, images = min(known)

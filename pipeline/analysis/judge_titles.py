@@ -8,10 +8,8 @@ from dataclasses import dataclass
 OWN, ADAPTED, PRETRAINED = "own", "adapted", "pretrained"  # the judges that the report treats separately
 TEXT = "text_to_image"
 HARD_GALLERY = "neighbourhood"  # the hard gallery: images similar to the target
-HARD_RECALL, WHOLE_RECALL = (
-    "R@1 (hard)",
-    "R@10",
-)  # scores that compare methods: in the hard gallery, and in the whole split
+# scores that compare methods: in the hard gallery, and in the whole split
+HARD_RECALL, WHOLE_RECALL = "R@1 (hard)", "R@10"
 
 Keys = tuple[str, ...]  # the path to a number in a split of metrics.json
 
@@ -22,10 +20,10 @@ class JudgeTitle:
 
     name: str
     title: str
-    words: str
+    description: str
 
 
-KNOWN = (
+JUDGE_TITLES = (
     JudgeTitle(OWN, "Own listener", "the method's own listener"),
     JudgeTitle(
         ADAPTED,
@@ -40,7 +38,7 @@ KNOWN = (
 
 def judge_title(name: str) -> JudgeTitle:
     """Return the judge of that name; an unknown judge has its name as its title."""
-    return next((judge for judge in KNOWN if judge.name == name), JudgeTitle(name, name, name))
+    return next((judge for judge in JUDGE_TITLES if judge.name == name), JudgeTitle(name, name, name))
 
 
 def ordered_judges(lists: Iterable[Iterable[str]]) -> dict[str, JudgeTitle]:
@@ -51,8 +49,10 @@ def ordered_judges(lists: Iterable[Iterable[str]]) -> dict[str, JudgeTitle]:
 
 def recall_keys(judge: str, score: str = WHOLE_RECALL, *where: str) -> Keys:
     """Return the path to a recall by the judge, from text to image or in the direction or gallery `where`."""
-    recall, _, near = score.partition(" ")
-    return "judges", judge, *(where or (("galleries", HARD_GALLERY) if near else (TEXT,))), recall
+    recall, _, gallery = score.partition(" ")  # "R@1 (hard)": the recall, and the hard gallery
+    if not where:
+        where = ("galleries", HARD_GALLERY) if gallery else (TEXT,)
+    return "judges", judge, *where, recall
 
 
 def human_recall_keys(judge: str, score: str = WHOLE_RECALL) -> Keys:

@@ -9,9 +9,9 @@ from math import floor
 from pipeline.analysis.judge_titles import Keys
 from pipeline.analysis.results import CIDER, Results, means
 from pipeline.analysis.selection import ReportSettings
-from pipeline.analysis.tradeoff import SAME, Curve
+from pipeline.analysis.tradeoff import TOLERANCE, Curve
 
-LOST = 0.5  # share of the control's CIDEr below which all of a method's settings count as degenerate
+DEGENERATE_SHARE = 0.5  # share of the control's CIDEr below which all of a method's settings count as degenerate
 
 
 def span(curve: Curve, keys: Sequence[str]) -> tuple[float, float] | None:
@@ -25,42 +25,48 @@ def cider_levels(
 ) -> tuple[tuple[float, ...], str]:
     """Return the CIDEr values at which to compare recalls, and the reason in words.
 
-    The values are the control's own CIDEr and `min_cider_share` of it, if all curves reach them. If no value is reached
-    by all, more than half of the curves suffice. At these values methods are as natural as the control, or as natural
-    as the selection of λ requires. Otherwise the values are those of `_quarters`, or the highest value below every
-    curve's upper end if no range is shared by more than half.
+    The values are the control's own CIDEr and `min_cider_share` of it, if all curves reach them. If no value is common
+    to all curves, a value that more than half of them reach is enough. At these values methods are as natural as the
+    control, or as natural as the selection of λ requires. Otherwise the values are those of `_quarters`. If no
+    range is common to more than half of the curves, the value is the highest below every curve's upper end.
 
     A curve reaches the values between its ends, both averaged over seeds and for each seed. A method with one setting
-    has no curve. A method that never has half of the control's CIDEr does not count. The curve `reference` reaches
-    every value.
+    has no curve. A method whose settings all have less than half of the control's CIDEr does not count. The curve
+    `reference` reaches every value.
     """
     if settings.cider_levels is not None:
         return settings.cider_levels, "Values of CIDEr as set in report.cider_levels."
     measured = means(results.of(settings.control), "test", *CIDER)
-    lost = [curve for curve in curves if measured and (ends := span(curve, CIDER)) and ends[1] < LOST * max(measured)]
-    spans = _spans([curve for curve in curves if curve not in lost], CIDER)
-    aside = f" Not counted, with less than half of {settings.control}'s CIDEr: {', '.join(c.label for c in lost)}."
-    aside = aside if lost else ""
-    if reference is not None and (reached := _steady(reference, CIDER)):
+    degenerate = [
+        curve
+        for curve in curves
+        if measured and (ends := span(curve, CIDER)) and ends[1] < DEGENERATE_SHARE * max(measured)
+    ]
+    spans = _spans([curve for curve in curves if curve not in degenerate], CIDER)
+    exclusions = (
+        f" Not counted, with less than half of {settings.control}'s CIDEr: {', '.join(c.label for c in degenerate)}."
+    )
+    exclusions = exclusions if degenerate else ""
+    if reference is not None and (reached := _covered_range(reference, CIDER)):
         spans = [(min(low, reached[1]), min(high, reached[1])) for low, high in spans]
-    needed, who = _most(spans)
+    needed, required = _required_count(spans)
     if measured:
         most, found = max(measured), {}
         for share in (1.0, settings.min_cider_share):
-            level, room = share * most, SAME * abs(share * most)
-            if sum(low - room <= level <= high + room for low, high in spans) >= needed:
+            level, tolerance = share * most, TOLERANCE * abs(share * most)
+            if sum(low - tolerance <= level <= high + tolerance for low, high in spans) >= needed:
                 found[level] = f"{level:.3f}" + ("" if share == 1 else f" ({share:.0%} of that)")
         if found:
             return tuple(found), (
                 f"Fixed CIDEr: {settings.control} has {most:.3f} on the test split; compared at "
-                f"{' and '.join(found.values())}, which {who} reach.{aside}"
+                f"{' and '.join(found.values())}, which {required} reach.{exclusions}"
             )
-    inside, words = _quarters(spans, 3, "CIDEr")
+    inside, reason = _quarters(spans, 3, "CIDEr")
     if inside or (highest := highest_shared(spans)) is None:
-        return inside, words + aside
+        return inside, reason + exclusions
     return (highest,), (
         f"Fixed CIDEr: {highest:.3f}, the highest that all curves reach; no value is between the ends of more than "
-        f"half.{aside}"
+        f"half.{exclusions}"
     )
 
 
@@ -89,28 +95,30 @@ def highest_shared(spans: Sequence[tuple[float, float]], digits: int = 3) -> flo
     return min((floor(high * 10**digits) / 10**digits for _, high in spans), default=None)
 
 
-def _quarters(spans: Sequence[tuple[float, float]], digits: int, what: str) -> tuple[tuple[float, ...], str]:
-    """Return the points at three quarters and one quarter of the range that `_most` share, and the reason in words.
+def _quarters(spans: Sequence[tuple[float, float]], digits: int, quantity: str) -> tuple[tuple[float, ...], str]:
+    """Return the points at three quarters and one quarter of the range that enough curves share, and the reason.
 
-    They lie inside the range, so that resamples reach them too.
+    The points lie inside the range, so that resamples reach them too.
     """
-    needed, who = _most(spans)
+    needed, required = _required_count(spans)
     both = shared(spans, needed)
     if both is None:
-        words = f"No value of {what} is reached by more than half of the curves, so none are compared at equal {what}."
-        return (), words
+        return (), (
+            f"No value of {quantity} is reached by more than half of the curves, so none are compared at equal "
+            f"{quantity}."
+        )
     low, high = both
     values = [low + share * (high - low) for share in (0.75, 0.25)]
     rounded = [round(value, digits) for value in values]
     values = [near if low <= near <= high else value for near, value in zip(rounded, values, strict=True)]
     where = f"{low:.{max(digits, 1)}f} to {high:.{max(digits, 1)}f}"
     return tuple(dict.fromkeys(values)), (
-        f"Fixed {what}: three quarters and one quarter up the range that {who} share ({where})."
+        f"Fixed {quantity}: three quarters and one quarter up the range that {required} share ({where})."
     )
 
 
-def _most(spans: Sequence[tuple[float, float]]) -> tuple[int, str]:
-    """Return how many of `spans` must contain a value, also in words: all if they overlap, else more than half."""
+def _required_count(spans: Sequence[tuple[float, float]]) -> tuple[int, str]:
+    """Return how many of `spans` must contain a value, as a number and in words: all, if they overlap, or over half."""
     if shared(spans, len(spans)):
         return len(spans), "all curves"
     return len(spans) // 2 + 1, "more than half of the curves, but not all,"
@@ -118,11 +126,11 @@ def _most(spans: Sequence[tuple[float, float]]) -> tuple[int, str]:
 
 def _spans(curves: Sequence[Curve], keys: Keys) -> list[tuple[float, float]]:
     """Return the spans of the curves that have several settings."""
-    spans = [ends for curve in curves if len(curve.points) > 1 and (ends := _steady(curve, keys)) is not None]
+    spans = [ends for curve in curves if len(curve.points) > 1 and (ends := _covered_range(curve, keys)) is not None]
     return [(low, high) for low, high in spans if high > low]
 
 
-def _steady(curve: Curve, keys: Keys) -> tuple[float, float] | None:
+def _covered_range(curve: Curve, keys: Keys) -> tuple[float, float] | None:
     """Return the range that the curve covers both averaged over seeds and in each seed with all settings."""
     if (averaged := span(curve, keys)) is None:
         return None

@@ -11,9 +11,9 @@ from pipeline.analysis.judge_titles import HARD_RECALL, TEXT, Keys, recall_keys
 from pipeline.analysis.results import CIDER, Point, Results, Run
 from pipeline.analysis.tradeoff import Curve
 
-TEMPLATE, PEOPLE = "template", "human"
-EXPLAINED = {
-    PEOPLE: "annotators' captions; from image to caption the best-ranked one counts; own and adapted: {method}'s",
+TEMPLATE, HUMAN = "template", "human"
+BASELINE_DESCRIPTIONS = {
+    HUMAN: "annotators' captions; from image to caption the best-ranked one counts; own and adapted: {method}'s",
     TEMPLATE: "the captions of {method} with place, and night, sunset or rain, read from the features by a linear map",
     "oracle": "a sentence written from the facts",
     "random": "annotators' captions of other images",
@@ -30,22 +30,22 @@ class MeasuredBaseline:
 
 
 def measured_baselines(results: Results) -> list[MeasuredBaseline]:
-    """Return all measured baselines, in the order of `EXPLAINED`.
+    """Return all measured baselines, in the order of `BASELINE_DESCRIPTIONS`.
 
     Human captions are listed beside each method that has other baselines; if none has, beside the first method.
     """
     beside = [(point, names) for point in results.points if (names := _names(point))]
     if not beside:
-        beside = [(point, set()) for point in results.points[:1] if any(_numbers(point.runs[0], PEOPLE))]
+        beside = [(point, set()) for point in results.points[:1] if any(_numbers(point.runs[0], HUMAN))]
     baselines = [
         MeasuredBaseline(name, point, Point(tuple(_run(run, name) for run in point.runs)))
         for point, names in beside
-        for name in (PEOPLE, *names)
+        for name in (HUMAN, *names)
     ]
-    return sorted(baselines, key=lambda baseline: list(EXPLAINED).index(baseline.name))
+    return sorted(baselines, key=lambda baseline: list(BASELINE_DESCRIPTIONS).index(baseline.name))
 
 
-def with_baseline_curves(comparison: Comparison) -> list[CurveReading]:
+def read_baseline_curves(comparison: Comparison) -> list[CurveReading]:
     """Return every baseline as a curve reading at its own CIDEr, with its recalls by every judge."""
     readings, results = [], comparison.results
     wanted = [recall_keys(j, score) for j in results.judges for score in dict.fromkeys((results.score, *RECALLS))]
@@ -67,8 +67,8 @@ def not_above_template(
 ) -> dict[str, list[str]]:
     """Return for each judge the methods of `points` whose R@1 in the hard gallery is not clearly above the template's.
 
-    Clearly above: the 95 % interval of the paired difference, over resamples of the test images, is above 0. Seeds are
-    averaged. A method without ranks is left out.
+    A method is clearly above the template if the 95 % interval of the paired difference, over resamples of the test
+    images, is above 0. Seeds are averaged. A method without ranks is left out.
     """
     methods_of: dict[str, list[str]] = {}
     for judge in results.judges:
@@ -93,7 +93,7 @@ def _numbers(run: Run, name: str) -> Iterator[tuple[Keys, float]]:
     """Yield the run's numbers of that baseline, at the paths where a method has its own."""
     for keys, value in run.numbers.items():
         split, *below = keys
-        if name != PEOPLE:
+        if name != HUMAN:
             if below[:2] == ["baselines", name]:
                 yield (split, *below[2:]), value
         elif below[0] == "human_faithfulness":

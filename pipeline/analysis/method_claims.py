@@ -101,7 +101,7 @@ def _at_points(claim: MethodClaim, one: Point, other: Point, keys: Keys, compari
     both = comparison.samples.mean((one, other), *keys)
     drawn = None if both is None else both[:, 0] - both[:, 1]
     means = [fmean(each.values()) for each in values]
-    return _found(claim, claim.at, means[0] - means[1], drawn, values, "")
+    return _paired_result(claim, claim.at, means[0] - means[1], drawn, values, "")
 
 
 def _at_level(claim: MethodClaim, at: str, one: CurveReading, other: CurveReading, keys: Keys) -> ClaimResult:
@@ -112,10 +112,10 @@ def _at_level(claim: MethodClaim, at: str, one: CurveReading, other: CurveReadin
         return ClaimResult(claim, at, reason="a lower bound leaves open which is higher")
     known = keys in one.resampled and keys in other.resampled
     drawn = one.resampled[keys] - other.resampled[keys] if known else None
-    return _found(claim, at, value, drawn, [each.estimates[keys].by_seed for each in (one, other)], bound)
+    return _paired_result(claim, at, value, drawn, [each.estimates[keys].by_seed for each in (one, other)], bound)
 
 
-def _found(
+def _paired_result(
     claim: MethodClaim,
     at: str,
     value: float,

@@ -26,13 +26,8 @@ from pipeline.metrics.registry import SHOWN
 from pipeline.runtime.checksums import check_captions, check_checksums, read_checksummed_json
 
 SYMBOLS = {"lambda": "λ", "rho": "ρ", "gamma": "γ", "alpha": "α", "rerank": "n", "pragmatic": "pragmatic α"}
-CURVE_SETTINGS = (
-    "gamma",
-    "alpha",
-    "similarity",
-    "rerank",
-    "pragmatic",
-)  # settings along which a curve runs where λ does not vary
+# settings along which a curve runs where λ does not vary
+CURVE_SETTINGS = ("gamma", "alpha", "similarity", "rerank", "pragmatic")
 MISSING = "–"
 CIDER = ("language", "CIDEr")
 LANGUAGE = tuple(SHOWN)
@@ -76,8 +71,8 @@ class Run:
         return "|".join(part for part in self.signature.split("|") if not part.startswith(own))
 
     @property
-    def place(self) -> tuple[Path, str | None, str | None]:
-        """Return the place of its captions: the file and, for the sweep, the speaker's method and the cell."""
+    def captions_key(self) -> tuple[Path, str | None, str | None]:
+        """Return the key of its captions: the file and, for the sweep, the speaker's method and the cell."""
         return self.captions, *((self.speaker, self.cell) if self.cell is not None else (None, None))
 
     @property
@@ -129,9 +124,8 @@ class Results:
     points: tuple[Point, ...]
     notes: tuple[str, ...] = ()
     files: tuple[Path, ...] = field(default=(), compare=False)
-    wanted: str | None = (
-        None  # the score that compares methods; None: HARD_RECALL, or WHOLE_RECALL if it is not measured
-    )
+    # the score that compares methods; None: HARD_RECALL, or WHOLE_RECALL if HARD_RECALL was not measured
+    wanted: str | None = None
 
     @property
     def runs(self) -> list[Run]:
@@ -205,7 +199,9 @@ def means(points: Iterable[Point], split: str, *keys: str) -> list[float]:
 def setting(point: Point | Run | None, name: str) -> str:
     """Return the setting's value as text; a dash if there is none."""
     value = None if point is None else point.settings.get(name)
-    return MISSING if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    if value is None:
+        return MISSING
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def named_setting(point: Point | Run, name: str) -> str:
@@ -218,9 +214,9 @@ def read_results(
 ) -> Results:
     """Read sweep/cells.json and each evaluation's metrics.json; the methods named in `first` come first.
 
-    Methods are compared by `score`; None: as `Results.wanted`. A cell represents a method's own run with equal
-    settings: it is the same work, done once. Raises UserError if a file is missing or malformed, or if the captions
-    next to it belong to another evaluation.
+    Methods are compared by `score`; None: as `Results.wanted`. A cell replaces a method's own run with equal settings,
+    since both are the same work. Raises UserError if a file is missing or malformed, or if the captions next to it
+    belong to another evaluation.
     """
     check_checksums(sweep, "delete it and run the sweep stage again")
     cells = sweep / "cells.json"
@@ -253,7 +249,9 @@ def read_results(
 def _with_its_captions(path: Path) -> Any:
     entry = read_checksummed_json(path, "run the evaluate stage again")
     if entry.get("method", path.parent.name) != path.parent.name:
-        raise UserError(f"{path}: is of the method {entry['method']}; run the evaluate stage again")
+        raise UserError(
+            f"{path}: expected the method {path.parent.name}, found {entry['method']}; run the evaluate stage again"
+        )
     check_captions(path, entry)
     return entry
 
@@ -322,7 +320,7 @@ def _run(entry: Any, path: Path, captions: Path, cell: str | None = None) -> Run
         raise UserError(f"{path}: an entry without a method; delete the file and run its stage again.")
     splits = {split: entry.get(split) or {} for split in ("val", "test")}
     if any(numbers and "judges" not in numbers for numbers in splits.values()):
-        raise UserError(f"{path}: an older version wrote it, in which judges stood elsewhere; evaluate again.")
+        raise UserError(f"{path}: expected the key judges in each split, which an older version lacks; evaluate again.")
     settings = {key: value for key, value in (entry.get("settings") or {}).items() if value is not None}
     if isinstance(chosen := settings.get("rerank"), Mapping):
         settings["rerank"] = chosen.get("samples")  # number of captions that the own listener ranked

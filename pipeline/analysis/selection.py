@@ -27,9 +27,8 @@ class ReportSettings:
     # methods whose frozen speakers are also shown with a listener adapted to them
     frozen_speakers: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(require_distinct)] = ()
     cider_levels: Annotated[tuple[Positive, ...], *Each] | None = None  # levels of recall tables; None: from the curves
-    score_levels: Annotated[tuple[Positive, ...], *Each] | None = (
-        None  # levels of language tables, %; None: from curves
-    )
+    # levels of language tables, in %; None: from the curves
+    score_levels: Annotated[tuple[Positive, ...], *Each] | None = None
     # score that selects λ (by the first judge) and compares methods; None: R@1 (hard) if it is measured, else R@10
     score: Literal["R@1 (hard)", "R@1", "R@5", "R@10"] | None = None
 

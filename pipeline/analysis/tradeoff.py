@@ -1,7 +1,7 @@
 """Trade-off curves of methods, and the mixture weights of a curve's settings at a value between measured ones.
 
-Settings come in any order and their metrics are noisy. The methods promise one thing: they trade naturalness (CIDEr)
-for discriminability (recall by the own listener). So along the axis that is held fixed, the other metric may only fall.
+Settings come in any order and their metrics are noisy. Methods trade naturalness (CIDEr) for discriminability (recall
+by the own listener). So along the axis that is held fixed, the other metric may only fall.
 Settings that contradict this are pooled by isotonic regression (Barlow et al. 1972; pool adjacent violators). The
 estimate at each of them is their common mean. An upper envelope would keep settings that are high by chance. The curve
 is linear between neighbours and ends at the measured settings.
@@ -21,7 +21,7 @@ import numpy as np
 
 from pipeline.analysis.results import Point, Results, Run, named_setting
 
-SAME = 1e-9  # relative tolerance; the order of a sum causes smaller differences
+TOLERANCE = 1e-9  # relative tolerance; the order of a sum causes smaller differences
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def mixture(x: np.ndarray, y: np.ndarray, at: np.ndarray | float) -> tuple[np.nd
     value = np.broadcast_to(np.asarray(at, dtype=np.float64), x.shape[:-1])[..., None]
     order = np.lexsort((y, x))  # equal x: the smaller y first, so that they are pooled as violators
     x, y = np.take_along_axis(x, order, -1), np.take_along_axis(y, order, -1)
-    room = SAME * np.abs(x).max(-1, keepdims=True)
+    room = TOLERANCE * np.abs(x).max(-1, keepdims=True)
     reached = (value <= x[..., -1:] + room)[..., 0]
 
     right = np.clip((x < value).sum(-1, keepdims=True), min(1, x.shape[-1] - 1), x.shape[-1] - 1)
@@ -94,6 +94,6 @@ def _pooled(y: np.ndarray) -> np.ndarray:
     means = (sums[..., None, 1:] - sums[..., :-1, None]) / np.maximum(last - first + 1, 1)
     greatest = np.maximum.accumulate(np.where(first <= last, means, -np.inf)[..., ::-1], axis=-1)[..., ::-1]
     fitted = np.where(first <= last, greatest, np.inf).min(axis=-2)
-    tolerance = SAME * np.maximum(np.abs(y).max(-1), 1.0)[..., None, None]
+    tolerance = TOLERANCE * np.maximum(np.abs(y).max(-1), 1.0)[..., None, None]
     pooled = np.abs(fitted[..., :, None] - fitted[..., None, :]) <= tolerance
     return pooled / pooled.sum(-1, keepdims=True)

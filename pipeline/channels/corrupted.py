@@ -12,8 +12,8 @@ from pipeline.channels.hard import Choose, HardChannel
 from pipeline.random import BatchRandom
 from pipeline.types import Batch, TokenChoice
 
-WAYS = 5
-MOST = 3  # maximum length of a repeated or removed span, in words
+KINDS = 5
+MAX_SPAN = 3  # maximum length of a repeated or removed span, in words
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,18 @@ class CorruptedCaptions(HardChannel):
 
 def _corrupt(words: list[int], other: list[int], numbers: Sequence[float]) -> list[int]:
     """Corrupt `words` by uniform `numbers`: the kind of corruption, a position, a length or target, an order."""
-    way, place, more, *order = numbers
-    at, end = int(place * len(words)), len(words)
-    stop = min(end, at + 1 + int(more * MOST))
-    match int(way * WAYS):
+    kind, position, extent, *order = numbers
+    at, end = int(position * len(words)), len(words)
+    stop = min(end, at + 1 + int(extent * MAX_SPAN))
+    match int(kind * KINDS):
         case 0:
             return words[:stop] + words[at:]
         case 1:
             return words[:at] + words[stop:]
         case 2:
-            return words[:at] + other[int(more * len(other)) :][:1] + words[at:]
+            return words[:at] + other[int(extent * len(other)) :][:1] + words[at:]
         case 3:
-            swapped, to = list(words), int(more * end)
+            swapped, to = list(words), int(extent * end)
             swapped[at : at + 1], swapped[to : to + 1] = swapped[to : to + 1], swapped[at : at + 1]
             return swapped
         case _:

@@ -119,23 +119,23 @@ class Beam(HardChannel):
         # all rows of an image begin equal, so only the first may be extended
         totals = torch.full((images, width), -torch.inf, dtype=batch.regions.dtype, device=device)
         totals[:, 0].zero_()
-        over = torch.zeros(images, width, dtype=torch.bool, device=device)
+        all_ended = torch.zeros(images, width, dtype=torch.bool, device=device)
 
         def step(t: int, logits: Tensor, rows: Tensor) -> TokenChoice:
-            these = rows[::width] // width  # images
-            ended = over[these]
+            open_images = rows[::width] // width
+            ended = all_ended[open_images]
             # the beam keeps at most `width` extensions of a row, so the rest of the vocabulary need not be sorted
             best, word = top_k(logits, min(width, logits.shape[-1]))
-            best, word = best.view(len(these), width, -1), word.view(len(these), width, -1)
+            best, word = best.view(len(open_images), width, -1), word.view(len(open_images), width, -1)
             only_eos = torch.full_like(best, -torch.inf)
             only_eos[..., 0].zero_()
             best = torch.where(ended.unsqueeze(-1), only_eos, best)
             word = word.masked_fill(ended.unsqueeze(-1), 0)
-            totals[these], chosen = (totals[these].unsqueeze(-1) + best).flatten(1).topk(width, -1)
+            totals[open_images], chosen = (totals[open_images].unsqueeze(-1) + best).flatten(1).topk(width, -1)
             parent = chosen // best.shape[-1]
             index = word.flatten(1).gather(1, chosen)
-            over[these] = ended.gather(1, parent) | (index == 0)
-            first = torch.arange(len(these), device=device).unsqueeze(1) * width
+            all_ended[open_images] = ended.gather(1, parent) | (index == 0)
+            first = torch.arange(len(open_images), device=device).unsqueeze(1) * width
             return TokenChoice(index.flatten(), parent=(first + parent).flatten())
 
         return step

@@ -28,15 +28,15 @@ class NoRepeatNgram(FilteredChannel):
             nonlocal tokens
             if t >= n:
                 spans = tokens[rows].unfold(1, n, 1)  # (N, t − n + 1, n): all n-grams so far
-                again = (spans[..., :-1] == tokens[rows, t - n + 1 :].unsqueeze(1)).all(2) & (spans[..., -1] != 0)
-                banned = torch.zeros_like(logits).scatter_add_(1, spans[..., -1], again.to(logits.dtype))
+                repeats = (spans[..., :-1] == tokens[rows, t - n + 1 :].unsqueeze(1)).all(2) & (spans[..., -1] != 0)
+                banned = torch.zeros_like(logits).scatter_add_(1, spans[..., -1], repeats.to(logits.dtype))
                 logits = logits.masked_fill(banned > 0, -torch.inf)
-            symbol = choose(t, logits, rows)
-            if symbol.parent is not None:
-                tokens[rows] = tokens[rows[symbol.parent]]
+            choice = choose(t, logits, rows)
+            if choice.parent is not None:
+                tokens[rows] = tokens[rows[choice.parent]]
             tokens = torch.cat([tokens, tokens.new_zeros(len(tokens), 1)], 1)
-            tokens[rows, t] = symbol.index
-            return symbol
+            tokens[rows, t] = choice.index
+            return choice
 
         return step
 

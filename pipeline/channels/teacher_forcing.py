@@ -54,15 +54,19 @@ class PrefixSchedule(NamedStream):
     rng_name = "Annealed"
     rng_options = ("start", "every", ("by", "decrement"))
 
-    def words(self, epoch: int) -> int:
+    def length(self, epoch: int) -> int:
+        """Return the number of forced tokens in `epoch`."""
         return max(0, self.start - self.decrement * (epoch // self.every))
 
 
-def _begun(given: Tensor, lengths: Tensor, sure: int, numbers: BatchRandom, width: int) -> Choose:
-    """Force the first `lengths` (N,) tokens of `given` (N, T), then draw; the first `sure` steps draw for no row."""
+def _force_then_sample(given: Tensor, lengths: Tensor, forced_steps: int, numbers: BatchRandom, width: int) -> Choose:
+    """Force the first `lengths` (N,) tokens of `given` (N, T), then sample.
+
+    No row samples in the first `forced_steps` steps.
+    """
 
     def step(t: int, logits: Tensor, rows: Tensor) -> TokenChoice:
-        if t < sure:
+        if t < forced_steps:
             return TokenChoice(given[rows, t], forced=True)
         drawn = sample_tokens(logits, numbers.like(logits[:, :1], rows, width))
         if t >= given.shape[1]:
@@ -85,9 +89,9 @@ class ForcedPrefix(HardChannel):
     dropout = True
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
-        given = min(self.words.words(batch.epoch), batch.captions.shape[1])
+        given = min(self.words.length(batch.epoch), batch.captions.shape[1])
         lengths = torch.full_like(batch.images, given)
-        return _begun(batch.captions, lengths, given, BatchRandom(batch, rng), self.width)
+        return _force_then_sample(batch.captions, lengths, given, BatchRandom(batch, rng), self.width)
 
 
 @dataclass(frozen=True)
@@ -116,4 +120,4 @@ class PrefixRollouts(HardChannel):
         given = batch.captions.repeat_interleave(self.width, 0)
         place = torch.arange(self.places, device=batch.device).repeat_interleave(self.each).repeat(len(batch))
         ended = given.gather(1, place.unsqueeze(1)) == 0
-        return _begun(given.masked_fill(ended, 0), place + 1, 1, BatchRandom(batch, rng), self.width)
+        return _force_then_sample(given.masked_fill(ended, 0), place + 1, 1, BatchRandom(batch, rng), self.width)

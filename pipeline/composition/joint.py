@@ -106,8 +106,8 @@ def score_function(
 
     Raises UserError for a running mean whose advantages are centred, since centring removes any constant.
     """
-    expected = make_baseline(objective, baseline or objective.baseline)
-    if objective.centre_advantages and isinstance(expected, RunningMean):
+    uncentred = make_baseline(objective, baseline or objective.baseline)
+    if objective.centre_advantages and isinstance(uncentred, RunningMean):
         raise UserError(
             "centre_advantages: expected a baseline that differs between images, got running_mean, which centring "
             "removes; set one of the two to its default"
@@ -115,7 +115,7 @@ def score_function(
     scalings: dict[str, Scaling] = {"none": NoScaling(), "group": GroupStd(), "batch": BatchStd()}
     return ScoreFunction(
         Multinomial(objective.samples) if channel is None else channel,
-        CenteredBaseline(expected) if objective.centre_advantages else expected,
+        CenteredBaseline(uncentred) if objective.centre_advantages else uncentred,
         scaling=scalings[objective.advantage_scaling],
     )
 
@@ -126,18 +126,18 @@ def tradeoff(
     lam: float,
     discriminability: Estimator,
     schedule: UpdateSchedule,
-    listening: Estimator | None = None,
+    listener_estimator: Estimator | None = None,
     naturalness: Estimator | None = None,
 ) -> Method:
     """Build the objective λ · discriminability + (1 − λ) · CIDEr-D (PSST Eq. 3).
 
     The hinge uses the estimator `discriminability`; CIDEr-D uses `naturalness`, by default the score function.
     With `objective.cross_entropy_weight`, the cross-entropy of a human caption is a third term.
-    With `listening`, that estimator trains the listener on the hinge, and `discriminability` only the speaker.
+    With `listener_estimator`, that estimator trains the listener on the hinge, and `discriminability` only the speaker.
     """
     hinge = make_hinge(objective, agents.listener)
     terms = [
-        Term("discriminability", lam, hinge, discriminability, SPEAKER if listening else SPEAKER | LISTENER),
+        Term("discriminability", lam, hinge, discriminability, SPEAKER if listener_estimator else SPEAKER | LISTENER),
         Term("naturalness", 1 - lam, CiderScore(agents.cider), naturalness or score_function(objective), SPEAKER),
         Term(
             "cross_entropy",
@@ -147,8 +147,8 @@ def tradeoff(
             SPEAKER,
         ),
     ]
-    if listening:
-        terms.append(Term("listening", lam, hinge, listening, LISTENER))
+    if listener_estimator:
+        terms.append(Term("listening", lam, hinge, listener_estimator, LISTENER))
     return Method(agents.roles, tuple(terms), schedule, objective.normalise_gradients)
 
 
@@ -176,19 +176,19 @@ def with_critic(
     channel: Channel,
     credit: Credit,
     hidden: int,
-    alone: int,
+    warmup_steps: int,
     words: Words = "all",
 ) -> Method:
     """Build λ · hinge + (1 − λ) · score by score functions, with a learned critic as the baseline of `score`.
 
-    The critic is trained alone for the first `alone` steps, then together with the speaker.
+    Only the critic is trained in the first `warmup_steps` steps, then both the critic and the speaker.
     """
     critic = Critic(agents.speaker.hidden, hidden)
-    expected = CriticBaseline(critic, channel)
+    baseline = CriticBaseline(critic, channel)
     terms = (
         Term("discriminability", lam, make_hinge(objective, agents.listener), score_function(objective), SPEAKER),
-        Term("naturalness", 1 - lam, score, ScoreFunction(channel, expected, credit=credit, words=words), SPEAKER),
+        Term("naturalness", 1 - lam, score, ScoreFunction(channel, baseline, credit=credit, words=words), SPEAKER),
         Term("critic", 1.0, score, CriticLoss(channel, critic, credit, words), CRITIC),
     )
-    schedule = UpdateSchedule((SPEAKER | CRITIC,), CRITIC, alone)
+    schedule = UpdateSchedule((SPEAKER | CRITIC,), CRITIC, warmup_steps)
     return Method({**agents.roles, "critic": critic}, terms, schedule, objective.normalise_gradients)

@@ -19,7 +19,8 @@ def with_kl_penalty(method: Method, objective: Objective) -> Method:
     """Add the term −β · KL(speaker ‖ starting speaker) to `method`, with β the objective's `kl_weight`.
 
     The captions are the objective's multinomial samples, which score-function terms share. Raises UserError where no
-    speaker is trained, and where gradients are normalised, since the penalty's is 0 at the start.
+    speaker is trained. Raises UserError, too, where gradients are normalised, since the penalty's gradient is 0 at the
+    start.
     """
     speaker = method.speaker
     if speaker is None or not method.schedule.all_roles >= SPEAKER:

@@ -104,8 +104,8 @@ class Method:
         object.__setattr__(self, "terms", tuple(term for term in self.terms if term.weight))
         if self.gamma != 1 and getattr(self.speaker, "null", None) is None:
             raise UserError(
-                f"gamma = {self.gamma:g}: the pretrained speaker has no null image to be guided away from; set "
-                "pretrain.speaker.image_dropout in params.yaml, 0.1 say, and run pretrain@speaker again"
+                f"gamma = {self.gamma:g}: guidance needs the null image of the pretrained speaker, which has none; set "
+                "pretrain.speaker.image_dropout in params.yaml, for example to 0.1, and run pretrain@speaker again"
             )
 
     @property
@@ -138,7 +138,9 @@ class Method:
             losses: Losses = {}
             report: Report = {}
             for term in self.terms:
-                if not (learners & term.updates if term.updates is not None else learners == parts[-1]):
+                # a term that updates all roles is computed once, in the last part
+                updated = learners == parts[-1] if term.updates is None else bool(learners & term.updates)
+                if not updated:
                     continue
                 score = term.score.bind_batch(rollouts) if isinstance(term.score, BatchScore) else term.score
                 loss, values = term.estimator.surrogate(score, rollouts)

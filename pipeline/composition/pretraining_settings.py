@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pipeline.channels.scheduled_sampling import ScheduledSampling
 from pipeline.models.model_settings import SpeakerSettings
 from pipeline.ranges import Count, Dropped, Natural, NonNegative, Positive, Size
-from pipeline.section import Given, Name, Section
+from pipeline.section import FromMapping, Name, Section
 
 
 class MatchingSettings(Section):
@@ -46,5 +46,5 @@ class ListenerSettings(MatchingSettings):
 class SpeakerPretraining(SpeakerSettings):
     """A speaker and the likelihood of its pretraining. With `image_dropout` it learns a null image for guidance."""
 
-    scheduled_sampling: Annotated[ScheduledSampling, Given] | None = None
+    scheduled_sampling: Annotated[ScheduledSampling, FromMapping] | None = None
     image_dropout: Dropped = 0.0

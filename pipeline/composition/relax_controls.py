@@ -46,4 +46,5 @@ def _controllable(term: Term) -> bool:
     estimator = term.estimator
     if not isinstance(estimator, ScoreFunction) or not isinstance(estimator.channel, Multinomial):
         return False
+    # a control variate supports the default of every other option
     return estimator == ScoreFunction(estimator.channel, estimator.baseline, estimator.reduction)

@@ -37,12 +37,12 @@ class RewardModels:
         return {"rewarded": self.retriever} | ({"judged": self.judge} if self.judge else {})
 
     @property
-    def searched(self) -> SearchTrajectory:
+    def search_trajectory(self) -> SearchTrajectory:
         """The searched captions as a trajectory with log-probabilities."""
         return SearchTrajectory(self.search)
 
     @property
-    def human(self) -> HumanProbability:
+    def human_probability(self) -> HumanProbability:
         """The regularisation reward P_D."""
         return HumanProbability(self.retriever, self.discriminator)
 
@@ -84,7 +84,7 @@ def reward_trajectories(
         estimator = ScoreFunction(channel, weighting=weighting)
         suffix = "_of_human" if isinstance(channel, Forced) else ""
         terms.append(Term(f"discriminability{suffix}", alpha, contrastive, estimator, SPEAKER))
-        terms.append(Term(f"naturalness{suffix}", 1 - alpha, rewards.human, estimator, SPEAKER))
+        terms.append(Term(f"naturalness{suffix}", 1 - alpha, rewards.human_probability, estimator, SPEAKER))
     return tuple(terms)
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pipeline.composition.reward_settings import RetrieverSettings
 
 FOLDER, IMAGES, SETTINGS, WEIGHTS = "retriever", "images.safetensors", "settings.json", "weights.safetensors"
-AGAIN = "run the retriever stage again"
+RERUN = "run the retriever stage again"
 
 
 @dataclass(frozen=True)
@@ -74,36 +74,35 @@ def make_rewards(
     `rate` is the discriminator's learning rate. `embed_images` returns the vectors of all images, as in evaluation.
     """
     models = {"retriever": settings.model} | ({"judge": settings.judge} if settings.judge else {})
-    encoders = {who: _encoder(root, name).to(device) for who, name in models.items()}
-    stores = {who: open_features(root, encoder.features, prepared) for who, encoder in encoders.items()}
-    made_of = RewardInputs(
+    encoders = {role: _encoder(root, name).to(device) for role, name in models.items()}
+    stores = {role: open_features(root, encoder.features, prepared) for role, encoder in encoders.items()}
+    inputs = RewardInputs(
         models,
-        {who: sha256(_weights(root, name)) for who, name in models.items()},
-        {who: store.manifest["crc"] for who, store in stores.items()},
+        {role: sha256(_weights(root, name)) for role, name in models.items()},
+        {role: store.manifest["crc"] for role, store in stores.items()},
         settings.temperature,
         settings.beam,
         settings.no_repeat_ngram_size,
         rate,
     )
     retrievers = {}
-    for who, encoder in encoders.items():
+    for role, encoder in encoders.items():
         if isinstance(encoder, DualEncoder):
             _check_lengths(encoder, prepared)
-        vectors = embed_images(encoder, stores[who])
-        retrievers[who] = Retriever(encoder, vectors, settings.temperature, prepared.vocabulary.decode)
+        vectors = embed_images(encoder, stores[role])
+        retrievers[role] = Retriever(encoder, vectors, settings.temperature, prepared.vocabulary.decode)
     retriever, rows = retrievers["retriever"], torch.from_numpy(prepared.rows("train")).to(device)
-    retriever.neighbours = (
-        nearest_images(retriever.vectors, rows, settings.hard_negative_ranks) if settings.hard_negative_ranks else None
-    )
+    if settings.hard_negative_ranks:
+        retriever.neighbours = nearest_images(retriever.vectors, rows, settings.hard_negative_ranks)
     size, hidden = retriever.vectors.shape[1], settings.hidden_dims
-    judges = CaptionClassifier(size, hidden).to(device), CaptionClassifier(size, hidden, with_images=False).to(device)
-    rewards = RewardModels(retriever, *judges, made_of.search, rate, retrievers.get("judge"))
+    heads = CaptionClassifier(size, hidden).to(device), CaptionClassifier(size, hidden, with_images=False).to(device)
+    rewards = RewardModels(retriever, *heads, inputs.search, rate, retrievers.get("judge"))
     speaker = load_agent(root / "pretrained" / settings.speaker / WEIGHTS, "speaker")
     assert isinstance(speaker, Decoder)
-    return pretrain_heads(rewards, speaker), rewards, made_of
+    return pretrain_heads(rewards, speaker), rewards, inputs
 
 
-def save_rewards(out: Path, rewards: RewardModels, made_of: RewardInputs) -> None:
+def save_rewards(out: Path, rewards: RewardModels, inputs: RewardInputs) -> None:
     """Write the image vectors, neighbours and inputs. The heads' weights are the training's own output."""
     retriever = rewards.retriever
     tensors = {"vectors": retriever.vectors}
@@ -112,54 +111,54 @@ def save_rewards(out: Path, rewards: RewardModels, made_of: RewardInputs) -> Non
     if rewards.judge is not None:
         tensors["judge"] = rewards.judge.vectors
     write_atomically(out / IMAGES, as_bytes({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}))
-    write_atomically(out / SETTINGS, json.dumps(vars(made_of), indent=1) + "\n")
+    write_atomically(out / SETTINGS, json.dumps(vars(inputs), indent=1) + "\n")
 
 
 def load_rewards(root: Path, prepared: Prepared, device: torch.device) -> RewardModels:
     """Load the reward models below `root` onto `device`. Raises UserError where data or retriever have changed."""
-    folder, made_of = root / FOLDER, _inputs(root)
+    folder, inputs = root / FOLDER, _inputs(root)
     images: dict[str, Tensor] = {name: x.to(device) for name, x in load_file(folder / IMAGES).items()}
-    encoders = {who: _same_encoder(root, made_of, who, prepared).to(device) for who in made_of.models}
-    vectors, made = images["vectors"], (made_of.temperature, prepared.vocabulary.decode)
-    retriever = Retriever(encoders["retriever"], vectors, *made, images.get("neighbours"))
-    judge = Retriever(encoders["judge"], images["judge"], *made) if "judge" in encoders else None
-    judges: list[CaptionClassifier] = []
+    encoders = {role: _same_encoder(root, inputs, role, prepared).to(device) for role in inputs.models}
+    vectors, options = images["vectors"], (inputs.temperature, prepared.vocabulary.decode)
+    retriever = Retriever(encoders["retriever"], vectors, *options, images.get("neighbours"))
+    judge = Retriever(encoders["judge"], images["judge"], *options) if "judge" in encoders else None
+    heads: list[CaptionClassifier] = []
     for name in ("discriminator", "grammar"):
         head = load_agent(folder / WEIGHTS, name)
         assert isinstance(head, CaptionClassifier)
         if head.size != vectors.shape[1]:
             raise UserError(
                 f"{folder}: the {name} takes vectors of {head.size} numbers, and the retriever's have "
-                f"{vectors.shape[1]}; {AGAIN}"
+                f"{vectors.shape[1]}; {RERUN}"
             )
-        judges.append(head.to(device))
-    return RewardModels(retriever, judges[0], judges[1], made_of.search, made_of.rate, judge)
+        heads.append(head.to(device))
+    return RewardModels(retriever, heads[0], heads[1], inputs.search, inputs.rate, judge)
 
 
 def _inputs(root: Path) -> RewardInputs:
     path = root / FOLDER / SETTINGS
     if not path.parent.is_dir():
         raise UserError(f"{path}: there is no retriever; run the retriever stage")
-    check_checksums(path.parent, AGAIN, required=True)
-    made: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8"))
-    if made is None:
+    check_checksums(path.parent, RERUN, required=True)
+    stored: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8"))
+    if stored is None:
         raise UserError(f"{path}: made without a retriever; add that section to params.yaml and run its stage again")
-    return RewardInputs(**made)
+    return RewardInputs(**stored)
 
 
 def _weights(root: Path, model: str) -> Path:
     return root / "pretrained" / model / WEIGHTS
 
 
-def _same_encoder(root: Path, made_of: RewardInputs, who: str, prepared: Prepared) -> Listener | DualEncoder:
+def _same_encoder(root: Path, inputs: RewardInputs, role: str, prepared: Prepared) -> Listener | DualEncoder:
     """Return the encoder behind the reward models. Raises UserError where its weights or features have changed."""
-    folder, name = root / FOLDER, made_of.models[who]
+    folder, name = root / FOLDER, inputs.models[role]
     encoder = _encoder(root, name)
     store = open_features(root, encoder.features, prepared)
-    if made_of.features[who] != store.manifest["crc"]:
-        raise UserError(f"{folder}: its images are of other features than {store.path}; {AGAIN}")
-    if made_of.weights[who] != sha256(_weights(root, name)):
-        raise UserError(f"{folder}: made with other weights of {name}; {AGAIN}")
+    if inputs.features[role] != store.manifest["crc"]:
+        raise UserError(f"{folder}: its image vectors come from other features than {store.path}; {RERUN}")
+    if inputs.weights[role] != sha256(_weights(root, name)):
+        raise UserError(f"{folder}: made with other weights of {name}; {RERUN}")
     return encoder
 
 
@@ -171,12 +170,12 @@ def _encoder(root: Path, model: str) -> Listener | DualEncoder:
 
 def _check_lengths(encoder: DualEncoder, prepared: Prepared) -> None:
     """Refuse a text encoder that would cut off human captions."""
-    read = prepared.vocabulary.decode
+    decode = prepared.vocabulary.decode
     # the 1000 longest by characters
-    texts = sorted({read(row) for row in prepared.tokens.tolist()}, key=len, reverse=True)[:1000]
-    most, place = encoder.lengths(texts).max(0)
-    if most > encoder.max_tokens:
+    texts = sorted({decode(row) for row in prepared.tokens.tolist()}, key=len, reverse=True)[:1000]
+    longest, index = encoder.lengths(texts).max(0)
+    if longest > encoder.max_tokens:
         raise UserError(
-            f"{prepared.folder}: a caption has {most} tokens, and the text encoder takes {encoder.max_tokens}: "
-            f"“{texts[place][:80]}”; lower prepare.max_words"
+            f"{prepared.folder}: a caption has {longest} tokens, and the text encoder takes {encoder.max_tokens}: "
+            f"“{texts[index][:80]}”; lower prepare.max_words"
         )

@@ -26,7 +26,7 @@ class SplitShares(Section):
 
     def _check(self) -> None:
         if self.val + self.test >= 1:
-            raise ValueError(f"val {self.val} and test {self.test} leave nothing to train on")
+            raise ValueError(f"val {self.val} and test {self.test} leave no training images: lower one of them")
 
 
 class ExpectedCounts(Section):
@@ -45,7 +45,7 @@ class ExpectedCounts(Section):
 
 
 def _formats() -> dict[str, CorpusFormat]:
-    """Return all forms of corpora by name."""
+    """Return all formats of corpora by name."""
     from pipeline.slices.corpus_formats import FORMATS  # the readers import NumPy and PyArrow
 
     return {form.name: form for form in FORMATS}
@@ -53,7 +53,7 @@ def _formats() -> dict[str, CorpusFormat]:
 
 def _known_format(name: str) -> str:
     if name not in _formats():
-        raise ValueError(f"{name} is no form of a corpus; {did_you_mean(name, _formats())}")
+        raise ValueError(f"{name} is no format of a corpus; {did_you_mean(name, _formats())}")
     return name
 
 
@@ -85,8 +85,8 @@ class PrepareSettings(PrepareKeys):
         source = CorpusSource(Path(self.root), self.annotations, None, self.splits, shares, self.slice_settings)
         if self.count_ngrams == "whole" and self.document_frequencies is not None:
             raise ValueError(
-                f"count_ngrams whole counts n-grams here, and document_frequencies {self.document_frequencies} gives "
-                "their counts; leave out one"
+                "expected count_ngrams whole, which counts n-grams, or document_frequencies, which reads their counts "
+                f"({self.document_frequencies}), got both; leave out one"
             )
         if not form.fits(source) or (self.known_corrupt and not form.may_be_corrupt):
             raise ValueError(form.takes)
@@ -117,7 +117,7 @@ class DetectorSettings(Section):
 
 
 def _feature_formats() -> dict[str, FeatureFormat]:
-    """Return all forms of imported features by name."""
+    """Return all formats of imported features by name."""
     from pipeline.slices.feature_formats import FEATURE_FORMATS  # the readers import NumPy
 
     return FEATURE_FORMATS
@@ -125,7 +125,7 @@ def _feature_formats() -> dict[str, FeatureFormat]:
 
 def _known_feature_format(name: str) -> str:
     if name not in _feature_formats():
-        raise ValueError(f"{name} is no form of features; {did_you_mean(name, _feature_formats())}")
+        raise ValueError(f"{name} is no format of features; {did_you_mean(name, _feature_formats())}")
     return name
 
 
@@ -158,7 +158,7 @@ class RegionLimits(Section):
     def _check(self) -> None:
         given = [value is not None for value in (self.fixed, self.min_boxes, self.max_boxes, self.threshold)]
         if given not in ([True, False, False, False], [False, True, True, True]):
-            raise ValueError("boxes is {fixed: 36} or {min_boxes: 10, max_boxes: 100, threshold: 0.2}")
+            raise ValueError("expected {fixed: 36} or {min_boxes: 10, max_boxes: 100, threshold: 0.2}, for example")
         if self.min_boxes is not None and self.max_boxes is not None and self.min_boxes > self.max_boxes:
             raise ValueError(f"min_boxes {self.min_boxes} is more than max_boxes {self.max_boxes}")
 
@@ -173,9 +173,9 @@ class FeatureSettings(Section):
     classifiers), open_clip/….… (network and weights), hub/… (of transformers: a captioner's, CLIP or SigLIP), any of
     timm, facts (of drawn scenes, as a network without errors would extract them), or imported: features from elsewhere.
 
-    With `frames`, images are films. That many frames are spread evenly, or, with `frames_per_second`, at most that
-    many. `batch` counts frames. The film's vector is the mean of its frames' vectors. With `vector: times` they are
-    concatenated, which keeps their order.
+    With `frames`, images are films, and `frames` is the number of frames per film. They are spread evenly. With
+    `frames_per_second`, `frames` is the largest number. `batch` counts frames. The film's vector is the mean of its
+    frames' vectors. With `vector: times` the vectors are concatenated, which keeps their order.
     """
 
     network: Text
@@ -214,7 +214,7 @@ class FeatureSettings(Section):
                 "hub, detector: may describe the detector that replaces weights that cannot be fetched"
             )
         if detects and (self.boxes is None or self.grid_size is not None):
-            raise ValueError(f"network {self.network} takes boxes: {{fixed: 36}}, say, and grid_size: null")
+            raise ValueError(f"network {self.network} takes boxes, for example {{fixed: 36}}, and grid_size: null")
         if not detects and self.boxes is not None:
             raise ValueError(f"network {self.network} is no detector: set boxes to null")
         if self.vector == "mean_and_max" and (own or detects or self.network.startswith("hub/")):

@@ -36,8 +36,8 @@ from pipeline.training.optimisation import Optimisation
 
 CAPTIONS = AgentSections("speakers", SpeakerBlock, ListenerBlock, (PretrainedJudgeSettings,))
 AGENTS = (CAPTIONS, *SLICE_AGENTS)
-# The keys of every block of `methods`; the others are the options of its composition.
-OWN = ("from", "method", "speaker", "train", "gamma", "rerank", "pragmatic")
+# The keys that every block of `methods` may have; all others are options of its composition.
+COMMON_KEYS = ("from", "method", "speaker", "train", "gamma", "rerank", "pragmatic")
 REWARDS = "rewards"  # the argument of compositions that takes the reward models of the section `retriever`
 
 
@@ -67,8 +67,8 @@ class MethodSettings:
 def method_settings(params: Params, name: str) -> MethodSettings:
     """Return the settings of `methods.<name>`. The block's `train:` overrides the train section."""
     block = params.methods[name]
-    train = TrainSettings.model_validate(_laid_over(params.train.model_dump(), block["train"]))
-    arguments = {"lam" if key == "lambda" else key: value for key, value in block.items() if key not in OWN}
+    train = TrainSettings.model_validate(_merge(params.train.model_dump(), block["train"]))
+    arguments = {"lam" if key == "lambda" else key: value for key, value in block.items() if key not in COMMON_KEYS}
     composition = _composition(name, block)
     rerank, rewarded = block["rerank"], REWARDS in inspect.signature(composition).parameters
     pragmatic = block["pragmatic"] and PragmaticSettings.model_validate(block["pragmatic"])
@@ -89,12 +89,13 @@ def load(path: Path, overrides: Iterable[str] = ()) -> Params:
         return _params(raw)
     except _MistakeError as mistake:
         keys = mistake.keys
+        # the overrides at, above or below the key with the mistake; the last one counts
         where = [origin for set_, origin in origins.items() if set_ == keys[: len(set_)] or keys == set_[: len(keys)]]
         raise UserError(f"{where[-1] if where else path}: {mistake}") from mistake.__cause__
 
 
 class _MistakeError(UserError):
-    """An error in the parameters, with the keys of its place."""
+    """An error in the parameters, with the path of keys where it is."""
 
     def __init__(self, keys: tuple[str, ...], line: str) -> None:
         super().__init__(line)
@@ -102,24 +103,24 @@ class _MistakeError(UserError):
 
 
 def _params(raw: dict[str, Any]) -> Params:
-    params = _checked(Params, raw)
+    params = _validate(Params, raw)
     kinds: dict[str, type[Section]] = {name: type(block) for name, block in params.pretrain.items()}
     agents = _check_pretrained(params, kinds)
     speakers = [name for name, kind in kinds.items() if kind is agents.speaker]
     schemas = {name: _schema(name, block) for name, block in params.methods.items()}
     blocks = {}
     for name, block in params.methods.items():
-        blocks[name] = _checked(schemas[name], block, "methods", name).model_dump()
+        blocks[name] = _validate(schemas[name], block, "methods", name).model_dump()
         _check_known(blocks[name]["speaker"], speakers, "speaker of pretrain", "methods", name, "speaker")
         if params.retriever is None and REWARDS in inspect.signature(_composition(name, block)).parameters:
             raise _MistakeError(("methods", name), f"methods.{name} is rewarded by a retriever: add that section")
-        _checked(TrainSettings, _laid_over(raw["train"], blocks[name]["train"]), "methods", name, "train")
+        _validate(TrainSettings, _merge(raw["train"], blocks[name]["train"]), "methods", name, "train")
     for name, grids in params.sweep.grid.items():
         if name not in blocks:
             place = ("sweep", "grid", name)
             raise _MistakeError(place, f"unknown method {'.'.join(place)}; {did_you_mean(name, blocks)}")
         for options in grids:
-            _checked(_grid(schemas[name]), options, "sweep", "grid", name)
+            _validate(_grid(schemas[name]), options, "sweep", "grid", name)
     _check_decoding(params, blocks)
     _check_null_image(params, blocks)
     _check_baselines(params, blocks)
@@ -135,7 +136,7 @@ def _params(raw: dict[str, Any]) -> Params:
     return params.model_copy(update={"methods": blocks})
 
 
-def _checked(model: type[Section], raw: Mapping[str, Any], *keys: str) -> Any:
+def _validate(model: type[Section], raw: Mapping[str, Any], *keys: str) -> Any:
     """Check the mapping at `keys` of the file against `model`, and return the result."""
     try:
         return model.model_validate(raw)
@@ -228,7 +229,7 @@ def _check_null_image(params: Params, blocks: Mapping[str, Any]) -> None:
         for keys, gammas in (("methods", name, "gamma"), [block["gamma"]]), (("sweep", "grid", name, "gamma"), swept):
             for gamma in gammas:
                 if gamma != 1:
-                    needed = f"needs a null image; set pretrain.{block['speaker']}.image_dropout to 0.1, say"
+                    needed = f"needs a null image; set pretrain.{block['speaker']}.image_dropout, for example to 0.1"
                     raise _MistakeError(keys, f"{'.'.join(keys)} = {gamma:g} {needed}")
 
 
@@ -263,9 +264,9 @@ def _schema(name: str, block: Mapping[str, Any]) -> type[Section]:
             place = f"{_file(block)}: option {option.name} of {composition.__name__}"
             if option.annotation is option.empty:
                 raise UserError(
-                    f"{place} has no type; write {option.name}: float, say, or a range of pipeline/ranges.py"
+                    f"{place} has no type; write for example {option.name}: float, or a range of pipeline/ranges.py"
                 )
-            if option.name in OWN:
+            if option.name in COMMON_KEYS:
                 raise UserError(f"{place}: the name is reserved for a key of every method; rename the option")
             default = ... if option.default is option.empty else option.default
             fields["lambda" if option.name == "lam" else option.name] = (option.annotation, default)
@@ -287,15 +288,17 @@ def _schema(name: str, block: Mapping[str, Any]) -> type[Section]:
 
 def _grid(schema: type[Section]) -> type[Section]:
     """Return the schema of a method's grid: a list of values for each option, and seeds of its own."""
-    kinds = {key: GenericAlias(tuple, (kind, ...)) for key, kind in keys_of(schema).items() if key not in OWN[:4]}
+    kinds = {
+        key: GenericAlias(tuple, (kind, ...)) for key, kind in keys_of(schema).items() if key not in COMMON_KEYS[:4]
+    }
     lists: dict[str, Any] = {key: (Annotated[kind, *Each], ()) for key, kind in kinds.items()}
     return create_model(schema.__name__, __base__=Section, **lists, seed=(Seeds, ()))
 
 
-def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Merge `above` over `below`, mapping by mapping, into a new mapping."""
     merged = copy.deepcopy(dict(below))
     for key, value in above.items():
         inner = merged.get(key)
-        merged[key] = _laid_over(inner, value) if isinstance(inner, dict) and isinstance(value, Mapping) else value
+        merged[key] = _merge(inner, value) if isinstance(inner, dict) and isinstance(value, Mapping) else value
     return merged

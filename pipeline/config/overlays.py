@@ -38,7 +38,7 @@ from pipeline.runtime.command import run_command
 from pipeline.runtime.files import sha256, write_atomically
 
 PROFILES, PARAMS = Path("profiles"), Path("params.yaml")
-WRITTEN = Path(".dvc/tmp/profile.sha256")  # a digest of the params.yaml that this command wrote last
+WRITTEN_DIGEST = Path(".dvc/tmp/profile.sha256")  # a digest of the params.yaml that this command wrote last
 BASE, NO_PROFILES = "base", ("environment",)
 WHOLE = (("draw",), ("methods",), ("sweep", "grid"))  # replaced as one value, like mappings in braces
 VARIANTS, METHOD_SETS, GRIDS, NAMES = GROUPS = ("variants", "method_sets", "grids", "profiles")
@@ -134,9 +134,9 @@ class Profiles:
             layers += [(f"{group}: {name}", layer) for layer in named]
         whole = ProfileLine([], "", "", [], {})
         for place, layer in layers:
-            whole = _replaced(whole, layer, place)
+            whole = _merge_layer(whole, layer, place)
         lead = head or [line for layer in variants[-1:] for line in layer.above if line] or top.head
-        return "\n".join([*lead, *_written(whole.section)]) + "\n"
+        return "\n".join([*lead, *_lines_of(whole.section)]) + "\n"
 
     def _composition(self, file: str, name: str, given: Any) -> Composition:
         place = f"{self.files[file].path}: profiles: {name}"
@@ -152,7 +152,7 @@ class Profiles:
         file = self.files[name]
         if name == BASE:
             return [file]
-        (below,) = _words(file.sections.section.get("extends")) or [BASE]
+        (below,) = _listed_words(file.sections.section.get("extends")) or [BASE]
         if below in (name, *above) or below not in self.files:
             others = sorted(self.files.keys() - {name})
             raise UserError(f"{file.path}: extends: {below} is no other file; {did_you_mean(below, others)}")
@@ -161,7 +161,7 @@ class Profiles:
     def _variants(self, file: ProfileFile, name: str, above: tuple[str, ...]) -> list[ProfileLine]:
         """Return the layers of a variant of `file`, from the lowest upward."""
         variants = file.groups[VARIANTS]
-        below = _words(variants[name].section.get("extends"))
+        below = _listed_words(variants[name].section.get("extends"))
         if not below:
             return [variants[name]]
         if below[0] in (name, *above) or below[0] not in variants:
@@ -215,8 +215,8 @@ def _start_of(text: str) -> int | None:
 
 
 def _read(path: Path) -> ProfileFile:
-    """Return a file of profiles/; the comment at its head is its own."""
-    text = _expanded(read_yaml_text(path), path)
+    """Return a file of profiles/. The comment at its head belongs to the file, not to its first section."""
+    text = _expand_aliases(read_yaml_text(path), path)
     tree, lines = compose(text, str(path)), text.splitlines()
     section = _section(lines, tree, 0, ()) if tree else {}
     head = section[next(iter(section))].above if section else lines
@@ -229,11 +229,11 @@ def _read(path: Path) -> ProfileFile:
     return ProfileFile(path, own, ProfileLine([], "", "", [], section), groups)
 
 
-def _expanded(text: str, path: Path) -> str:
+def _expand_aliases(text: str, path: Path) -> str:
     """Return `text` with each repeated value written out; `&name` marks a mapping in braces on one line.
 
-    `*name` stands for the whole mapping, `{<<: *name, key: value}` for it with other keys. Raises UserError for an
-    unknown name.
+    `*name` stands for the whole mapping, `{<<: *name, key: value}` for the mapping with other keys. Raises UserError
+    for an unknown name.
     """
     values: dict[str, str] = {}
 
@@ -242,7 +242,7 @@ def _expanded(text: str, path: Path) -> str:
             raise UserError(f"{path}: *{name}: no &{name} above; there are {', '.join(values) or 'none'}")
         return values[name]
 
-    def expanded(line: str) -> str:
+    def expand(line: str) -> str:
         while merge := MERGE.search(line):
             whole = _braces(line[merge.start() :], f"{path}: *{merge[1]}")
             own = {key: entry for key, entry in _entries(whole).items() if key != "<<"}
@@ -253,7 +253,7 @@ def _expanded(text: str, path: Path) -> str:
             line = line[: anchor.start()] + line[anchor.end() :]
         return line
 
-    lines = [line if line.lstrip().startswith("#") else expanded(line) for line in text.splitlines()]
+    lines = [line if line.lstrip().startswith("#") else expand(line) for line in text.splitlines()]
     return "\n".join(lines) + "\n"
 
 
@@ -281,20 +281,20 @@ def _entries(braces: str) -> dict[str, str]:
     return {entry.partition(":")[0].strip(): entry.strip() for entry in entries if entry.strip()}
 
 
-def _replaced(below: ProfileLine, above: ProfileLine, place: str) -> ProfileLine:
+def _merge_layer(below: ProfileLine, above: ProfileLine, place: str) -> ProfileLine:
     """Merge the sections of `above` over `below`, without the sections that its key `replace` names."""
     own = {key: entry for key, entry in above.section.items() if key not in ("extends", "replace")}
     sections = dict(below.section)
-    for name in _words(above.section.get("replace")):
+    for name in _listed_words(above.section.get("replace")):
         if name not in sections or name not in own:
             raise UserError(f"{place}: replace: {name} is no section below; {did_you_mean(name, sections)}")
         sections[name] = replace(sections[name], section={}, rest=[], line=own[name].line)
-    merged = _laid(replace(below, section=sections), replace(above, section=own), place)
+    merged = _merge_keys(replace(below, section=sections), replace(above, section=own), place)
     return replace(merged, above=[])
 
 
-def _words(entry: ProfileLine | None) -> list[str]:
-    """Return the value of a key as it is written: a word, or several in brackets."""
+def _listed_words(entry: ProfileLine | None) -> list[str]:
+    """Return the words that the value of a key consists of: one word, or several in brackets."""
     value = "" if entry is None else entry.line.partition(":")[2].strip(" []")
     return [word.strip() for word in value.split(",")] if value else []
 
@@ -328,28 +328,28 @@ def _end(tree: Any) -> int:
     return tree.end_mark.line + bool(tree.end_mark.column)
 
 
-def _laid(below: ProfileLine, above: ProfileLine, place: str) -> ProfileLine:
+def _merge_keys(below: ProfileLine, above: ProfileLine, place: str) -> ProfileLine:
     """Merge `above` over `below`. A comment of `below` stays where `above` has none in its place."""
     merged = dict(below.section)
     for key, entry in above.section.items():
         under = merged.get(key, entry)
         if under.section and not entry.section:
             raise UserError(f"{place}: {key} is a section: write its keys one per line, below it")
-        merged[key] = _laid(under, entry, place)
+        merged[key] = _merge_keys(under, entry, place)
     lead = above.above if any(above.above) else below.above
     return replace(above, above=lead, comment=above.comment or below.comment, section=merged)
 
 
-def _written(section: dict[str, ProfileLine], depth: int = 0) -> Iterator[str]:
+def _lines_of(section: dict[str, ProfileLine], depth: int = 0) -> Iterator[str]:
     for entry in section.values():
         for line in (*entry.above, f"{entry.line} {entry.comment}", *entry.rest):
             yield ("  " * depth + line).rstrip()
-        yield from _written(entry.section, depth + 1)
+        yield from _lines_of(entry.section, depth + 1)
 
 
 def _changed_by_hand() -> bool:
     """Return whether params.yaml is no profile, not what this command wrote last, and not what git has committed."""
-    if WRITTEN.is_file() and WRITTEN.read_text(encoding="ascii", errors="replace") == sha256(PARAMS):
+    if WRITTEN_DIGEST.is_file() and WRITTEN_DIGEST.read_text(encoding="ascii", errors="replace") == sha256(PARAMS):
         return False
     content = PARAMS.read_bytes()
     with suppress(FileNotFoundError):  # no git
@@ -359,12 +359,14 @@ def _changed_by_hand() -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write a profile to params.yaml. A params.yaml that somebody changed is kept under another name."""
+    """Write a profile to params.yaml. A params.yaml that was changed by hand is kept under another name."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.config.overlays", allow_abbrev=False)
     parser.add_argument("name", nargs="?", default="", help="a profile")
     for word in ("data", "methods", "grid"):
         parser.add_argument(f"--{word}", default="")
-    parser.add_argument("--start", type=int, default=None, help="the seed of everything, in place of the profile's")
+    parser.add_argument(
+        "--start", type=int, default=None, help="the seed of all random numbers; default: the profile's"
+    )
     given = parser.parse_args(arguments)
 
     def work() -> None:
@@ -377,10 +379,8 @@ def main(arguments: Sequence[str]) -> int:
             text, title = profiles.text(data), f"the profile {data}"
         else:
             composition = Composition(data, given.methods, given.grid)
-            text, title = (
-                profiles.compose(composition),
-                "composed of " + ", ".join(filter(None, vars(composition).values())),
-            )
+            text = profiles.compose(composition)
+            title = "composed of " + ", ".join(filter(None, vars(composition).values()))
         text = with_start(text, given.start)
         title += "" if given.start is None else f", start {given.start}"
         there = read_yaml_text(PARAMS) if PARAMS.exists() else None
@@ -392,7 +392,7 @@ def main(arguments: Sequence[str]) -> int:
         if there != text:
             write_atomically(PARAMS, text)
             print(f"{PARAMS} is now {title}")
-        write_atomically(WRITTEN, sha256(PARAMS))
+        write_atomically(WRITTEN_DIGEST, sha256(PARAMS))
 
     return run_command("profile", work)
 

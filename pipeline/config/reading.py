@@ -22,9 +22,10 @@ from ruamel.yaml.events import AliasEvent
 from pipeline.config.renamed_keys import present_name
 from pipeline.errors import UserError, reason
 
-Path_ = tuple[str, ...]
-DEEPEST = 64  # levels: the parser's time grows with their square
-LIMIT = 1000  # upper bounds from here on only guard memory: messages name them only where they are exceeded
+KeyPath = tuple[str, ...]
+MAX_DEPTH = 64  # levels of nesting; the parser's time grows with their square
+# Upper bounds from here on only guard memory. Messages name such a bound only where a value exceeds it.
+MEMORY_BOUND = 1000
 UNIONS = (Union, types.UnionType)
 
 
@@ -34,12 +35,12 @@ def parse_yaml(text: str, where: str) -> Any:
     Aliases are refused, because a few lines of them can stand for gigabytes.
     """
     try:
-        if _depth(text) > DEEPEST:
-            raise UserError(f"{where}: nested more than {DEEPEST} levels deep")
+        if _depth(text) > MAX_DEPTH:
+            raise UserError(f"{where}: nested more than {MAX_DEPTH} levels deep")
         if "&" in text and "*" in text:
             _refuse_aliases(text, where)
-        content = deepcopy(_parsed(text)[1])
-        _refuse_odd(content, where)
+        content = deepcopy(_parse_once(text)[1])
+        _refuse_unusual(content, where)
         return content
     except UserError:
         raise
@@ -49,8 +50,8 @@ def parse_yaml(text: str, where: str) -> Any:
         mark, problem = None, str(error)
     except Exception as error:  # deep nesting, or tags, keys and numbers that Python cannot represent
         mark, problem = None, f"{type(error).__name__}: {reason(error)}"
-    if again := re.match('found duplicate key "(.*?)" with value', problem):
-        problem = f"the key {again[1]} is given twice"
+    if duplicate := re.match('found duplicate key "(.*?)" with value', problem):
+        problem = f"the key {duplicate[1]} is given twice"
     elif "'\\t'" in problem:
         problem = "a tab; indent with blanks"
     place = f"{where}, line {mark.line + 1}, column {mark.column + 1}" if mark else where
@@ -58,22 +59,26 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _parsed(text: str) -> tuple[Any, Any]:
-    """Return ruamel.yaml's node of the document `text` and its value, parsed once: that takes most of a second."""
+def _parse_once(text: str) -> tuple[Any, Any]:
+    """Return ruamel.yaml's node of the document `text` and its value; cached, since parsing takes most of a second."""
     constructor, _ = YAML(typ="safe", pure=True).get_constructor_parser(text)
     node = constructor.composer.get_single_node()
     return node, None if node is None else constructor.construct_document(node)
 
 
-def _refuse_odd(value: Any, where: str) -> None:
+def _refuse_unusual(value: Any, where: str) -> None:
     """Refuse keys that are neither words nor numbers, and whole numbers of more than 64 bits."""
     if isinstance(value, int) and value.bit_length() > 64:
         raise UserError(f"{where}: a whole number of {value.bit_length() // 3} digits or so is too large")
-    for key in value if isinstance(value, dict) else ():
-        if not isinstance(key, str | int | float | None):
-            raise UserError(f"{where}: the key {show_value(key)} must be a word")
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _refuse_odd(inner, where)
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str | int | float | None):
+                raise UserError(f"{where}: the key {show_value(key)} must be a word")
+        for inner in value.values():
+            _refuse_unusual(inner, where)
+    elif isinstance(value, list):
+        for inner in value:
+            _refuse_unusual(inner, where)
 
 
 def _depth(text: str) -> int:
@@ -96,7 +101,7 @@ def _refuse_aliases(text: str, where: str) -> None:
 def compose(text: str, where: str) -> Any:
     """Return ruamel.yaml's node of the mapping `text`, with line and column; None if there are only comments."""
     content = parse_yaml(text, where)
-    tree = _parsed(text)[0]
+    tree = _parse_once(text)[0]
     if content is not None and (not isinstance(content, dict) or tree.flow_style):
         raise UserError(f"{where}: must be a mapping of sections, a key a line")
     return tree
@@ -120,9 +125,9 @@ def read_mapping(path: Path) -> dict[str, Any]:
     return content
 
 
-def override(raw: dict[str, Any], assignments: Iterable[str]) -> dict[Path_, str]:
+def override(raw: dict[str, Any], assignments: Iterable[str]) -> dict[KeyPath, str]:
     """Write each "a.b=value" of `assignments` into `raw`, later ones last; return the assignment behind each key."""
-    origins: dict[Path_, str] = {}
+    origins: dict[KeyPath, str] = {}
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         parts = tuple(key.strip().split("."))
@@ -154,11 +159,11 @@ def did_you_mean(word: str, allowed: Iterable[str]) -> str:
     return (f"did you mean {close[0]}? " if close else "") + f"allowed: {', '.join(names) or 'nothing'}"
 
 
-def describe_error(error: ValidationError, model: type[BaseModel], below: Path_ = ()) -> tuple[Path_, str]:
+def describe_error(error: ValidationError, model: type[BaseModel], below: KeyPath = ()) -> tuple[KeyPath, str]:
     """Return the key path of the first problem of `error`, and "key, value, allowed values" in one line.
 
-    `below` are the keys of `model` in the file. A misspelt key is both unknown and missing. The unknown key is
-    reported, because the user wrote it.
+    `below` is the path of `model` in the file. A misspelt key makes two problems: it is unknown, and the right key is
+    missing. The unknown key is reported, because the user wrote it.
     """
     unknown = ("extra_forbidden", "unexpected_keyword_argument")  # in a model, in a dataclass
     problem = min(error.errors(), key=lambda problem: problem["type"] not in unknown)
@@ -176,7 +181,7 @@ def describe_error(error: ValidationError, model: type[BaseModel], below: Path_ 
         line = f"{name} is missing: {_allowed(allowed)}"
     elif problem["type"] == "value_error":
         line = f"{name}: {problem['ctx']['error']}"
-    elif problem["type"] == "less_than_equal" and (limit := problem["ctx"]["le"]) >= LIMIT:
+    elif problem["type"] == "less_than_equal" and (limit := problem["ctx"]["le"]) >= MEMORY_BOUND:
         line = f"{name} = {value} is not allowed: a number of at most {limit:.0f}"
     else:
         line = f"{name} = {value} is not allowed: {_allowed(allowed)}"
@@ -192,15 +197,15 @@ def keys_of(section: Any) -> dict[str, Any]:
     return {name: Annotated[field.annotation, None, *field.metadata] for name, field in fields.items()}
 
 
-def _follow(section: Any, location: Path_) -> tuple[Path_, Any, Any]:
-    """Return the keys of `location` that are in the file, their type, and the type that has the last of them.
+def _follow(section: Any, location: KeyPath) -> tuple[KeyPath, Any, Any]:
+    """Return the keys of `location` that are in the file, the type of the last one, and the type that contains it.
 
     Pydantic adds names of union branches to the keys.
     """
     path: list[str] = []
     around = section
     for part in location:
-        inner = _plain(section)
+        inner = _without_range(section)
         if part == "[key]":
             break
         if branches := [each for each in get_args(inner) if Tag(part) in get_args(each)]:
@@ -217,12 +222,12 @@ def _follow(section: Any, location: Path_) -> tuple[Path_, Any, Any]:
     return tuple(path), section, around
 
 
-def _plain(annotation: Any) -> Any:
+def _without_range(annotation: Any) -> Any:
     """Return an annotation without its range, and without `| None`."""
     if get_origin(annotation) is Annotated:
-        return _plain(get_args(annotation)[0])
+        return _without_range(get_args(annotation)[0])
     kept = [part for part in get_args(annotation) if part is not type(None)]
-    return _plain(kept[0]) if get_origin(annotation) in UNIONS and len(kept) == 1 else annotation
+    return _without_range(kept[0]) if get_origin(annotation) in UNIONS and len(kept) == 1 else annotation
 
 
 def _allowed(annotation: Any, *metadata: Any) -> str:
@@ -249,7 +254,7 @@ def _bounds(metadata: Iterable[Any]) -> str:
     words["pattern"] = "of letters, digits and underscores, a letter first"
     items = [item for entry in metadata for item in getattr(entry, "metadata", None) or [entry]]
     bounds = {name: getattr(item, name) for item in items for name in words if getattr(item, name, None) is not None}
-    if bounds.get("le", 0) >= LIMIT:
+    if bounds.get("le", 0) >= MEMORY_BOUND:
         del bounds["le"]
     if "ge" in bounds and "le" in bounds:
         return f" from {bounds['ge']} to {bounds['le']}"

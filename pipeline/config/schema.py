@@ -22,7 +22,7 @@ from pipeline.config.views import StageParameters, listed_keys
 from pipeline.evaluation.evaluation_settings import EvaluationSettings
 from pipeline.models.model_settings import PretrainedJudgeSettings
 from pipeline.ranges import Each, Few, NonNegative, Positive, Seed
-from pipeline.section import Given, Name, Section
+from pipeline.section import FromMapping, Name, Section
 from pipeline.slices.agent_sections import SLICE_AGENTS, SliceBlock
 from pipeline.slices.section_keys import DrawSettings, EvaluateKeys
 from pipeline.training.optimisation import Optimisation
@@ -36,14 +36,14 @@ class ListenerBlock(ListenerSettings):
     """A listener and its pretraining; `seed` is added to the global one."""
 
     seed: Seed
-    optimisation: Annotated[Optimisation, Given, selects("rsum", *RECALL)]
+    optimisation: Annotated[Optimisation, FromMapping, selects("rsum", *RECALL)]
 
 
 class SpeakerBlock(SpeakerPretraining):
     """A speaker and its pretraining."""
 
     features: Name
-    optimisation: Annotated[Optimisation, Given, selects("cider")]
+    optimisation: Annotated[Optimisation, FromMapping, selects("cider")]
 
 
 def _distinctive_key(block: Any) -> str:
@@ -65,24 +65,24 @@ PretrainSettings = Annotated[
 class RetrieverSection(RetrieverSettings):
     """The reward models, and the training of their heads."""
 
-    optimisation: Annotated[Optimisation, Given, selects()]
+    optimisation: Annotated[Optimisation, FromMapping, selects()]
 
 
 class TrainSettings(Section):
     """Joint training: its optimisation and the methods' common objective settings."""
 
-    optimisation: Annotated[Optimisation, Given, selects(*SELECTABLE)]
-    objective: Annotated[Objective, Given]
+    optimisation: Annotated[Optimisation, FromMapping, selects(*SELECTABLE)]
+    objective: Annotated[Objective, FromMapping]
 
 
 class AdaptSection(MatchingSettings):
     """Adaptation of a listener to a fixed speaker: one budget for the speakers of all methods."""
 
-    optimisation: Annotated[Optimisation, Given, selects(*SELECTABLE)]
+    optimisation: Annotated[Optimisation, FromMapping, selects(*SELECTABLE)]
 
 
 class RerankSettings(Section):
-    """Reranking: of `samples` captions of an image, the one that the method's own listener scores highest is taken."""
+    """Reranking: the caption, among `samples` of an image, that the method's own listener scores highest is taken."""
 
     samples: Few
 
@@ -90,7 +90,8 @@ class RerankSettings(Section):
 class PragmaticSettings(Section):
     """Pragmatic decoding with weight alpha: words tell the image from its nearest images, `distractors` of them.
 
-    `posterior`: the posterior over these images that weighs the words, the speaker's by Bayes' rule or the listener's.
+    `posterior`: the posterior over these images that weights the words: the speaker's, by Bayes' rule, or the
+    listener's.
     """
 
     alpha: NonNegative
@@ -112,7 +113,9 @@ def _grids(value: Any) -> tuple[Options, ...]:
     """Return a method's grids as in params.yaml: one mapping of options to lists of values, or several of them."""
     grids = tuple(value) if isinstance(value, list | tuple) else (value,)
     if not grids or not all(isinstance(grid, dict) for grid in grids):
-        raise ValueError("options and their lists of values, as in {lambda: [0.1, 0.2]}, or a list of such grids")
+        raise ValueError(
+            "expected options with lists of values, as in {lambda: [0.1, 0.2]}, or a list of such mappings"
+        )
     return grids
 
 
@@ -142,7 +145,7 @@ class Params(Section):
     methods: dict[Name, dict[str, Any]]
     evaluate: EvaluateSection
     sweep: SweepSettings
-    report: Annotated[ReportSettings, Given]
+    report: Annotated[ReportSettings, FromMapping]
 
     def _check(self) -> None:
         if MAIN not in self.features:

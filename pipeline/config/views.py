@@ -38,7 +38,10 @@ class StageParameters:
         return _flat(_part(self._tree, self._paths))
 
     def lists(self, keys: Keys) -> bool:
-        """Return whether all that is at `keys` is listed; False: a part of it. Raises UserError where nothing is."""
+        """Return True if the whole value at `keys` is listed, False if only a part of it is.
+
+        Raises UserError if no part of the value is listed.
+        """
         if listed := [path for path in self._paths if keys[: len(path)] == path]:
             self.read.update(".".join(path) for path in listed)
         elif not any(path[: len(keys)] == keys for path in self._paths):
@@ -57,7 +60,7 @@ class StageParameters:
 
 
 class ListedSettings:
-    """Settings of which dvc.yaml lists a part for the stage: their attributes and keys, as far as they are listed."""
+    """Settings restricted to the attributes and keys that dvc.yaml lists for the stage."""
 
     def __init__(self, view: StageParameters, keys: Keys, settings: Any) -> None:
         self._view, self._keys, self._settings = view, keys, settings

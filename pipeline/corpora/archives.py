@@ -27,7 +27,7 @@ from pipeline.errors import UserError
 from pipeline.runtime.files import write_atomically
 
 MARKER = ".unpacked.json"  # in a folder that was unpacked here: its archive, and the number of files and bytes
-MEMBERS = 1_000_000  # the most that an archive may have
+MAX_MEMBERS = 1_000_000  # largest number of members of an archive
 CHUNK = 1 << 20
 
 # Exceptions of the standard library's readers for damaged archives and other bytes.
@@ -46,14 +46,14 @@ class ArchiveMember:
 
 
 def unpack(
-    archive: Path, members: str, to: Path, *, files: int, most_bytes: int, source: Mapping[str, str] | None = None
+    archive: Path, members: str, to: Path, *, files: int, max_bytes: int, source: Mapping[str, str] | None = None
 ) -> None:
     """Unpack the files of `archive` that `members` names (folder/pattern) into `to`, all of them or none.
 
     All entries are checked, also those that are not unpacked. Raises UserError for an entry that leads outside, is a
-    link or a device, is encrypted, or occurs twice. Raises UserError, too, where the files exceed `most_bytes`, where
-    their number is not `files`, and where the archive is broken. The name tells whether it is zip, tar or tar.gz.
-    `source` goes into the folder's marker.
+    link or a device, is encrypted, or occurs twice. Raises UserError, too, where the files exceed `max_bytes`, where
+    their number is not `files`, and where the archive is broken. The archive's name determines its format: zip, tar or
+    tar.gz. `source` is written into the folder's marker.
     """
     to = to.resolve()
     part = to.with_name(f".{to.name}.part")
@@ -61,7 +61,7 @@ def unpack(
         shutil.rmtree(part)  # left by a killed run
     try:
         part.mkdir(parents=True)
-        count, written = _write(archive, members, part, files, most_bytes)
+        count, written = _write(archive, members, part, files, max_bytes)
         if count != files:
             raise UserError(
                 f"{archive}: {count:,} files match {members}, and {files:,} are expected; get the right archive"
@@ -94,7 +94,7 @@ def read_marker(folder: Path) -> dict | None:
         return None
 
 
-def _write(archive: Path, members: str, into: Path, files: int, most_bytes: int) -> tuple[int, int]:
+def _write(archive: Path, members: str, into: Path, files: int, max_bytes: int) -> tuple[int, int]:
     """Check all entries and write the matching ones; return the number of files and bytes written."""
     folder, _, pattern = members.rpartition("/")
     names: set[str] = set()
@@ -105,8 +105,8 @@ def _write(archive: Path, members: str, into: Path, files: int, most_bytes: int)
 
     with _members(archive) as entries, tqdm(total=files, desc=archive.name, unit="", disable=None) as bar:
         for number, member in enumerate(entries, 1):
-            if number > MEMBERS:
-                raise refuse(f"it has more than {MEMBERS:,} members")
+            if number > MAX_MEMBERS:
+                raise refuse(f"it has more than {MAX_MEMBERS:,} members")
             if member.kind not in ("file", "folder"):
                 raise refuse(f"{member.name!r} is {member.kind}")
             parts = _parts(member.name)
@@ -125,11 +125,11 @@ def _write(archive: Path, members: str, into: Path, files: int, most_bytes: int)
             with member.open() as source, open(into / parts[-1], "xb") as file:
                 while chunk := source.read(CHUNK):
                     written += len(chunk)
-                    if written > most_bytes:
-                        raise refuse(f"it unpacks to more than {most_bytes:,} bytes")
+                    if written > max_bytes:
+                        raise refuse(f"it unpacks to more than {max_bytes:,} bytes")
                     file.write(chunk)
             if written - begin != member.size:
-                raise refuse(f"{member.name!r} has {written - begin:,} bytes and says {member.size:,}")
+                raise refuse(f"{member.name!r} has {written - begin:,} bytes, and its header states {member.size:,}")
             count += 1
             bar.update()
     return count, written
@@ -153,7 +153,7 @@ def _members(archive: Path) -> Iterator[Iterator[ArchiveMember]]:
         with open(archive, "rb") if name.endswith(".tar") else gzip.open(archive) as file:
             yield _tar_members(file)
     else:
-        raise UserError(f"{archive}: zip, tar and tar.gz can be unpacked, and this is none by its name")
+        raise UserError(f"{archive}: expected a name that ends in .zip, .tar, .tar.gz or .tgz; rename the archive")
 
 
 def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> ArchiveMember:
@@ -170,7 +170,7 @@ def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> ArchiveMembe
 
 
 def _tar_members(file: IO[bytes] | gzip.GzipFile) -> Iterator[ArchiveMember]:
-    bounded = _Bounded(file)
+    bounded = _BoundedReader(file)
     with tarfile.open(fileobj=bounded, mode="r:") as archive:  # type: ignore[call-overload]
         while (info := archive.next()) is not None:
             archive.members.clear()  # tarfile would keep all members in memory
@@ -180,14 +180,14 @@ def _tar_members(file: IO[bytes] | gzip.GzipFile) -> Iterator[ArchiveMember]:
                 kind = "folder"
             else:
                 kind = "file" if info.isreg() and not info.issparse() else "no plain file"
-            # extractfile gives None only for what is not a plain file
+            # extractfile returns None only for members that are no plain files
             yield ArchiveMember(info.name, info.size, kind, partial(cast(Callable, archive.extractfile), info))
     while bounded.read(CHUNK):  # read to the end, where gzip has its checksum
         pass
 
 
-class _Bounded:
-    """A file that is read only forwards and in small parts: a tar header may announce any length of the next one."""
+class _BoundedReader:
+    """A file that is read only forwards and in small parts, since a tar header may state any length of the next one."""
 
     def __init__(self, file: IO[bytes] | gzip.GzipFile):
         self.file = file

@@ -17,11 +17,11 @@ from pipeline.errors import UserError
 from pipeline.runtime.files import rename, sha256, write_atomically
 
 CHUNK = 1 << 18
-PROGRESS = 1 << 24  # bytes: an attempt that received these does not count as failed
-PASSING = {408, 425, 429, 500, 502, 503, 504}  # statuses after which another attempt may help
+MIN_PROGRESS = 1 << 24  # bytes; an attempt that receives as many does not count as failed
+TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504}  # statuses after which another attempt may help
 
 
-class _PassingError(Exception):
+class _TransientError(Exception):
     """A fault after which another attempt may succeed."""
 
 
@@ -49,9 +49,9 @@ def download(
                 if have > size:
                     part.unlink()
                 _receive(url, part, tag, size, wait, bar)
-            except _PassingError as fault:
+            except _TransientError as fault:
                 reached = _size(part)
-                failed = 0 if reached - best >= PROGRESS else failed + 1
+                failed = 0 if reached - best >= MIN_PROGRESS else failed + 1
                 best = max(best, reached)
                 if failed == attempts:
                     raise UserError(
@@ -59,7 +59,7 @@ def download(
                         "again to go on"
                     ) from None
                 seconds = min(pause * 2**failed, 60.0)
-                tqdm.write(f"{to.name}: {fault}; going on in {seconds:.0f} s", file=sys.stderr)
+                tqdm.write(f"{to.name}: {fault}; next attempt in {seconds:.0f} s", file=sys.stderr)
                 time.sleep(seconds)
         bar.update(size - bar.n)
     if (actual := sha256(part)) != digest:
@@ -83,19 +83,19 @@ def _receive(url: str, part: Path, tag: Path, size: int, wait: float, bar: tqdm)
         headers["Range"] = f"bytes={have}-"
         if tag.exists():
             headers["If-Range"] = tag.read_text(encoding="latin-1")
-    with _open(Request(_web(url), headers=headers), part, have, wait) as response:
+    with _open(Request(_require_web_address(url), headers=headers), part, have, wait) as response:
         if response.status == 206:
             _check_range(response, part, have, size)
         elif response.status == 200:
             have = 0
         else:
-            raise _PassingError(f"the server answers {response.status}")
+            raise _TransientError(f"the server answers {response.status}")
         length = response.headers.get("Content-Length", "")
         if length.isdecimal() and int(length) != size - have:
-            raise _PassingError(f"the server announces {int(length):,} bytes, and {size - have:,} are expected")
+            raise _TransientError(f"the server announces {int(length):,} bytes, and {size - have:,} are expected")
         if response.status == 200:  # the length is right, so that a proxy's error page replaces nothing
             part.unlink(missing_ok=True)
-            _note(response, tag)
+            _save_version(response, tag)
         bar.update(have - bar.n)
         try:
             with open(part, "ab") as file:
@@ -103,20 +103,20 @@ def _receive(url: str, part: Path, tag: Path, size: int, wait: float, bar: tqdm)
                     file.write(chunk)
                     have += len(chunk)
                     bar.update(len(chunk))
-        except OSError as error:  # errors of the file; connection errors are _PassingError
+        except OSError as error:  # errors of the file; connection errors are _TransientError
             raise UserError(f"{part}: {error.strerror or error}; make room and run this again to go on") from None
     if have < size:
-        raise _PassingError(f"the connection ended after {have:,} bytes")
+        raise _TransientError(f"the connection ended after {have:,} bytes")
 
 
 class _WebOnly(HTTPRedirectHandler):
     """Redirect handler that follows redirections to http and https only."""
 
     def redirect_request(self, req, fp, code, msg, headers, newurl):  # type: ignore[no-untyped-def]
-        return super().redirect_request(req, fp, code, msg, headers, _web(newurl))
+        return super().redirect_request(req, fp, code, msg, headers, _require_web_address(newurl))
 
 
-def _web(url: str) -> str:
+def _require_web_address(url: str) -> str:
     if urlsplit(url).scheme not in ("http", "https"):
         raise UserError(f"{url}: only http and https addresses are fetched")
     return url
@@ -129,22 +129,22 @@ def _open(request: Request, part: Path, have: int, wait: float) -> HTTPResponse:
         error.close()
         if error.code == 416:
             part.unlink(missing_ok=True)
-            raise _PassingError(f"the server has nothing after {have:,} bytes") from None
-        if error.code in PASSING:
-            raise _PassingError(f"the server answers {error.code} {error.reason}") from None
+            raise _TransientError(f"the server has nothing after {have:,} bytes") from None
+        if error.code in TRANSIENT_STATUSES:
+            raise _TransientError(f"the server answers {error.code} {error.reason}") from None
         raise UserError(
             f"{request.full_url}: the server answers {error.code} {error.reason}; a copy from elsewhere may be put at "
             f"{part.with_suffix('')}: its SHA-256 is checked"
         ) from None
     except (OSError, HTTPException) as error:
-        raise _PassingError(f"no answer ({getattr(error, 'reason', error) or type(error).__name__})") from None
+        raise _TransientError(f"no answer ({getattr(error, 'reason', error) or type(error).__name__})") from None
 
 
 def _read(response: HTTPResponse, size: int) -> bytes:
     try:
         return response.read(size)
     except (OSError, HTTPException) as error:
-        raise _PassingError(f"the connection broke ({error or type(error).__name__})") from None
+        raise _TransientError(f"the connection broke ({error or type(error).__name__})") from None
 
 
 def _check_range(response: HTTPResponse, part: Path, have: int, size: int) -> None:
@@ -154,10 +154,10 @@ def _check_range(response: HTTPResponse, part: Path, have: int, size: int) -> No
     if match is None or int(match[1]) != have or match[2] not in ("*", str(size)):
         part.unlink(missing_ok=True)
         sent = stated or "an unknown range"
-        raise _PassingError(f"the server goes on with {sent}, not from byte {have:,} of {size:,}")
+        raise _TransientError(f"expected the file from byte {have:,} of {size:,} on, and the server sends {sent}")
 
 
-def _note(response: HTTPResponse, tag: Path) -> None:
+def _save_version(response: HTTPResponse, tag: Path) -> None:
     """Keep the identifier of this version of the file, so that a later range request gets the same version."""
     version = response.headers.get("ETag") or response.headers.get("Last-Modified")
     if version and not version.startswith("W/"):

@@ -16,88 +16,93 @@ from pipeline.corpora.download import download, part_of
 from pipeline.errors import UserError
 from pipeline.runtime.files import sha256
 
-Say = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 
-def fetch_corpus(card: DataCard, out: Path, downloads: Path, say: Say = print) -> None:
+def fetch_corpus(card: DataCard, out: Path, downloads: Path, print_line: PrintLine = print) -> None:
     """Put the files of a corpus into `out` as its profile expects them, and keep its archives in `downloads`.
 
     Existing files are neither downloaded nor unpacked again. A folder that was not unpacked here is not changed. Raises
     UserError where the disk is too small, a file is wrong or a file is still missing.
     """
-    say(f"{card.title}: {card.images:,} images, {card.captions:,} captions")
-    say(f"licence: {card.licence}")
-    say(f"cite: {card.citation}")
+    print_line(f"{card.title}: {card.images:,} images, {card.captions:,} captions")
+    print_line(f"licence: {card.licence}")
+    print_line(f"cite: {card.citation}")
     for broken in card.broken:
-        say(f"known to be broken: {broken.what} → {broken.instead}")
-    absent = [archive for archive in card.archives if not _filled(out / archive.to)]
-    wanted = [archive for archive in absent if archive.url]
-    brought = [archive for archive in absent if not archive.url and (downloads / archive.file).exists()]
-    if wanted or brought:
-        with _alone(downloads):
-            _announce(wanted, brought, out, downloads, say)
-            for archive in wanted + brought:
+        print_line(f"known to be broken: {broken.what} → {broken.instead}")
+    absent = [archive for archive in card.archives if not _has_entries(out / archive.to)]
+    to_download = [archive for archive in absent if archive.url]
+    to_unpack = [archive for archive in absent if not archive.url and (downloads / archive.file).exists()]
+    if to_download or to_unpack:
+        with _locked(downloads):
+            _announce(to_download, to_unpack, out, downloads, print_line)
+            for archive in to_download + to_unpack:
                 path = downloads / archive.file
                 if archive.url:
                     download(archive.url, path, archive.bytes, archive.sha256)
                     source = {"url": archive.url, "sha256": archive.sha256}
                 else:
                     source = {"sha256": sha256(path)}
-                    say(f"{archive.file}: SHA-256 {source['sha256']}; no digest is published, so it is not checked")
+                    print_line(
+                        f"{archive.file}: SHA-256 {source['sha256']}; no digest is published, so it is not checked"
+                    )
                 to, files, most = out / archive.to, archive.files, archive.unpacked
-                unpack(path, archive.members, to, files=files, most_bytes=most, source=source)
-    profile = _check(card, out, downloads, say)
+                unpack(path, archive.members, to, files=files, max_bytes=most, source=source)
+    profile = _check(card, out, downloads, print_line)
     kept = [downloads / archive.file for archive in card.archives if (downloads / archive.file).exists()]
     if kept:
         size = sum(path.stat().st_size for path in kept)
-        say(f"{downloads}: the archives ({_shown(size)}) are not needed any more and may be removed")
-    say(f"complete: {out}; now: make repro PROFILE={profile}")
+        print_line(f"{downloads}: the archives ({_format_size(size)}) are not needed any more and may be removed")
+    print_line(f"complete: {out}; now: make repro PROFILE={profile}")
 
 
 def card_summary(card: DataCard) -> str:
     """Return three lines on a corpus: its size, its downloads and the files that the user must get, its licence."""
     size = sum(archive.bytes for archive in card.archives)
-    brought: list[ArchiveSource | ManualSource] = [archive for archive in card.archives if not archive.url]
-    brought += card.by_hand
-    by_hand = [source.file for source in brought if not source.optional and not source.choice]
+    manual: list[ArchiveSource | ManualSource] = [archive for archive in card.archives if not archive.url]
+    manual += card.by_hand
+    by_hand = [source.file for source in manual if not source.optional and not source.choice]
     choices: dict[str, list[str]] = {}
-    for source in brought:
+    for source in manual:
         if source.choice:
             choices.setdefault(source.choice, []).append(source.file)
     by_hand += [" or ".join(files) for files in choices.values()]
     return (
         f"{card.name}: {card.title}, {card.images:,} images, {card.captions:,} captions\n"
-        f"  download: {_shown(size) if size else 'nothing'}; by hand: {', '.join(by_hand) or 'nothing'}\n"
+        f"  download: {_format_size(size) if size else 'nothing'}; by hand: {', '.join(by_hand) or 'nothing'}\n"
         f"  licence: {card.licence}"
     )
 
 
-def _announce(wanted: list[ArchiveSource], brought: list[ArchiveSource], out: Path, downloads: Path, say: Say) -> None:
+def _announce(
+    to_download: list[ArchiveSource], to_unpack: list[ArchiveSource], out: Path, downloads: Path, print_line: PrintLine
+) -> None:
     """Print the downloads and unpackings to come. Raises UserError where a disk is too small."""
     needs: list[tuple[Path, int]] = []  # folder, bytes
-    for archive in wanted:
-        there, part = downloads / archive.file, part_of(downloads / archive.file)
-        have = archive.bytes if there.exists() else part.stat().st_size if part.exists() else 0
+    for archive in to_download:
+        path, part = downloads / archive.file, part_of(downloads / archive.file)
+        received = part.stat().st_size if part.exists() else 0
+        have = archive.bytes if path.exists() else received
         needs.append((downloads, max(archive.bytes - have, 0)))
-        here = f", of which {_shown(have)} are here" if have else ""
-        say(f"fetching {archive.url}: {_shown(archive.bytes)}{here}")
-    for archive in wanted + brought:
+        here = f", of which {_format_size(have)} are here" if have else ""
+        print_line(f"fetching {archive.url}: {_format_size(archive.bytes)}{here}")
+    for archive in to_download + to_unpack:
         to, most = out / archive.to, archive.unpacked
         needs.append((to, most))
-        say(f"unpacking {archive.file} to {to}: {archive.files:,} files, up to {_shown(most)}")
-    disks = {_existing(folder).stat().st_dev: _existing(folder) for folder, _ in needs}
+        print_line(f"unpacking {archive.file} to {to}: {archive.files:,} files, up to {_format_size(most)}")
+    disks = {_nearest_existing(folder).stat().st_dev: _nearest_existing(folder) for folder, _ in needs}
     for device, folder in disks.items():
-        size = sum(size for path, size in needs if _existing(path).stat().st_dev == device)
+        size = sum(size for path, size in needs if _nearest_existing(path).stat().st_dev == device)
         free = shutil.disk_usage(folder).free
-        say(f"disk of {folder}: {_shown(size)} needed, {_shown(free)} free")
+        print_line(f"disk of {folder}: {_format_size(size)} needed, {_format_size(free)} free")
         if size > free:
             raise UserError(
-                f"{folder}: {_shown(size)} are needed and {_shown(free)} are free; make room, or name folders on other "
-                "disks by --out and --downloads"
+                f"{folder}: {_format_size(size)} are needed and {_format_size(free)} are free; make room, or name "
+                "folders on other disks by --out and --downloads"
             )
 
 
-def _check(card: DataCard, out: Path, downloads: Path, say: Say) -> str:
+def _check(card: DataCard, out: Path, downloads: Path, print_line: PrintLine) -> str:
     """Compare the files in `out` with the card; return the profile that reads them.
 
     Prints each missing file and its source. Raises UserError where a required file is missing or a folder has changed.
@@ -106,10 +111,10 @@ def _check(card: DataCard, out: Path, downloads: Path, say: Say) -> str:
     complete: list[CardSource] = []
     for archive in card.archives:
         folder = out / archive.to
-        if not _filled(folder):
-            say(f"{'optional' if archive.optional else 'missing'}: {folder}")
-            say(f"  put {archive.file} at {downloads / archive.file} and run this again, or its files there")
-            say(f"  {archive.where}")
+        if not _has_entries(folder):
+            print_line(f"{'optional' if archive.optional else 'missing'}: {folder}")
+            print_line(f"  put {archive.file} at {downloads / archive.file} and run this again, or its files there")
+            print_line(f"  {archive.where}")
             missing.append((archive, folder))
             continue
         (files, size), marker = count_files(folder), read_marker(folder)
@@ -122,16 +127,16 @@ def _check(card: DataCard, out: Path, downloads: Path, say: Say) -> str:
         if files < least:
             there = f"{files:,} files are there, and {least:,} are needed"
             raise UserError(f"{folder}: {there}; complete it, or move it away and run this again")
-        say(f"there: {folder}, {files:,} files" + ("" if marker else ", not unpacked by this command"))
+        print_line(f"found: {folder}, {files:,} files" + ("" if marker else ", not unpacked by this command"))
         complete.append(archive)
     for entry in card.by_hand:
         path = out / entry.file
         if path.is_file():
-            say(f"there: {path}; no digest is published, so it is not checked here")
+            print_line(f"found: {path}; no digest is published, so it is not checked here")
             complete.append(entry)
         else:
-            say(f"{'optional' if entry.optional else 'missing'}: {path}")
-            say(f"  {entry.where}")
+            print_line(f"{'optional' if entry.optional else 'missing'}: {path}")
+            print_line(f"  {entry.where}")
             missing.append((entry, path))
     chosen = {source.choice: source.profile for source in complete if source.choice}
     absent = [(source, path) for source, path in missing if not source.optional and source.choice not in chosen]
@@ -143,11 +148,11 @@ def _check(card: DataCard, out: Path, downloads: Path, say: Say) -> str:
     return next(filter(None, chosen.values()), card.name)
 
 
-def _filled(folder: Path) -> bool:
+def _has_entries(folder: Path) -> bool:
     return folder.is_dir() and any(os.scandir(folder))
 
 
-def _existing(path: Path) -> Path:
+def _nearest_existing(path: Path) -> Path:
     path = path.resolve()
     while not path.exists():
         path = path.parent
@@ -155,8 +160,8 @@ def _existing(path: Path) -> Path:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Lock `folder`: two runs would write the same partial downloads."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock `folder`, since two runs would write the same partial downloads."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as file:
         try:
@@ -166,7 +171,7 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _shown(size: int) -> str:
+def _format_size(size: int) -> str:
     """Return a size with its unit, such as 13.5 GB."""
     for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if size >= unit:

@@ -17,8 +17,8 @@ from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.types import Batch
 
-AHEAD = 2  # batches that are read in advance
-ORDER, CAPTION, UNSEEN, SIDE = 0, 1, 2, 3  # random streams
+PREFETCH = 2  # batches that are read in advance
+SHUFFLE, CAPTION, NULL_IMAGE, MIRROR = 0, 1, 2, 3  # random streams
 
 Captions = Literal["one", "all"]
 
@@ -68,7 +68,7 @@ class Batches:
                 f"a batch of {self.batch} images does not divide into {parts} equal parts, one for each process; "
                 "choose another number of processes, or another optimisation.batch in params.yaml"
             )
-        self.each = self.batch // parts
+        self.part_size = self.batch // parts
 
     def __len__(self) -> int:
         """Return the number of batches per epoch."""
@@ -76,33 +76,35 @@ class Batches:
 
     def epoch(self, epoch: int, start: int = 0) -> Generator[Batch]:
         """Yield the batches of an epoch from number `start` on; `step` continues across epochs."""
-        shuffle, drop, turn = (_generator(self.seed, epoch, stream) for stream in (ORDER, UNSEEN, SIDE))
-        captions, each = self._captions(epoch), []
+        shuffle, drop, mirror = (_generator(self.seed, epoch, stream) for stream in (SHUFFLE, NULL_IMAGE, MIRROR))
+        captions, batches = self._captions(epoch), []
         for shown, caption in zip(self.showings, captions, strict=True):
             order, masked = shown[shuffle.permutation(len(shown))], drop.random(len(self.prepared)) < self.image_dropout
-            order = order if self.groups is None else order[_together(self.groups[order])]
-            order = order if self.look_alikes is None else self.look_alikes.arrange(order)
+            if self.groups is not None:
+                order = order[_group_order(self.groups[order])]
+            if self.look_alikes is not None:
+                order = self.look_alikes.arrange(order)
             parts = (order[k * self.batch : (k + 1) * self.batch] for k in range(len(shown) // self.batch))
             store_rows = np.arange(len(self.prepared))
             if self.store.mirrored:
-                store_rows += len(store_rows) * (turn.random(len(store_rows)) < 0.5)
-            each += [(rows, store_rows[rows], caption[rows], masked[rows]) for rows in parts]
+                store_rows += len(store_rows) * (mirror.random(len(store_rows)) < 0.5)
+            batches += [(rows, store_rows[rows], caption[rows], masked[rows]) for rows in parts]
 
         def read(number: int) -> Batch:
-            first, step = self.part * self.each, epoch * len(self) + number
-            rows, store_rows, caption, masked = (values[first : first + self.each] for values in each[number])
+            first, step = self.part * self.part_size, epoch * len(self) + number
+            rows, store_rows, caption, masked = (values[first : first + self.part_size] for values in batches[number])
             batch = self.read(rows, store_rows, caption, masked, epoch, step)
-            if self.each == self.batch:
+            if self.part_size == self.batch:
                 return batch
-            many = len(batch) // len(rows)  # an image may have several rows
-            return replace(batch, first=first * many, of=self.batch * many)
+            rows_per_image = len(batch) // len(rows)  # a dialog batch has a row per round
+            return replace(batch, first=first * rows_per_image, of=self.batch * rows_per_image)
 
         with ThreadPoolExecutor(1, "batches") as reader:
             waiting: deque[Future[Batch]] = deque()
             try:
                 for number in range(start, len(self)):
                     waiting.append(reader.submit(read, number))
-                    if len(waiting) > AHEAD:
+                    if len(waiting) > PREFETCH:
                         yield waiting.popleft().result()
                 while waiting:
                     yield waiting.popleft().result()
@@ -131,7 +133,7 @@ class Batches:
         return (first[:-1, None] + places.argsort(1)).T
 
 
-def _together(groups: np.ndarray) -> np.ndarray:
+def _group_order(groups: np.ndarray) -> np.ndarray:
     """Return the permutation that puts equal groups side by side, in the order of their first members."""
     _, first, which = np.unique(groups, return_index=True, return_inverse=True)
     return np.argsort(first[which], kind="stable")
@@ -174,8 +176,8 @@ def read_batch(
     return Batch(torch.from_numpy(rows.astype(np.int64)), pooled, regions, mask, words, epoch, step)
 
 
-def _generator(seed: int, epoch: int, what: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, 0, what]))
+def _generator(seed: int, epoch: int, stream: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, 0, stream]))
 
 
 def _check_same_images(prepared: Prepared, store: FeatureStore) -> None:

@@ -1,10 +1,11 @@
 """Image features in one HDF5 file: a vector and a set of regions per image.
 
-Layout: float16, contiguous. Rows are read by their position in the file (pread) and widened by PyTorch. A memory map is
-not used: its pages count as the process's own, up to the whole file in an epoch, and it waits for the disk row by row.
-From the page cache a map is 5 / 2.2 / 1.7 times faster for the rows below, which is negligible in a training step.
+Layout: float16, contiguous. Rows are read by their position in the file (pread), and PyTorch converts them to float32.
+A memory map is not used. Its pages count as the process's memory, up to the whole file in an epoch, and each row waits
+for the disk. From the page cache a map is 5 / 2.2 / 1.7 times faster for the rows below, which is negligible in a
+training step.
 `benchmarks/feature_store.py`, ms for 128 shuffled rows of 16×128 / 25×256 / 49×1280, one thread, file in the page
-cache: mapped .29 / .90 / 16; NumPy's widening 1.3 / 12 / 81; float32 .30 / .91 / 32, twice the file; through h5py
+cache: mapped .29 / .90 / 16; NumPy's conversion 1.3 / 12 / 81; float32 .30 / .91 / 32, twice the file; through h5py
 contiguous 2.4 / 17 / 102, chunks of one row 2.6 / 35 / 99, with gzip 9.8 / 50 / 405 and a file of 62 %.
 """
 
@@ -35,10 +36,10 @@ DTYPES = {"pooled": "<f2", "regions": "<f2", "region_count": "<i4", "boxes": "<f
 class FeatureWriter(AbstractContextManager):
     """Writer of features.h5 and manifest.json in a folder. Both get their names only when every row is written.
 
-    With `mirrored` there are two rows for image i of M: row i, and row M + i for its mirror image. Rows may come in any
-    order and in parts. `crc` has a checksum of each row, `crc_pooled` one of its vector alone. With `boxes` every
-    region has one. An error in the block leaves no file. Raises UserError where a row is missing at the end of the
-    block.
+    With `mirrored` there are two rows for image i of M: row i, and row M + i for its mirror image. Rows may be written
+    in any order and in parts. `crc` has a checksum of each row, `crc_pooled` one of its vector alone. With `boxes`
+    every region has a box. An error in the block leaves no file. Raises UserError where a row is missing at the end of
+    the block.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class FeatureWriter(AbstractContextManager):
             del shapes["boxes"]
         with ExitStack() as stack:
             path = stack.enter_context(atomic_path(self.folder / FILE))
-            _check_room(
+            _require_space(
                 path, sum(images * math.prod(shapes[name]) * np.dtype(DTYPES[name]).itemsize for name in shapes)
             )
             self._file = stack.enter_context(h5py.File(path, "w", libver="latest"))
@@ -156,7 +157,7 @@ class FeatureStore:
         self._known, self._known_pooled = np.zeros(len(self._crc), bool), np.zeros(len(self._crc), bool)
 
     def take_vectors(self, store: FeatureStore) -> None:
-        """Return the vectors of `store` in place of this store's own from now on, as another agent encodes them.
+        """Replace this store's vectors by those of `store`, in all later reads.
 
         Raises UserError where only one of the two stores has mirror images.
         """
@@ -193,8 +194,8 @@ class FeatureStore:
         """
         pooled, regions = self._stored("pooled", rows), self._stored("regions", rows)
         self._check(rows, pooled, regions)
-        wide = _widened(pooled) if self._vectors is None else self._vectors.pooled(rows)
-        return wide, _widened(regions), self.mask(rows)
+        wide = _to_float32(pooled) if self._vectors is None else self._vectors.pooled(rows)
+        return wide, _to_float32(regions), self.mask(rows)
 
     def read_into(self, rows: np.ndarray, pooled: np.ndarray, regions: np.ndarray) -> None:
         """Fill `pooled` (B, P) and `regions` (B, R, D), both float16, with images `rows` (B,), any order."""
@@ -217,7 +218,7 @@ class FeatureStore:
         new = np.flatnonzero(~self._known_pooled[rows])
         if len(new) and self._crc_pooled is not None:
             self._compare(rows[new], _checksums(pooled[new]), self._crc_pooled, self._known_pooled)
-        return _widened(pooled)
+        return _to_float32(pooled)
 
     def boxes(self, rows: np.ndarray) -> np.ndarray:
         """Return boxes (B, R, 4) float32 of images `rows` (B,): x1, y1, x2, y2 as shares of width and height.
@@ -266,30 +267,30 @@ class FeatureStore:
         file, target = opened.fileno(), values.data.cast("B")
         size, begins = values[:1].nbytes, np.flatnonzero(np.diff(rows, prepend=-2) != 1)
         ends = np.append(begins, len(rows))[1:]
-        places = (self._offsets[name] + rows[begins].astype(np.int64) * size).tolist()
-        runs = list(zip(places, (begins * size).tolist(), (ends * size).tolist(), strict=True))
+        offsets = (self._offsets[name] + rows[begins].astype(np.int64) * size).tolist()
+        runs = list(zip(offsets, (begins * size).tolist(), (ends * size).tolist(), strict=True))
         if hasattr(os, "posix_fadvise"):  # Linux: announce all reads, so that the disk serves them together
-            for place, begin, end in runs:
-                os.posix_fadvise(file, place, end - begin, os.POSIX_FADV_WILLNEED)
-        for place, begin, end in runs:
+            for offset, begin, end in runs:
+                os.posix_fadvise(file, offset, end - begin, os.POSIX_FADV_WILLNEED)
+        for offset, begin, end in runs:
             while begin < end:
-                got = os.preadv(file, [target[begin:end]], place)
+                got = os.preadv(file, [target[begin:end]], offset)
                 if not got:
                     raise UserError(f"{self.path}: the file is shorter than it was; run the features stage again")
-                place, begin = place + got, begin + got
+                offset, begin = offset + got, begin + got
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_file": None}
 
 
-def _widened(half: np.ndarray) -> np.ndarray:
+def _to_float32(half: np.ndarray) -> np.ndarray:
     """Return float16 as float32. PyTorch's cast is an order of magnitude faster than NumPy's."""
     import torch
 
     return torch.from_numpy(half).float().numpy()
 
 
-def _check_room(path: Path, size: int) -> None:
+def _require_space(path: Path, size: int) -> None:
     """Raise OSError where the disk lacks room, before any extraction: HDF5 may end the process on a full disk."""
     if shutil.disk_usage(path.parent).free < size:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))

@@ -42,10 +42,10 @@ def write_prepared(
 
     The vocabulary is the corpus's own, or the words that occur more than `min_count` times in the training split. Words
     are counted as annotated, captions of skipped images included. With `count_words` "all" all splits count, as in
-    ImageCaptioning.pytorch. Raises UserError where its size, UNK included, is not `words`, or where the corpus's
-    captions were cut before `max_words`. `tokens` are clipped at `max_words`, `words` are not. With `tokenizer`, its
-    name, the corpus's vocabulary is its tokens, whose files are already in `out`. The manifest is written last: where
-    it exists, the rest is complete.
+    ImageCaptioning.pytorch. The columns `tokens` are clipped at `max_words`, the columns `words` are not. `tokenizer`
+    is the name of the tokenizer whose tokens are the corpus's vocabulary; its files are already in `out`. The manifest
+    is written last: where it exists, the other files are complete. Raises UserError where the vocabulary's size, UNK
+    included, is not `words`, or where the corpus's captions were cut before `max_words`.
     """
     out = Path(out)
     if corpus.cut is not None and max_words > corpus.cut:
@@ -53,7 +53,7 @@ def write_prepared(
             f"{corpus.sources[-1]}: its captions were cut after {corpus.cut} words, fewer than max_words {max_words}; "
             f"set max_words to {corpus.cut} or less"
         )
-    vocabulary = corpus.vocabulary or _counted(corpus, min_count or 0, count_words)
+    vocabulary = corpus.vocabulary or _count_vocabulary(corpus, min_count or 0, count_words)
     if words not in (None, len(vocabulary)):
         raise UserError(
             f"{corpus.sources[0]}: the vocabulary has {len(vocabulary)} words, UNK included, and {words} are "
@@ -66,7 +66,7 @@ def write_prepared(
     if long := [len(words) for words in encoded if len(words) > max_words]:
         print(
             f"note: {len(long)} of {len(captions)} captions are longer than {max_words} words (max_words), the longest "
-            f"has {max(long)}; training reads their first {max_words}",
+            f"has {max(long)}; training uses their first {max_words}",
             file=sys.stderr,
         )
     of_images = {name: [getattr(image, name) for image in images] for name in ("id", "file", "split")}
@@ -207,14 +207,13 @@ def column_array(column: pa.Array | pa.ChunkedArray) -> np.ndarray:
     return np.from_dlpack(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
 
 
-def _counted(corpus: Corpus, min_count: int, count_words: Literal["train", "all"]) -> Vocabulary:
+def _count_vocabulary(corpus: Corpus, min_count: int, count_words: Literal["train", "all"]) -> Vocabulary:
     annotated = (*corpus.images, *corpus.skipped)
     counted = [image for image in annotated if count_words == "all" or image.split == "train"]
     captions = (caption.words for image in counted for caption in image.captions)
-    of_all = count_words == "all"
-    attached = (
-        () if corpus.attached is None else corpus.attached.texts([of_all or i.split == "train" for i in corpus.images])
-    )
+    attached: Iterable[tuple[str, ...]] = ()
+    if corpus.attached is not None:
+        attached = corpus.attached.texts([count_words == "all" or image.split == "train" for image in corpus.images])
     vocabulary = Vocabulary.count(chain(captions, attached), min_count)
     if len(vocabulary) == 1:
         where = "all splits" if count_words == "all" else "the training split"

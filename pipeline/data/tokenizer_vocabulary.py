@@ -20,10 +20,10 @@ from pipeline.runtime.records import Record, parse_json, read_bytes, read_record
 from pipeline.vocabulary import EOS, Vocabulary
 
 TOKENIZER, WORDS = "tokenizer.json", "vocabulary.json"
-AGAIN = "run the prepare stage again, or export the model again"
-LARGEST = 24 * 2**20  # bytes of either file
-MOST_WORDS = 2**20
-MOST_PARTS, LONGEST_REPLACEMENT, LONGEST_PATTERN = 64, 4, 500  # limits of a tokenizer: parts in a list; characters
+RERUN = "run the prepare stage again, or export the model again"
+MAX_BYTES = 24 * 2**20  # bytes of either file
+MAX_WORDS = 2**20
+MAX_PARTS, MAX_REPLACEMENT, MAX_PATTERN = 64, 4, 500  # limits of a tokenizer: parts in a list; characters
 
 
 @dataclass(frozen=True)
@@ -36,29 +36,34 @@ class TokenizerVocabulary(Vocabulary):
     reads_text: ClassVar[bool] = True
 
     @classmethod
-    def fetch(cls, name: str, out: Path, captions: Iterable[str], most: int) -> TokenizerVocabulary:
+    def fetch(cls, name: str, out: Path, captions: Iterable[str], max_tokens: int) -> TokenizerVocabulary:
         """Load the tokenizer `name` from the hub or a folder, and write its files into the folder `out`.
 
-        Of a tokenizer with more than `most` tokens, only those that occur in the texts `captions` are kept. Raises
-        UserError if these are too many, or for a tokenizer that the library tokenizers does not implement.
+        If the tokenizer has more than `max_tokens` tokens, only those that occur in the texts `captions` are kept.
+        Raises UserError if these are too many, or for a tokenizer that the library tokenizers does not implement.
         """
         from pipeline.runtime.hub_loading import load_pretrained  # here: it imports PyTorch, which takes a second
 
         loaded = load_pretrained("AutoTokenizer", name)
         if not hasattr(loaded, "backend_tokenizer"):
-            raise UserError(f"{name}: has no {TOKENIZER}, only a tokenizer that is not of the library tokenizers")
+            raise UserError(
+                f"{name}: expected a tokenizer of the library tokenizers ({TOKENIZER}), found another kind; choose "
+                "another model"
+            )
         out.mkdir(parents=True, exist_ok=True)
         loaded.save_pretrained(out)
-        tokenizer, special = _plain(out / TOKENIZER), set(loaded.all_special_ids)
+        tokenizer, special = _read_tokenizer(out / TOKENIZER), set(loaded.all_special_ids)
         special |= {number for number, token in loaded.added_tokens_decoder.items() if token.special}  # as <image>
         ends = {loaded.eos_token_id, loaded.bos_token_id, loaded.pad_token_id, loaded.sep_token_id, loaded.cls_token_id}
         unknown = loaded.unk_token_id if loaded.unk_token_id not in ends else None
         numbers = [number for number in sorted(tokenizer.get_vocab().values()) if number not in special]
-        if len(numbers) + 1 > most:
+        if len(numbers) + 1 > max_tokens:
             texts = tokenizer.encode_batch(list(captions), add_special_tokens=False)
             numbers = sorted({number for text in texts for number in text.ids} - special)
-            if len(numbers) + 1 > most:
-                raise UserError(f"{name}: the captions have {len(numbers)} different tokens, and {most} are possible")
+            if len(numbers) + 1 > max_tokens:
+                raise UserError(
+                    f"{name}: the captions have {len(numbers)} different tokens, and {max_tokens} are possible"
+                )
         numbers += [] if unknown is None else [unknown]
         words = tuple(tokenizer.id_to_token(number) for number in numbers)
         return cls(words, tuple(numbers), unknown is not None, tokenizer)
@@ -66,16 +71,16 @@ class TokenizerVocabulary(Vocabulary):
     @classmethod
     def read(cls, folder: Path) -> TokenizerVocabulary:
         """Read the files of `fetch` and `dump` in `folder`. Raises UserError where they do not fit together."""
-        made, tokenizer = _words(folder), _plain(folder / TOKENIZER)
-        if made.numbers is None or len(made.numbers) != len(made.words):
-            raise UserError(f"{folder / WORDS}: must have as many numbers as words; {AGAIN}")
-        if max(made.numbers) >= tokenizer.get_vocab_size():
-            raise UserError(f"{folder / WORDS}: the number {max(made.numbers)} is of no token of {TOKENIZER}; {AGAIN}")
-        return cls(tuple(made.words), tuple(made.numbers), made.has_unknown, tokenizer)
+        stored, tokenizer = _read_vocabulary(folder), _read_tokenizer(folder / TOKENIZER)
+        if stored.numbers is None or len(stored.numbers) != len(stored.words):
+            raise UserError(f"{folder / WORDS}: must have as many numbers as words; {RERUN}")
+        if max(stored.numbers) >= tokenizer.get_vocab_size():
+            raise UserError(f"{folder / WORDS}: {TOKENIZER} has no token of number {max(stored.numbers)}; {RERUN}")
+        return cls(tuple(stored.words), tuple(stored.numbers), stored.has_unknown, tokenizer)
 
     def dump(self) -> str:
-        made = {"words": self.words, "numbers": self.numbers, "has_unknown": self.has_unknown}
-        return json.dumps(made, ensure_ascii=False) + "\n"
+        content = {"words": self.words, "numbers": self.numbers, "has_unknown": self.has_unknown}
+        return json.dumps(content, ensure_ascii=False) + "\n"
 
     @property
     def unk(self) -> int:
@@ -105,9 +110,9 @@ Word = Annotated[str, Field(max_length=500)]
 
 
 class VocabularyFile(Record):
-    """The content of `vocabulary.json`: words in order of their ids, and, of a tokenizer, the tokenizer's own ids."""
+    """The content of `vocabulary.json`: words in order of their ids, and for tokens the tokenizer's own ids."""
 
-    words: Annotated[list[Word], Field(min_length=1, max_length=MOST_WORDS, fail_fast=True)]
+    words: Annotated[list[Word], Field(min_length=1, max_length=MAX_WORDS, fail_fast=True)]
     numbers: Annotated[list[Annotated[int, Ge(0), Lt(2**31)]], Field(min_length=1, fail_fast=True)] | None = None
     has_unknown: bool = False
 
@@ -116,22 +121,22 @@ def load_vocabulary(folder: Path) -> Vocabulary:
     """Read the vocabulary of a prepared `folder`: counted words, or a tokenizer's tokens."""
     if not (folder / WORDS).exists():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder / WORDS))
-    made = _words(folder)
-    return Vocabulary(tuple(made.words)) if made.numbers is None else TokenizerVocabulary.read(folder)
+    stored = _read_vocabulary(folder)
+    return Vocabulary(tuple(stored.words)) if stored.numbers is None else TokenizerVocabulary.read(folder)
 
 
-def _words(folder: Path) -> VocabularyFile:
-    return read_record(folder / WORDS, VocabularyFile, AGAIN, LARGEST)
+def _read_vocabulary(folder: Path) -> VocabularyFile:
+    return read_record(folder / WORDS, VocabularyFile, RERUN, MAX_BYTES)
 
 
-def _plain(path: Path) -> Any:
+def _read_tokenizer(path: Path) -> Any:
     """Read the tokenizer of a file, without truncation and padding. Raises UserError for one that cannot be read."""
     try:
         from tokenizers import Tokenizer
     except ImportError:
-        raise UserError(f"{path}: is read by the library tokenizers: pip install 'saywhich[hub]'") from None
-    content = read_bytes(path, AGAIN, LARGEST)
-    _check_parts(parse_json(content, str(path), AGAIN), path)
+        raise UserError(f"{path}: needs the library tokenizers; pip install 'saywhich[hub]'") from None
+    content = read_bytes(path, RERUN, MAX_BYTES)
+    _check_parts(parse_json(content, str(path), RERUN), path)
     try:
         tokenizer = Tokenizer.from_buffer(content)
         tokenizer.no_truncation()
@@ -140,14 +145,16 @@ def _plain(path: Path) -> Any:
     except BaseException as error:  # the library's error for unreadable files is not an Exception
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
-        raise UserError(f"{path}: not a tokenizer ({' '.join(str(error).split())[:160]}); {AGAIN}") from None
+        raise UserError(f"{path}: not a tokenizer ({' '.join(str(error).split())[:160]}); {RERUN}") from None
 
 
 def _check_parts(value: Any, path: Path) -> None:
     """Raise UserError for parts of a tokenizer that could run without end, or lengthen texts without bound."""
-    parts = [value] if isinstance(value, dict) else value if isinstance(value, list) else []
-    if isinstance(value, list) and len(value) > MOST_PARTS and isinstance(value[0], dict) and "type" in value[0]:
-        raise UserError(f"{path}: has {len(value)} parts in a row, and {MOST_PARTS} are possible; {AGAIN}")
+    if not isinstance(value, dict | list):
+        return
+    parts = [value] if isinstance(value, dict) else value
+    if isinstance(value, list) and len(value) > MAX_PARTS and isinstance(value[0], dict) and "type" in value[0]:
+        raise UserError(f"{path}: has {len(value)} parts in a row, and {MAX_PARTS} are possible; {RERUN}")
     for part in parts:
         if isinstance(part, list):
             _check_parts(part, path)
@@ -155,11 +162,11 @@ def _check_parts(value: Any, path: Path) -> None:
             continue
         pattern, content = part.get("pattern"), part.get("content")
         regex = pattern.get("Regex") if isinstance(pattern, dict) else None
-        longer = part.get("type") == "Replace" and isinstance(content, str) and len(content) > LONGEST_REPLACEMENT
-        if longer or (part.get("type") == "Prepend" and len(str(part.get("prepend"))) > LONGEST_REPLACEMENT):
-            raise UserError(f"{path}: a part of it makes texts longer; {AGAIN}")
-        if regex is not None and (not isinstance(regex, str) or len(regex) > LONGEST_PATTERN):
-            raise UserError(f"{path}: a pattern of it is longer than {LONGEST_PATTERN} characters; {AGAIN}")
+        longer = part.get("type") == "Replace" and isinstance(content, str) and len(content) > MAX_REPLACEMENT
+        if longer or (part.get("type") == "Prepend" and len(str(part.get("prepend"))) > MAX_REPLACEMENT):
+            raise UserError(f"{path}: a part of it makes texts longer; {RERUN}")
+        if regex is not None and (not isinstance(regex, str) or len(regex) > MAX_PATTERN):
+            raise UserError(f"{path}: a pattern of it is longer than {MAX_PATTERN} characters; {RERUN}")
         for key, inner in part.items():
             if key not in ("vocab", "merges"):
                 _check_parts(inner, path)

@@ -9,7 +9,7 @@ from pydantic import Field, Tag
 
 from pipeline.extension import AgentSections, NameReference
 from pipeline.ranges import Dropped, Each, Few, Natural, NonNegative, Seed, Size
-from pipeline.section import Given, Name, Section
+from pipeline.section import FromMapping, Name, Section
 from pipeline.training.optimisation import Optimisation
 from pipeline.training.selectable_metrics import selects
 from pipeline.worlds.draw_settings import DrawScenes
@@ -68,7 +68,7 @@ class DialogEncoderSettings(Section):
     layer_norm: bool = True
     region_positions: bool = False
     round_positions: bool | None = None
-    optimisation: Annotated[Optimisation, Given, selects(MRR)]
+    optimisation: Annotated[Optimisation, FromMapping, selects(MRR)]
 
     def _check(self) -> None:
         if self.round_positions is not None and self.encoder != "hciae":

@@ -1,9 +1,9 @@
 """RELAX (Grathwohl et al. 2018) per token: score-function gradients with a learned control variate.
 
 The control c is evaluated at a token perturbed with Gumbel noise z and relaxed. Its gradient has two estimates: by the
-token's likelihood, and through the relaxed token. Their difference has mean 0. Where c is close to the score, it has
-most of the noise of the score's gradient. The control of a token depends on the speaker's state before it and on
-nothing later, since later tokens depend on this token.
+token's likelihood, and through the relaxed token. Their difference has mean 0. Where c is close to the score, the
+difference contains most of the noise of the score's gradient. The control of a token depends on the speaker's state
+before the token and on nothing later, since later tokens depend on this token.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ class RelaxEstimator:
         assert message.states is not None
         logits = message.logits()
         index, states = message.tokens.flatten()[logits.positions], message.states().flatten(0, 1)[logits.positions]
-        perturbed, times = self._perturbed(logits.probabilities.detach(), logits.positions, index, message, rollouts)
-        expected, slope = self._controlled(states, perturbed, times, index)
+        perturbed, times = self._perturb(logits.probabilities.detach(), logits.positions, index, message, rollouts)
+        expected, slope = self._evaluate_control(states, perturbed, times, index)
         advantages = advantage[logits.positions // message.tokens.shape[1]]
         valid = 1.0 if logits.valid is None else logits.valid
         count = ranks.all_sum(message.mask.sum())
         # the part that `surrogate` lacks: −c ∇ log p of the token + Σ slope ∇ log p
         weight = slope.detach().scatter_add(1, index.unsqueeze(1), -expected.detach().unsqueeze(1))
-        more = (weight * logits.probabilities).sum(1) - weight.sum(1) * logits.probabilities.logsumexp(1)
+        control_part = (weight * logits.probabilities).sum(1) - weight.sum(1) * logits.probabilities.logsumexp(1)
         # the whole gradient of the logits, whose square the control minimises
         rest = (advantages - expected).unsqueeze(1)
         shares = logits.probabilities.detach().softmax(1)
-        whole = slope.scatter_add(1, index.unsqueeze(1), rest) - (slope.sum(1, keepdim=True) + rest) * shares
-        noise = (whole.square().sum(1) * valid).sum() / count
+        logit_gradient = slope.scatter_add(1, index.unsqueeze(1), rest) - (slope.sum(1, keepdim=True) + rest) * shares
+        noise = (logit_gradient.square().sum(1) * valid).sum() / count
         report |= {"control": (expected.detach() * valid).sum() * ranks.size() / count}
         report |= {"noise": noise.detach() * ranks.size()}
-        return loss - (more * valid).sum() / count + noise, report
+        return loss - (control_part * valid).sum() / count + noise, report
 
-    def _perturbed(
+    def _perturb(
         self, logits: Tensor, at: Tensor, index: Tensor, message: Message, rollouts: Rollouts
     ) -> tuple[Tensor, Tensor]:
         """Return log p + Gumbel noise z (M, V+1), largest at the token `index` (M,), and exp(−z) (M, V+1)."""
@@ -69,7 +69,9 @@ class RelaxEstimator:
         times = arrivals(uniform.view(-1, logits.shape[1])[at], logits.softmax(-1), index.unsqueeze(1))
         return times.log().neg_(), times
 
-    def _controlled(self, states: Tensor, perturbed: Tensor, times: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    def _evaluate_control(
+        self, states: Tensor, perturbed: Tensor, times: Tensor, index: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Return the control's value c (M,) and ∂c/∂zᵢ · exp(zᵢ − z of the token) (M, V+1), with the control's graph.
 
         Given the token, ∂zᵢ/∂log pᵢ is 1 − exp(zᵢ − z of the token); without it, 1. The same z serves both (the

@@ -22,7 +22,7 @@ from pipeline.random import BatchRandom
 from pipeline.runtime import ranks
 from pipeline.types import Batch, Message, caption_mask
 
-TOGETHER = 2048  # continuations per call: their image encodings take 300 MB at the papers' sizes
+MAX_CONTINUATIONS = 2048  # continuations per call: their image encodings take 300 MB at the papers' sizes
 
 
 def human_message(batch: Batch) -> Message:
@@ -38,40 +38,40 @@ class StepRollouts:
     on the method's other terms.
 
     `captions_drawn`, int64 on the device, counts the captions that the speaker has generated so far: samples, greedy
-    captions, and all beams of a search. A continuation of a prefix is one caption. Human captions count nothing, with
-    scheduled sampling too, nor do captions that are forced to their end, such as a prefix that contains EOS.
+    captions, and all beams of a search. A continuation of a prefix is one caption. Human captions do not count, with
+    scheduled sampling either. Captions that are forced to their end, such as a prefix with EOS, do not count.
     """
 
     def __init__(self, speaker: Decoder | None, batch: Batch, seed: int) -> None:
         self._speaker, self.batch, self.seed = speaker, batch, seed
-        self._spoken: dict[Channel, Message] = {}
-        self._continued: dict[tuple[Channel, int], Message] = {}
-        self._made: dict[Hashable, Tensor] = {}
-        self._seen: Tensor | None = None
+        self._messages: dict[Channel, Message] = {}
+        self._continuations: dict[tuple[Channel, int], Message] = {}
+        self._cache: dict[Hashable, Tensor] = {}
+        self._encoded: Tensor | None = None
         self.captions_drawn = torch.zeros((), dtype=torch.int64, device=batch.device)
 
     @property
     def speaker(self) -> Decoder:
-        assert self._speaker is not None, "only a speaker can say what is not human"
+        assert self._speaker is not None, "captions other than human ones need a speaker"
         return self._speaker
 
     def of(self, channel: Channel) -> Message:
-        if channel not in self._spoken:
-            self._spoken[channel] = self._generate(channel)
-        return self._spoken[channel]
+        if channel not in self._messages:
+            self._messages[channel] = self._generate(channel)
+        return self._messages[channel]
 
     def continue_prefixes(self, channel: Channel, each: int) -> Message:
-        if (channel, each) not in self._continued:
-            self._continued[channel, each] = self._continue(channel, each)
-        return self._continued[channel, each]
+        if (channel, each) not in self._continuations:
+            self._continuations[channel, each] = self._continue(channel, each)
+        return self._continuations[channel, each]
 
-    def random(self, what: str) -> BatchRandom:
-        return BatchRandom(self.batch, self._rng(what))
+    def random(self, name: str) -> BatchRandom:
+        return BatchRandom(self.batch, self._rng(name))
 
-    def cached(self, what: Hashable, make: Callable[[], Tensor]) -> Tensor:
-        if what not in self._made:
-            self._made[what] = make()
-        return self._made[what]
+    def cached(self, key: Hashable, make: Callable[[], Tensor]) -> Tensor:
+        if key not in self._cache:
+            self._cache[key] = make()
+        return self._cache[key]
 
     def _generate(self, channel: Channel) -> Message:
         if isinstance(channel, Forced) and not channel.requires_grad:
@@ -98,30 +98,30 @@ class StepRollouts:
         drawn, batch, longest = self.of(channel), self.batch, self.speaker.max_words
         steps = max(2, ranks.all_max(drawn.tokens.shape[1], batch.device))  # at least one prefix
         tokens = pad(drawn.tokens, (0, steps - drawn.tokens.shape[1]))
-        ends = PrefixRollouts(each, steps - 1)
-        together, parts = max(1, TOGETHER // ends.width), []
-        with self._decoding(ends):
-            for first in range(0, len(drawn), together):
-                images = drawn.images[first : first + together]
+        prefixes = PrefixRollouts(each, steps - 1)
+        captions_per_call, parts = max(1, MAX_CONTINUATIONS // prefixes.width), []
+        with self._decoding(prefixes):
+            for first in range(0, len(drawn), captions_per_call):
+                images = drawn.images[first : first + captions_per_call]
                 captions = replace(  # each caption counts as one image
                     batch,
                     images=batch.images[images],
                     pooled=batch.pooled[images],
                     regions=batch.regions[images],
                     region_mask=batch.region_mask[images],
-                    captions=tokens[first : first + together],
+                    captions=tokens[first : first + captions_per_call],
                     first=batch.first * drawn.samples + first,
                     of=batch.total * drawn.samples,
                 )
-                rng = self._rng(f"{ends.rng_key} of {channel.rng_key}")
-                tokens_after = generate(self.speaker, captions, ends, rng, self._encode_images()[images]).tokens
+                rng = self._rng(f"{prefixes.rng_key} of {channel.rng_key}")
+                tokens_after = generate(self.speaker, captions, prefixes, rng, self._encode_images()[images]).tokens
                 parts.append(pad(tokens_after, (0, longest - tokens_after.shape[1])))
-        whole = pad(tokens, (0, longest - steps)).repeat_interleave(ends.width, 0)
+        whole = pad(tokens, (0, longest - steps)).repeat_interleave(prefixes.width, 0)
         ended = (tokens[:, :-1] == 0).repeat_interleave(each, 1).view(-1, 1)
         continued = torch.where(ended, whole, torch.cat(parts))
         self.captions_drawn += (~ended).sum()
-        images = drawn.images.repeat_interleave(ends.width)
-        return Message(continued, caption_mask(continued), images, drawn.samples * ends.width)
+        images = drawn.images.repeat_interleave(prefixes.width)
+        return Message(continued, caption_mask(continued), images, drawn.samples * prefixes.width)
 
     @contextmanager
     def _decoding(self, channel: Channel) -> Iterator[None]:
@@ -134,12 +134,12 @@ class StepRollouts:
             self.speaker.train(training)
 
     def _encode_images(self) -> Tensor:
-        if self._seen is None:
+        if self._encoded is None:
             with torch.enable_grad():
-                self._seen = self.speaker.encode_image(self.batch)
-        return self._seen
+                self._encoded = self.speaker.encode_image(self.batch)
+        return self._encoded
 
-    def _rng(self, what: str) -> torch.Generator:
-        stream = zlib.crc32(what.encode())
+    def _rng(self, name: str) -> torch.Generator:
+        stream = zlib.crc32(name.encode())
         seed = zlib.crc32(f"{self.seed} {self.batch.step} {stream}".encode())
         return torch.Generator(self.batch.device).manual_seed((stream << 32) | seed)

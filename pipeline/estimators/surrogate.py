@@ -46,10 +46,10 @@ def surrogate(
         assert message.log_probs is not None
         credit = expand_per_token(advantage.detach()) * message.token_mask(words)  # (N, T)
         count = ranks.all_sum(message.mask.sum())
-        many = count if weighting == "word" else ranks.all_sum(message.mask.any(1).sum())
-        loss = loss - (credit * message.log_probs).sum() / many
-        of_captions = advantage.dim() == 1
-        report["advantage"] = advantage.detach().mean() if of_captions else credit.sum() * ranks.size() / count
+        divisor = count if weighting == "word" else ranks.all_sum(message.mask.any(1).sum())
+        loss = loss - (credit * message.log_probs).sum() / divisor
+        per_caption = advantage.dim() == 1
+        report["advantage"] = advantage.detach().mean() if per_caption else credit.sum() * ranks.size() / count
         report["log_prob"] = message.log_probs.detach().sum() * ranks.size() / count
     return loss, report
 

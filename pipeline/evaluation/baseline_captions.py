@@ -17,7 +17,7 @@ from pipeline.metrics.retrieval import random_distractors
 BaselineCaptioner = Callable[[np.ndarray, Sequence[str]], list[str]]
 """Function of images (M,), rows of the prepared data, and the speaker's captions; returns one caption per image."""
 
-OTHERS = 0  # the seed of the choice of other images
+SEED = 0  # the seed of the choice of other images
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class BaselineKind:
 
 
 def random_captions(prepared: Prepared, store: FeatureStore | None = None) -> BaselineCaptioner:
-    """Return a captioner that gives each image the first human caption of another, randomly drawn image."""
+    """Build a captioner that gives each image the first human caption of another, randomly drawn image."""
 
     def captions(rows: np.ndarray, speaker_captions: Sequence[str]) -> list[str]:
-        others = random_distractors(len(rows), 1, OTHERS)[:, 0].numpy()
+        others = random_distractors(len(rows), 1, SEED)[:, 0].numpy()
         return [" ".join(prepared.words(row)[0]) for row in rows[others]]
 
     return captions

@@ -82,8 +82,8 @@ class Evaluation:
         rows = self.prepared.rows(split)
         if len(rows) < 2:
             raise UserError(
-                f"{self.prepared.folder}: {len(rows)} image in the split {split}, among which none can be found; "
-                "give it two or more, or take it from evaluate.splits"
+                f"{self.prepared.folder}: expected two or more images in the split {split}, found {len(rows)}; add "
+                "images, or remove the split from evaluate.splits"
             )
 
         def batches() -> Iterable[Batch]:
@@ -91,7 +91,7 @@ class Evaluation:
 
         vocabulary, beam = self.prepared.vocabulary, without_repeated_ngrams(Beam(self.beam), self.no_repeat)
         if self.pragmatic is not None:
-            bound = self.pragmatic.bind(speaker, rows, self._read, vocabulary)
+            bound = self.pragmatic.bind(speaker, rows, self._read_batch, vocabulary)
             generated = generate_captions(bound, batches(), beam, self.device, vocabulary.unk)
         elif self.rerank is None:
             generated = generate_captions(speaker, batches(), beam, self.device, vocabulary.unk)
@@ -99,9 +99,9 @@ class Evaluation:
             generated = self.rerank.captions(speaker, batches(), vocabulary, self.device, self.no_repeat)
         tokens = generated.tokens[:, 0]
         texts = [vocabulary.decode(row) for row in tokens.tolist()]
-        about = self._about(rows, generated.pooled)
-        results, columns = self._evaluate(JudgedCaptions(tokens, texts), about)
-        for name, human_recalls in self._human(about).items():
+        split_data = self._load_split(rows, generated.pooled)
+        results, columns = self._evaluate(JudgedCaptions(tokens, texts), split_data)
+        for name, human_recalls in self._human_recalls(split_data).items():
             results["judges"][name]["human"] = human_recalls
         results["diversity"]["human_log_likelihood"] = human_log_likelihood(
             speaker, batches(), self.prepared, self.device
@@ -115,17 +115,19 @@ class Evaluation:
         }
         if self.multi_sample:
             sets = self.multi_sample.captions(speaker, batches, vocabulary, self.device, self.no_repeat)
-            results["multi_sample"] = {name: self._measured(each, about.references) for name, each in sets.items()}
-            best = self.language.score([each[0] for each in sets["beams"]], about.references)
+            results["multi_sample"] = {
+                name: self._measure_sets(each, split_data.references) for name, each in sets.items()
+            }
+            best = self.language.score([each[0] for each in sets["beams"]], split_data.references)
             results["multi_sample"]["beams"]["best"] = best.scores
             columns |= sets
         if self.truth:
-            repeated = rows.repeat([len(people) for people in about.references])
-            people = list(chain.from_iterable(about.references))
-            results["human_faithfulness"] = self.truth(people, repeated).summary()
+            repeated = rows.repeat([len(captions) for captions in split_data.references])
+            human = list(chain.from_iterable(split_data.references))
+            results["human_faithfulness"] = self.truth(human, repeated).summary()
         for name, baseline in self.baselines.items():
             other = judged_captions(baseline(rows, texts), self.prepared.vocabulary, self.prepared.max_words)
-            measured, scores = self._evaluate(other, about)
+            measured, scores = self._evaluate(other, split_data)
             own = {key: value for key, value in measured.items() if not key.startswith("human_")}
             results.setdefault("baselines", {})[name] = own
             columns |= {f"{name}_{column}": each for column, each in scores.items() if column.startswith(KEPT)}
@@ -147,27 +149,27 @@ class Evaluation:
             (self.pragmatic.alpha, self.pragmatic.distractors, self.pragmatic.posterior) if self.pragmatic else None,
         )
 
-    def _read(self, rows: np.ndarray) -> Batch:
+    def _read_batch(self, rows: np.ndarray) -> Batch:
         """Return the batch of the images `rows`."""
         return next(sequential_batches(self.prepared, self.store, rows, len(rows)))
 
-    def _about(self, rows: np.ndarray, pooled: torch.Tensor) -> EvaluationSplit:
+    def _load_split(self, rows: np.ndarray, pooled: torch.Tensor) -> EvaluationSplit:
         hard = {HARD_GALLERY: self.hard_gallery(rows)} if self.hard_gallery else {}
         texts = [self.prepared.texts(row) for row in rows]
         return EvaluationSplit(rows, texts, hard, hard | sample_galleries(pooled))
 
     def _evaluate(
-        self, captions: JudgedCaptions, about: EvaluationSplit
+        self, captions: JudgedCaptions, split_data: EvaluationSplit
     ) -> tuple[dict[str, Any], dict[str, list[Any]]]:
         """Return metrics of one caption per image, as metrics.json holds them, and the columns of captions.parquet."""
-        texts, rows = list(captions.texts), about.rows
-        language = self.language.score(texts, about.references)
+        texts, rows = list(captions.texts), split_data.rows
+        language = self.language.score(texts, split_data.references)
         self.not_computed |= language.not_computed
         results: dict[str, Any] = {"images": len(rows), "language": language.scores, "judges": {}}
         columns: dict[str, list[Any]] = {"caption": texts}
         gallery, places = torch.from_numpy(rows), torch.arange(len(rows))
         for name, judge in self.judges.items():
-            retrieval = judge_retrieval(judge, captions, places, gallery, about.distractors)
+            retrieval = judge_retrieval(judge, captions, places, gallery, split_data.distractors)
             results["judges"][name] = {**retrieval.recalls(), "galleries": retrieval.galleries}
             columns[f"rank_{name}"] = retrieval.by_caption.tolist()
             columns[f"retrieved_{name}"] = rows[retrieval.retrieved].tolist()
@@ -184,23 +186,21 @@ class Evaluation:
             columns |= truth.columns()
         return results, columns
 
-    def _measured(self, sets: Sets, references: Sequence[Sequence[str]]) -> dict[str, Any]:
+    def _measure_sets(self, sets: Sets, references: Sequence[Sequence[str]]) -> dict[str, Any]:
         measures, lacking = measure_sets(sets, references, self.language)
         self.not_computed |= lacking
         return measures
 
-    def _human(self, about: EvaluationSplit) -> dict[str, dict[str, Any]]:
+    def _human_recalls(self, split_data: EvaluationSplit) -> dict[str, dict[str, Any]]:
         """Return the recalls of all human captions of the images, by judge."""
-        references = self.prepared.references(about.rows)
+        references = self.prepared.references(split_data.rows)
         given = references.any(-1)
-        texts = list(chain.from_iterable(about.references))
-        captions, owners = (
-            JudgedCaptions(torch.from_numpy(references[given]).long(), texts),
-            torch.from_numpy(np.nonzero(given)[0]),
-        )
-        gallery = torch.from_numpy(about.rows)
+        texts = list(chain.from_iterable(split_data.references))
+        captions = JudgedCaptions(torch.from_numpy(references[given]).long(), texts)
+        owners = torch.from_numpy(np.nonzero(given)[0])
+        gallery = torch.from_numpy(split_data.rows)
         retrievals = {
-            name: judge_retrieval(judge, captions, owners, gallery, about.hard_gallery)
+            name: judge_retrieval(judge, captions, owners, gallery, split_data.hard_gallery)
             for name, judge in self.judges.items()
         }
         return {name: {**each.recalls(), "galleries": each.galleries} for name, each in retrievals.items()}

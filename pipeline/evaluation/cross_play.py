@@ -19,9 +19,9 @@ def cross_play(
     Each speaker has one caption of each image of `gallery` (M,).
     """
     matrix: dict[str, dict[str, float]] = {name: {} for name in captions}
-    for reader, judge in judges.items():
+    for listener, judge in judges.items():
         for speaker, judged in captions.items():
             texts, images = judge.embed(judged, gallery)
             rows = torch.arange(len(gallery), device=images.device)
-            matrix[speaker][reader] = recall(rank_gallery(texts, images, rows).by_caption)["R@10"]
+            matrix[speaker][listener] = recall(rank_gallery(texts, images, rows).by_caption)["R@10"]
     return matrix

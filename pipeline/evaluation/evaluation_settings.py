@@ -10,11 +10,11 @@ from pydantic import Field
 from pipeline.evaluation.set_sizes import SetSizes
 from pipeline.metrics.registry import MetricName
 from pipeline.ranges import Each, Few
-from pipeline.section import Given, Name, Section
+from pipeline.section import FromMapping, Name, Section
 
 
 class GallerySettings(Section):
-    """The hard gallery: of drawn scenes by their facts, else the `images` nearest to each image, itself included.
+    """The hard gallery of an image: drawn scenes with similar facts, or the `images` nearest images, itself included.
 
     `similarity`: facts, features (the pooled ones, which judges also encode), or the name of a retriever in pretrain.
     """
@@ -49,4 +49,4 @@ class EvaluationSettings(Section):
     judges: dict[Name, Name]
     hard_gallery: GallerySettings | None = None
     baselines: dict[Name, Annotated[tuple[Name, ...], *Each]] = Field(default_factory=dict)
-    multi_sample: Annotated[SetSizes, Given] | None = None
+    multi_sample: Annotated[SetSizes, FromMapping] | None = None

@@ -11,7 +11,7 @@ from torch import Tensor
 from pipeline.metrics.retrieval import similar_distractors
 
 HardGallery = Callable[[np.ndarray], Tensor]
-"""Function of images (M,), rows of the prepared data; returns places (M, K) of similar images, padded with −1."""
+"""Function of images (M,), rows of the prepared data; returns indices (M, K) of similar images, padded with −1."""
 HARD_GALLERY = "neighbourhood"  # the gallery's name
 
 
@@ -30,12 +30,12 @@ def galleries_by_vectors(embed: Callable[[Tensor], Tensor], images: int) -> Hard
 def galleries_by_key(keys: Sequence[Hashable]) -> Tensor:
     """Return for each of M images the other images of equal key, int64 (M, K), padded with −1."""
     members: dict[Hashable, list[int]] = {}
-    for place, key in enumerate(keys):
-        members.setdefault(key, []).append(place)
+    for index, key in enumerate(keys):
+        members.setdefault(key, []).append(index)
     most = max(map(len, members.values()), default=1)
     galleries = torch.full((len(keys), most - 1), -1)
-    for places in members.values():
-        for place in places:
-            others = [other for other in places if other != place]
-            galleries[place, : len(others)] = torch.tensor(others, dtype=torch.int64)
+    for indices in members.values():
+        for index in indices:
+            others = [other for other in indices if other != index]
+            galleries[index, : len(others)] = torch.tensor(others, dtype=torch.int64)
     return galleries

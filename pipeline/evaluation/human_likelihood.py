@@ -23,12 +23,12 @@ def human_log_likelihood(speaker: Decoder, batches: Iterable[Batch], prepared: P
     total, words = 0.0, 0
     for batch in batches:
         references = torch.from_numpy(prepared.references(batch.images.numpy())).long()  # (n, K, T)
-        here = batch.to(device)
-        encoded = speaker.encode_image(here)
+        on_device = batch.to(device)
+        encoded = speaker.encode_image(on_device)
         for captions in references.unbind(1):
-            message = teacher_force(speaker, replace(here, captions=captions.to(device)), encoded=encoded)
+            message = teacher_force(speaker, replace(on_device, captions=captions.to(device)), encoded=encoded)
             assert message.log_probs is not None
-            there = captions.any(1).to(device)  # images with fewer captions are padded with empty ones
-            total += float(message.log_probs[there].double().sum())
-            words += int(message.mask[there].sum())
+            present = captions.any(1).to(device)  # images with fewer captions are padded with empty ones
+            total += float(message.log_probs[present].double().sum())
+            words += int(message.mask[present].sum())
     return total / words

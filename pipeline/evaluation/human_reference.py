@@ -24,21 +24,21 @@ def human_reference(texts: Sequence[str], tokens: Tensor, prepared: Prepared, ro
     """
     vocabulary = prepared.vocabulary
     words = [tokenise(text) if vocabulary.reads_text else text.split() for text in texts]
-    people = [prepared.words(row) for row in rows]
-    alone, others = leave_one_out(people)
+    human = [prepared.words(row) for row in rows]
+    held_out, others = leave_one_out(human)
     annotated = prepared.annotated_objects(rows)
-    of_alone = [
-        names for names, words in zip(annotated, people, strict=bool(annotated)) if len(words) > 1 for _ in words
-    ]
-    first = [" ".join(words[0]) for words in people]
-    return {
+    held_out_objects: list[list[str]] = []  # objects of each held-out caption's image
+    if annotated:
+        for names, captions in zip(annotated, human, strict=True):
+            held_out_objects += [names] * len(captions) if len(captions) > 1 else []
+    first = [" ".join(captions[0]) for captions in human]
+    statistics: dict[str, Any] = {
         "diversity": caption_diversity(texts, tokens.tolist(), vocabulary.unk),
         "human_diversity": caption_diversity(first, prepared.references(rows)[:, 0].tolist(), vocabulary.unk),
-        "reader": reader_statistics(words, people),
-        "chair": chair(words, people, annotated),
-        **(
-            {"human_reader": reader_statistics(alone, others), "human_chair": chair(alone, others, of_alone)}
-            if alone
-            else {}
-        ),
+        "reader": reader_statistics(words, human),
+        "chair": chair(words, human, annotated),
     }
+    if held_out:
+        statistics["human_reader"] = reader_statistics(held_out, others)
+        statistics["human_chair"] = chair(held_out, others, held_out_objects)
+    return statistics

@@ -26,8 +26,8 @@ from pipeline.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from pipeline.data.prepared import Prepared
 
-AT_ONCE = 1024
-SHOWN = 5  # top-ranked images kept for inspection
+ENCODED_AT_ONCE = 1024  # captions or images
+TOP_IMAGES = 5  # top-ranked images kept for inspection
 DISTRACTORS_SEED = 0  # the same galleries for all models
 
 
@@ -114,12 +114,12 @@ class ListenerJudge:
     def encode_text(self, captions: JudgedCaptions) -> Tensor:
         """Return text embeddings (N, D), encoding equal captions once.
 
-        Equal captions at two places of a batch, or encoded on another number of threads, would differ in the last digit
-        and not tie.
+        Embeddings of equal captions in two rows of a batch, or computed by another number of threads, would differ in
+        the last digit. The captions would then not tie.
         """
         listener = self.listener.to(self.device).eval()
         distinct, which = torch.unique(captions.tokens, dim=0, return_inverse=True)
-        embeddings = [_encode(listener, part.to(self.device)) for part in distinct.split(AT_ONCE)]
+        embeddings = [_encode(listener, part.to(self.device)) for part in distinct.split(ENCODED_AT_ONCE)]
         return torch.cat(embeddings)[which.to(self.device)]
 
     @torch.no_grad()
@@ -127,7 +127,7 @@ class ListenerJudge:
         listener = self.listener.to(self.device).eval()
         views = [self.pooled] if self.mirrored is None else [self.pooled, self.mirrored]
         embeddings = [
-            torch.cat([listener.encode_image(view(part).to(self.device)) for part in rows.split(AT_ONCE)])
+            torch.cat([listener.encode_image(view(part).to(self.device)) for part in rows.split(ENCODED_AT_ONCE)])
             for view in views
         ]
         return embeddings[0] if len(embeddings) == 1 else F.normalize(embeddings[0] + embeddings[1], dim=-1)
@@ -147,12 +147,10 @@ class TextJudge:
     @torch.no_grad()
     def encode_text(self, captions: JudgedCaptions) -> Tensor:
         encoder, distinct = self.encoder.to(self.device).eval(), sorted(set(captions.texts))
-        parts = [distinct[first : first + AT_ONCE] for first in range(0, len(distinct), AT_ONCE)]
-        embeddings, place = (
-            torch.cat([encoder.encode_text(part) for part in parts]),
-            {text: i for i, text in enumerate(distinct)},
-        )
-        return embeddings[torch.tensor([place[text] for text in captions.texts], device=self.device)]
+        parts = [distinct[first : first + ENCODED_AT_ONCE] for first in range(0, len(distinct), ENCODED_AT_ONCE)]
+        embeddings = torch.cat([encoder.encode_text(part) for part in parts])
+        index = {text: i for i, text in enumerate(distinct)}
+        return embeddings[torch.tensor([index[text] for text in captions.texts], device=self.device)]
 
     @torch.no_grad()
     def encode_image(self, rows: Tensor) -> Tensor:
@@ -177,11 +175,11 @@ def judge_retrieval(
     gallery: Tensor,
     distractors: Mapping[str, Tensor] | None = None,
 ) -> RetrievalResult:
-    """Rank captions against the `gallery` (M,) of images; caption i belongs to the image at place `images[i]`.
+    """Rank captions against the `gallery` (M,) of images; caption i belongs to the image `gallery[images[i]]`.
 
     Every image needs a caption. In image-to-text retrieval the best-ranked caption of an image counts (the protocol of
-    PSST and VSE++ for human captions). `distractors`: smaller galleries, (M, K) the other images for each image, padded
-    with −1.
+    PSST and VSE++ for human captions). `distractors` are smaller galleries by name: indices (M, K) of the other images
+    for each image, padded with −1.
     """
     return rank_embeddings(*judge.embed(captions, gallery), images, distractors)
 
@@ -191,7 +189,7 @@ def rank_embeddings(
 ) -> RetrievalResult:
     """Rank captions with embeddings (N, D) against images with embeddings (M, D), as `judge_retrieval` does."""
     among = {name: rows.to(texts.device) for name, rows in (distractors or {}).items()}
-    ranking = rank_gallery(texts, image_vectors, images.to(texts.device), among=among, shown=SHOWN)
+    ranking = rank_gallery(texts, image_vectors, images.to(texts.device), among=among, shown=TOP_IMAGES)
     sizes = {name: 1 + (rows >= 0).sum(1)[images] for name, rows in (distractors or {}).items()}
     ranks = {name: each.cpu() for name, each in ranking.among.items()}
     return RetrievalResult(
@@ -206,8 +204,8 @@ def rank_embeddings(
 
 
 def _encode(listener: Listener, tokens: Tensor) -> Tensor:
-    nobody = torch.zeros(len(tokens), dtype=torch.int64, device=tokens.device)
-    return listener.encode_text(Message(tokens, caption_mask(tokens), nobody, samples=1))
+    no_image = torch.zeros(len(tokens), dtype=torch.int64, device=tokens.device)
+    return listener.encode_text(Message(tokens, caption_mask(tokens), no_image, samples=1))
 
 
 @dataclass(frozen=True)
@@ -245,7 +243,9 @@ def load_judge(folder: Path, root: Path, prepared: Prepared, device: torch.devic
     agent = load_agent(folder / "weights.safetensors", "listener")
     if isinstance(agent, Listener | DualEncoder):
         return make_judge(agent, open_features(root, agent.features, prepared), device)
-    raise UserError(f"{folder}: a judge must be a Listener or a DualEncoder, and this is a {type(agent).__name__}")
+    raise UserError(
+        f"{folder}: expected a Listener or a DualEncoder as judge, found a {type(agent).__name__}; name another judge"
+    )
 
 
 def own_judge(sources: JudgeSources) -> ListenerJudge | TextJudge:

@@ -39,15 +39,12 @@ class MultiSample(SetSizes):
             "samples": Multinomial(self.samples, requires_grad=False),
             "beams": Beam(self.beams, self.beams),
         }
-        return {
-            name: [
-                [vocabulary.decode(row) for row in rows]
-                for rows in generate_captions(
-                    speaker, batches(), without_repeated_ngrams(channel, no_repeat), device, vocabulary.unk
-                ).tokens.tolist()
-            ]
-            for name, channel in channels.items()
-        }
+        sets: dict[str, Sets] = {}
+        for name, channel in channels.items():
+            decoded = without_repeated_ngrams(channel, no_repeat)
+            tokens = generate_captions(speaker, batches(), decoded, device, vocabulary.unk).tokens
+            sets[name] = [[vocabulary.decode(row) for row in rows] for rows in tokens.tolist()]
+        return sets
 
 
 def measure_sets(

@@ -18,7 +18,7 @@ from pipeline.types import Batch
 from pipeline.vocabulary import Vocabulary
 
 LISTENER = "listener"  # the posterior of the retrieval listener
-AT_ONCE = 2**22  # scores held in memory
+MAX_SCORES = 2**22  # scores held in memory
 
 
 @dataclass(frozen=True)
@@ -40,19 +40,19 @@ class PragmaticCaptions:
         device = self.judge.device
         vectors = self.judge.encode_image(torch.from_numpy(rows))
         nearest = nearest_images(vectors, self.distractors)
-        place = {int(row): at for at, row in enumerate(rows)}
+        index_of = {int(row): index for index, row in enumerate(rows)}
         inner = optimize_for_decoding(speaker.to(device).eval())
 
-        def places(batch: Batch) -> Tensor:
-            return torch.tensor([place[row] for row in batch.images.tolist()])
+        def indices(batch: Batch) -> Tensor:
+            return torch.tensor([index_of[row] for row in batch.images.tolist()])
 
         def find(batch: Batch) -> DistractorBatches:
-            others = nearest[places(batch)]  # (B, K)
+            others = nearest[indices(batch)]  # (B, K)
             batches = [read(rows[column.clamp_min(0).numpy()]).to(device) for column in others.T]
             return DistractorBatches(batches, others >= 0)
 
         def embed(batch: Batch) -> Tensor:
-            return with_distractors(vectors, vectors[places(batch)], nearest[places(batch)])
+            return with_distractors(vectors, vectors[indices(batch)], nearest[indices(batch)])
 
         def encode_text(tokens: Tensor) -> Tensor:
             return self.judge.encode_text(JudgedCaptions(tokens, [vocabulary.decode(row) for row in tokens.tolist()]))
@@ -74,7 +74,7 @@ def with_distractors(gallery: Tensor, vectors: Tensor, nearest: Tensor) -> Tenso
 def nearest_images(vectors: Tensor, number: int) -> Tensor:
     """Return the `number` nearest other images (M, number) of each of M images, as `nearest_among` does."""
     rows = torch.arange(len(vectors))
-    parts = rows.split(max(1, AT_ONCE // max(1, len(vectors))))
+    parts = rows.split(max(1, MAX_SCORES // max(1, len(vectors))))
     return torch.cat([nearest_among(vectors[part], vectors, part.unsqueeze(1) == rows, number) for part in parts])
 
 

@@ -16,7 +16,7 @@ from pipeline.models.decoder import Decoder
 from pipeline.types import Batch
 from pipeline.vocabulary import Vocabulary
 
-AT_ONCE = 2**22  # scores held in memory
+MAX_SCORES = 2**22  # scores held in memory
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def rank_candidates(candidates: Tensor, images: Tensor, others: Tensor, same: Te
     margins = candidates.new_empty(candidates.shape[:2])
     ranks = candidates.new_empty(candidates.shape[:2], dtype=torch.int64)
     transposed = others.double().T
-    rows = max(1, AT_ONCE // max(1, candidates.shape[1] * len(others)))
+    rows = max(1, MAX_SCORES // max(1, candidates.shape[1] * len(others)))
     for part in torch.arange(len(candidates), device=candidates.device).split(rows):
         own = candidates[part].double()
         right = (own * images[part].double().unsqueeze(1)).sum(2).float()

@@ -35,9 +35,9 @@ def protocol_signature(
 ) -> str:
     """Return one line like sacreBLEU's: data, gallery, judges, ties, decoding, reward, tokeniser, versions.
 
-    `gamma`, the guidance scale, appears unless it is 1. `rerank`, the number of samples that the speaker's own listener
-    ranks, `pragmatic`, the weight alpha, the number of distractors and the posterior, and `hard_gallery`, the
-    definition of the hard gallery, appear if given.
+    `gamma`, the guidance scale, appears unless it is 1. Three parts appear if given. `rerank` is the number of samples
+    that the speaker's own listener ranks. `pragmatic` holds the weight alpha, the number of distractors and the
+    posterior. `hard_gallery` is the definition of the hard gallery.
     """
     images = prepared.manifest["images"]
     parts = {

@@ -17,7 +17,7 @@ from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.evaluation.generate import generate_captions
 from pipeline.evaluation.hard_gallery import HARD_GALLERY
-from pipeline.evaluation.judges import AT_ONCE, JudgedCaptions, ListenerJudge, judge_retrieval
+from pipeline.evaluation.judges import ENCODED_AT_ONCE, JudgedCaptions, ListenerJudge, judge_retrieval
 from pipeline.metrics.cider import CiderD
 from pipeline.metrics.retrieval import rank_gallery, recall
 from pipeline.models.decoder import Decoder
@@ -26,8 +26,8 @@ from pipeline.models.retriever import Retriever
 from pipeline.types import Batch, Message, caption_mask
 
 BATCH = 256  # images
-FEW = 8  # with fewer captions or images, equal ones are no sign of collapse
-ALIKE = 1e-4  # largest coordinate difference of unit vectors that count as equal
+MIN_COUNT = 8  # with fewer captions or images, equal captions or embeddings are no sign of collapse
+EQUAL = 1e-4  # largest coordinate difference of unit vectors that count as equal
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class Validation:
         _warn_of_collapse(tokens)
         cider = self.cider(tokens.to(self.device), generated.images.to(self.device))
         metrics = {"cider": float(cider.mean())}
-        for who, retriever in self.validation_judge.items():
+        for prefix, retriever in self.validation_judge.items():
             shares = self._retriever_recall(retriever, tokens, generated.images)
-            metrics |= {f"{who}_{name}": share for name, share in shares.items()}
+            metrics |= {f"{prefix}_{name}": share for name, share in shares.items()}
         if self.listener is None:
             return metrics
         return metrics | self._recall(tokens, generated.pooled, both_ways=False)
@@ -105,9 +105,9 @@ def build_validation(
     `hard_gallery` is that of the split. With SAYWHICH_VALIDATION=bfloat16, captions are generated with matrix products
     in bfloat16. Raises UserError for any value but float32 and bfloat16.
     """
-    wanted, rows = os.environ.get("SAYWHICH_VALIDATION", "float32"), prepared.rows("val")
-    if wanted not in ("float32", "bfloat16"):
-        raise UserError(f"SAYWHICH_VALIDATION={wanted}: one of float32, bfloat16")
+    precision, rows = os.environ.get("SAYWHICH_VALIDATION", "float32"), prepared.rows("val")
+    if precision not in ("float32", "bfloat16"):
+        raise UserError(f"SAYWHICH_VALIDATION={precision}: expected float32 or bfloat16")
     listener = method.agents.get("listener")
     assert listener is None or isinstance(listener, Listener)
     return Validation(
@@ -117,7 +117,7 @@ def build_validation(
         lambda: sequential_batches(prepared, store, rows, BATCH),
         device,
         prepared.vocabulary.unk,
-        torch.bfloat16 if wanted == "bfloat16" else None,
+        torch.bfloat16 if precision == "bfloat16" else None,
         method.validation_judge,
         hard_gallery,
     )
@@ -125,7 +125,7 @@ def build_validation(
 
 def _warn_of_collapse(tokens: torch.Tensor) -> None:
     """Print a warning if all captions (N, T) are the same, or if most of them do not end."""
-    if len(tokens) < FEW:
+    if len(tokens) < MIN_COUNT:
         return
     if not (tokens != tokens[0]).any():
         _warn(
@@ -138,12 +138,12 @@ def _warn_of_collapse(tokens: torch.Tensor) -> None:
 
 def _warn_of_constant_listener(judge: ListenerJudge, tokens: torch.Tensor) -> None:
     """Print a warning if the listener's embeddings of different captions, or of all images, are the same."""
-    different = torch.unique(tokens, dim=0)[:AT_ONCE]
+    different = torch.unique(tokens, dim=0)[:ENCODED_AT_ONCE]
     for vectors, what in (
         (judge.encode_text(JudgedCaptions(different, ())), "captions"),
-        (judge.encode_image(torch.arange(len(tokens))[:AT_ONCE]), "images"),
+        (judge.encode_image(torch.arange(len(tokens))[:ENCODED_AT_ONCE]), "images"),
     ):
-        if len(vectors) >= FEW and bool((vectors - vectors[0]).abs().amax() < ALIKE):
+        if len(vectors) >= MIN_COUNT and bool((vectors - vectors[0]).abs().amax() < EQUAL):
             _warn(f"the listener gives all {what} of the validation split the same embedding: it has collapsed")
 
 

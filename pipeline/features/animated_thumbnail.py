@@ -26,11 +26,11 @@ def animated_thumbnail(path: Path, longest: int) -> str:
     if not is_moving(path):
         return ""
     times = read_timeline(path)
-    frames = [_small(frame, longest) for frame in open_film(path, min(len(times.lasts), FRAMES))]
-    shown = max(round(1000 * float(sum(times.lasts) / times.second) / len(frames)), 20)  # ms
+    frames = [_small(frame, longest) for frame in open_film(path, min(len(times.durations), FRAMES))]
+    frame_ms = max(round(1000 * float(sum(times.durations) / times.ticks_per_second) / len(frames)), 20)
     content = io.BytesIO()
     frames[0].save(
-        content, "WEBP", save_all=True, append_images=frames[1:], duration=shown, loop=0, quality=QUALITY, method=2
+        content, "WEBP", save_all=True, append_images=frames[1:], duration=frame_ms, loop=0, quality=QUALITY, method=2
     )
     return f"data:image/webp;base64,{base64.b64encode(content.getvalue()).decode('ascii')}"
 
@@ -39,7 +39,7 @@ def first_frame(path: Path) -> Image.Image:
     """Return the first frame of the thumbnail as RGB, or the whole still image; raises as `open_image` does."""
     if not is_moving(path):
         return open_image(path)
-    return next(open_film(path, min(len(read_timeline(path).lasts), FRAMES)))
+    return next(open_film(path, min(len(read_timeline(path).durations), FRAMES)))
 
 
 def _small(frame: Image.Image, longest: int) -> Image.Image:

@@ -14,7 +14,7 @@ from pipeline.errors import UserError, reason
 from pipeline.features.extractor import GridNetwork, NetworkSettings
 from pipeline.features.network_weights import HUB, check_fit, hugging_face_file, load_local
 from pipeline.runtime.hub_loading import locate_repository
-from pipeline.runtime.options import checked_options
+from pipeline.runtime.options import check_options
 from pipeline.runtime.torchvision_cpu import declare_operators
 
 OPEN_CLIP = "open_clip/"
@@ -74,7 +74,7 @@ class ClipNetwork(GridNetwork):
         from open_clip.transform import PreprocessCfg, image_transform_v2
 
         name, weights = settings.network, settings.weights
-        options = checked_options("open_clip", name, settings.options)
+        options = check_options("open_clip", name, settings.options)
         architecture, _, tag = name.removeprefix(OPEN_CLIP).partition(".")
         if architecture not in open_clip.list_models():
             raise UserError(f"features.network: open_clip has no network {architecture!r}; see its list_models()")
@@ -93,7 +93,7 @@ class ClipNetwork(GridNetwork):
             **settings.normalisation,
             **(options.get("force_preprocess_cfg") or {}),
         }
-        logging.disable(logging.WARNING)  # it warns of weights that are not loaded yet
+        logging.disable(logging.WARNING)  # open_clip warns of weights that are not loaded yet
         try:
             check_fit(
                 lambda: open_clip.create_model(architecture, device="meta", pretrained_text=False, **given),
@@ -102,7 +102,7 @@ class ClipNetwork(GridNetwork):
             )
             model: Any = open_clip.create_model(architecture, pretrained_text=False, **given)
         except (TypeError, RuntimeError) as error:
-            raise UserError(f"features.options: the network {name} does not take them ({reason(error)})") from None
+            raise UserError(f"features.options: the network {name} does not accept them ({reason(error)})") from None
         finally:
             logging.disable(logging.NOTSET)
         if weights == HUB:
@@ -116,9 +116,9 @@ class ClipNetwork(GridNetwork):
         else:
             source = load_local(model, weights, name)
         own = model.visual.preprocess_cfg
-        shown = {key: own[key] for key in ("size", "interpolation", "resize_mode", "mean", "std")}
+        preprocessing = {key: own[key] for key in ("size", "interpolation", "resize_mode", "mean", "std")}
         transform = image_transform_v2(PreprocessCfg(**own), is_train=False)
-        super().__init__(model, transform, settings, settings.described(source, shown), device)
+        super().__init__(model, transform, settings, settings.describe(source, preprocessing), device)
         self.architecture = architecture
         self.options = {key: value for key, value in given.items() if key != "force_preprocess_cfg"}
 

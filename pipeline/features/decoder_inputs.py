@@ -57,7 +57,7 @@ class DecoderInputsNetwork(GridNetwork):
         text = whole.get_submodule(TEXT_SIDES[whole.config.model_type])
         digest = weights_digest(whole, pooler=whole.has_pooler)
         text.register_forward_pre_hook(_raise_inputs, with_kwargs=True)
-        described = settings.described({"source": name, "sha256": digest}, {"size": self._prompted.size})
+        described = settings.describe({"source": name, "sha256": digest}, {"size": self._prompted.size})
         super().__init__(
             whole, self._prompted.prepare, replace(settings, image_size=self._prompted.size), described, device
         )

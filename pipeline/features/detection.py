@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
 DETECTOR = "fasterrcnn_resnet50_fpn_v2"
-OVERLAP = 0.3  # IoU: TEST.NMS of the bottom-up attention code; torchvision has 0.5 for detections
-LONGEST = 1333 / 800  # the longest side as a multiple of the shortest, as in torchvision and Faster R-CNN
+NMS_IOU = 0.3  # TEST.NMS of the bottom-up attention code; torchvision has 0.5 for detections
+MAX_SIDE_RATIO = 1333 / 800  # the longest side as a multiple of the shortest, as in torchvision and Faster R-CNN
 
 
 class FasterRCNN:
@@ -43,10 +43,10 @@ class FasterRCNN:
 
         chosen = {key: value for key, value in (settings.boxes or {"fixed": 36}).items() if value is not None}
         fixed = chosen.get("fixed")
-        self.least, self.most = fixed or chosen["min_boxes"], fixed or chosen["max_boxes"]
+        self.min_regions, self.max_regions = fixed or chosen["min_boxes"], fixed or chosen["max_boxes"]
         self.threshold = chosen.get("threshold", 0.0)
         name, size = settings.network, settings.image_size
-        sizes = {"min_size": size, "max_size": round(size * LONGEST)}
+        sizes = {"min_size": size, "max_size": round(size * MAX_SIDE_RATIO)}
         changed = {f"image_{key}": value for key, value in settings.normalisation.items()}
         options = {**sizes, **changed, **settings.options}
         check_fit(lambda: torchvision_model(name, dict(options)), settings.weights, name)
@@ -55,16 +55,16 @@ class FasterRCNN:
         self.model = model.eval().to(device)
         self.device = torch.device(device)
         self.pooled_size: int = self.model.roi_heads.box_predictor.cls_score.in_features
-        self.regions_shape = (self.most, self.pooled_size)
+        self.regions_shape = (self.max_regions, self.pooled_size)
         transform = self.model.transform
-        shown = {
+        preprocessing = {
             "shortest": transform.min_size[-1],
             "longest": transform.max_size,
             "interpolation": "bilinear",
             "mean": tuple(transform.image_mean),
             "std": tuple(transform.image_std),
         }
-        self.description = settings.described(source, shown, boxes=chosen)
+        self.description = settings.describe(source, preprocessing, boxes=chosen)
 
     @torch.inference_mode()
     def prepare(self, image: Image.Image) -> Tensor:
@@ -100,7 +100,7 @@ class FasterRCNN:
             pooled = model.roi_heads.box_roi_pool(maps, proposals, [size])
         vectors = model.roi_heads.box_head(pooled)
         scores = model.roi_heads.box_predictor(vectors)[0].softmax(-1)[:, 1:]  # without the background
-        kept = choose_regions(proposals[0], scores, self.least, self.most, self.threshold)
+        kept = choose_regions(proposals[0], scores, self.min_regions, self.max_regions, self.threshold)
         return vectors[kept], proposals[0][kept] / sides
 
 
@@ -110,6 +110,6 @@ def choose_regions(boxes: Tensor, scores: Tensor, least: int, most: int, thresho
     A box's score is its highest among the classes in which NMS keeps it; boxes with a score of at least `threshold` are
     kept. m is less than `least` only where n is.
     """
-    best = (scores * nms_by_class(boxes, scores, OVERLAP)).amax(1)
+    best = (scores * nms_by_class(boxes, scores, NMS_IOU)).amax(1)
     wanted = int((best >= threshold).sum())
     return best.argsort(descending=True, stable=True)[: min(max(wanted, least), most)]

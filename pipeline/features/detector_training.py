@@ -30,8 +30,11 @@ class DetectionTask(Protocol[Network]):
         """Initialise the detector from known properties of the training images `rows`."""
         ...
 
-    def loss(self, detector: Network, shown: Tensor, images: np.ndarray, turned: np.ndarray) -> Tensor:
-        """Return the loss summed over B images `shown` (B, 3, S, S), of rows `images` (B,), mirrored where `turned`."""
+    def loss(self, detector: Network, pixels: Tensor, images: np.ndarray, mirrored: np.ndarray) -> Tensor:
+        """Return the loss summed over B images `pixels` (B, 3, S, S), of rows `images` (B,).
+
+        `mirrored` (B,) bool marks the images whose pixels are mirrored.
+        """
         ...
 
 
@@ -87,12 +90,12 @@ def train_detector(
         rng = np.random.Generator(np.random.Philox(key=[seed, epoch]))
         order, total = rng.permutation(rows), torch.zeros((), device=device)
         for step in range(steps):
-            some = np.sort(order[step * batch : (step + 1) * batch])
-            shown = _shifted(torch.from_numpy(pixels[some]).to(device).float(), *rng.integers(-SHIFT, SHIFT + 1, 2))
-            turned = rng.random(batch) < 0.5 if horizontal_flip else np.zeros(batch, bool)
+            images = np.sort(order[step * batch : (step + 1) * batch])
+            inputs = _shift(torch.from_numpy(pixels[images]).to(device).float(), *rng.integers(-SHIFT, SHIFT + 1, 2))
+            mirrored = rng.random(batch) < 0.5 if horizontal_flip else np.zeros(batch, bool)
             if horizontal_flip:
-                shown = torch.where(torch.from_numpy(turned).to(device).view(-1, 1, 1, 1), shown.flip(-1), shown)
-            loss = task.loss(detector, shown.contiguous(memory_format=torch.channels_last), some, turned) / batch
+                inputs = torch.where(torch.from_numpy(mirrored).to(device).view(-1, 1, 1, 1), inputs.flip(-1), inputs)
+            loss = task.loss(detector, inputs.contiguous(memory_format=torch.channels_last), images, mirrored) / batch
             adam.zero_grad()
             loss.backward()
             adam.step()
@@ -102,7 +105,7 @@ def train_detector(
     return detector.eval()
 
 
-def _shifted(pixels: Tensor, down: int, right: int) -> Tensor:
+def _shift(pixels: Tensor, down: int, right: int) -> Tensor:
     """Shift images (B, 3, S, S) by `down` and `right` pixels, and repeat their borders."""
     side = pixels.shape[-1]
     padded = F.pad(pixels, (SHIFT,) * 4, mode="replicate")

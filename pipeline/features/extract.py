@@ -49,13 +49,13 @@ from pipeline.runtime.files import allocate, read_checked, write_atomically, wri
 from pipeline.runtime.untrusted import path_inside
 from pipeline.vocabulary import Vocabulary
 
-AHEAD = 2  # batches of images decoded while the network processes one
+PREFETCH = 2  # batches of images decoded while the network processes one
 CHUNK = 64  # images whose features are read together
-TEXTURED = {"train": 2000, "val": 1000}  # at most so many images of each split determine the training texture
-WORD_DETECTOR, OBJECT_DETECTOR = OWN = ("word_detector", "object_detector")  # trained in this project
-INSTEAD = (
+TEXTURE_IMAGES = {"train": 2000, "val": 1000}  # most images of each split that determine the training texture
+WORD_DETECTOR, OBJECT_DETECTOR = TRAINED_HERE = ("word_detector", "object_detector")  # trained in this project
+FALLBACK = (
     "Until then a word detector is trained on these images instead (features.detector), on far less data: expect "
-    "captions that fit many images. With a network, `dvc repro -f features` and `dvc repro` begin again with weights"
+    "captions that fit many images. With a network connection, run `dvc repro -f features` and then `dvc repro`"
 )
 
 
@@ -109,35 +109,33 @@ def extract(
     """
     work.mkdir(parents=True, exist_ok=True)
 
-    frames, look = (
-        settings.frames or 1,
-        partial(open_film, frames=settings.frames or 1, rate=settings.frames_per_second),
-    )
+    frames = settings.frames or 1
+    open_frames = partial(open_film, frames=frames, rate=settings.frames_per_second)
     batch = max(batch // frames, 1)
 
     def load(row: int, prepare: Callable[[Any], Tensor]) -> Tensor:
         path = path_inside(root, images.file(row))
         try:
-            return prepare(open_image(path) if settings.frames is None else look(path))
+            return prepare(open_image(path) if settings.frames is None else open_frames(path))
         except FileNotFoundError:
             raise UserError(f"{path}: the image is missing; it was there when the data were prepared") from None
 
     network: Extractor
-    kept = work
-    if settings.network not in OWN:
+    parts_folder = work
+    if settings.network not in TRAINED_HERE:
         try:
             network = open_network(settings, device)
         except UnreachableWeightsError as error:
             if detector is None:
                 raise
-            tqdm.write(f"warning: {error}. {INSTEAD}", file=sys.stderr)
+            tqdm.write(f"warning: {error}. {FALLBACK}", file=sys.stderr)
             vector: Literal["times"] | None = "times" if settings.vector == "times" else None
             settings = replace(
                 settings, network=WORD_DETECTOR, weights=HUB, options={}, mean=None, std=None, boxes=None, vector=vector
             )
-            kept = work / WORD_DETECTOR
-            kept.mkdir(exist_ok=True)
-    if settings.network in OWN:
+            parts_folder = work / WORD_DETECTOR
+            parts_folder.mkdir(exist_ok=True)
+    if settings.network in TRAINED_HERE:
         assert detector is not None
         if shard is not None:
             raise UserError(f"features.network: {settings.network} is trained first; run the stage without --shard")
@@ -145,27 +143,30 @@ def extract(
         task: DetectionTask = WordPrediction(captions, len(images.vocabulary) - 1)  # without UNK
         if settings.network == OBJECT_DETECTOR:
             task = ObjectDetection(objects)
-        trained = _trained_detector(
-            images, task, load, kept, detector, settings.image_size, frames, batch, device, on_epoch
+        trained = _load_or_train_detector(
+            images, task, load, parts_folder, detector, settings.image_size, frames, batch, device, on_epoch
         )
         network = wrap_for_films(WordDetectorNetwork(trained, settings, device), settings)
         network.description["detector"] = dict(detector)
-    sides = [FeatureParts(kept, batch), *([FeatureParts(kept / "mirrored", batch)] if horizontal_flip else [])]
+    views = [
+        FeatureParts(parts_folder, batch),
+        *([FeatureParts(parts_folder / "mirrored", batch)] if horizontal_flip else []),
+    ]
     number, shards = shard or (1, 1)
     batches = _parts(np.arange(len(images)), batch)
-    mine = batches[len(batches) * (number - 1) // shards : len(batches) * number // shards]
-    for rows, turned in zip(sides, (False, True), strict=False):
-        _compute(images, rows, network, load, mine, turned)
+    own_batches = batches[len(batches) * (number - 1) // shards : len(batches) * number // shards]
+    for rows, mirrored in zip(views, (False, True), strict=False):
+        _compute(images, rows, network, load, own_batches, mirrored)
     if shard is not None:
         return
     out.mkdir(parents=True, exist_ok=True)
-    if settings.network in OWN:
+    if settings.network in TRAINED_HERE:
         network.description["weights"] = _save(out / "detector.safetensors", trained.state_dict())
-    training, held_out = (_textures(images, split, load, network.prepare, batch) for split in TEXTURED)
+    training, held_out = (_textures(images, split, load, network.prepare, batch) for split in TEXTURE_IMAGES)
     if texture := TrainingTexture.fit(training, held_out):
         network.description["texture"] = _save(out / "texture.safetensors", vars(texture))
     network.description |= {"cells": settings.grid_size, "project": pca_dim, "vector": settings.vector}
-    _join(images, sides, network, out, pca_dim, settings.vector is not None, COLUMNS if settings.frames else 0)
+    _write_store(images, views, network, out, pca_dim, settings.vector is not None, COLUMNS if settings.frames else 0)
     shutil.rmtree(work)
 
 
@@ -180,7 +181,7 @@ def open_network(settings: NetworkSettings, device: torch.device | str = "cpu") 
     return wrap_for_films(kind(settings, device), settings)
 
 
-def _trained_detector(
+def _load_or_train_detector(
     images: CaptionedImages,
     task: DetectionTask,
     load: Load,
@@ -203,7 +204,7 @@ def _trained_detector(
             tqdm.write(f"warning: {path}: cannot be read ({reason(error)}), so it is trained again", file=sys.stderr)
     training = []
 
-    def small(image: Any) -> Tensor:
+    def resize(image: Any) -> Tensor:
         return torch.stack(
             [resize_square(frame, image_size) for frame in (image if isinstance(image, Iterable) else [image])]
         )
@@ -212,7 +213,7 @@ def _trained_detector(
         shape = (len(images) * frames, 3, image_size, image_size)
         allocate(Path(scratch) / "pixels", math.prod(shape))  # a full disk fails here, and not while the file is used
         pixels = np.memmap(Path(scratch) / "pixels", np.uint8, "r+", shape=shape)
-        with closing(_loaded(load, small, _parts(images.rows("train"), batch))) as loaded:
+        with closing(_load_batches(load, resize, _parts(images.rows("train"), batch))) as loaded:
             for rows, tensors in loaded:
                 for row, tensor in zip(rows, tensors, strict=True):
                     training.append(row * frames + np.arange(len(tensor)))
@@ -237,7 +238,7 @@ def _compute(
     """
     missing = [part for part in batches if not rows.holds(int(part[0]))]
     # the threads end with this block, also after an error
-    with closing(_loaded(load, network.prepare, missing)) as loaded:
+    with closing(_load_batches(load, network.prepare, missing)) as loaded:
         for part, tensors in loaded:
             features = network([tensor.flip(-1) for tensor in tensors] if mirrored else tensors)
             finite = rows.write(int(part[0]), features)
@@ -246,41 +247,41 @@ def _compute(
                 raise UserError(f"{name}: a feature is infinite or NaN in half precision; use another network")
 
 
-def _join(
+def _write_store(
     images: CaptionedImages,
-    sides: Sequence[FeatureParts],
+    views: Sequence[FeatureParts],
     network: Extractor,
     out: Path,
     pca_dim: int | None,
     scaled: bool,
-    passed: int,
+    unreduced: int,
 ) -> None:
     """Write the store from all rows, with mirror images after the others.
 
-    `pca_dim` reduces the regions, except their last `passed` columns; `scaled` standardises the vectors.
+    `pca_dim` reduces the regions, except their last `unreduced` columns; `scaled` standardises the vectors.
     """
     most, size = network.regions_shape
     description, projection, scale = network.description, None, None
     if scaled:
-        scale = Standardisation.fit(_single(rows["pooled"]) for rows in _training(sides[0], images))
+        scale = Standardisation.fit(_to_float32(rows["pooled"]) for rows in _training_features(views[0], images))
         saved = _save(out / "scale.safetensors", {"mean": scale.mean, "deviation": scale.deviation})
         description = {**description, "scale": saved}
     if pca_dim is not None:
         projection = Projection.fit(
-            (_regions(rows, most)[:, : size - passed] for rows in _training(sides[0], images)), pca_dim
+            (_regions(rows, most)[:, : size - unreduced] for rows in _training_features(views[0], images)), pca_dim
         )
         saved = _save(out / "projection.safetensors", {"mean": projection.mean, "components": projection.components})
         description = {**description, "projection": {**saved, "explained": round(projection.explained, 6)}}
-        size = pca_dim + passed
-    fitted, shape, mirrored = FittedTransforms(projection, scale, passed), (most, size), len(sides) > 1
+        size = pca_dim + unreduced
+    fitted, shape, mirrored = FittedTransforms(projection, scale, unreduced), (most, size), len(views) > 1
     with FeatureWriter(out, len(images), network.pooled_size, shape, network.has_boxes, mirrored) as store:
         store.manifest.update(description)
-        for side, rows in enumerate(sides):
+        for side, rows in enumerate(views):
             for part in _parts(np.arange(len(images)), CHUNK):
                 features = rows.read(part)
                 if projection is not None or scale is not None:
                     count = torch.from_numpy(features["region_count"])
-                    pooled, regions = fitted(_single(features["pooled"]), _single(features["regions"]), count)
+                    pooled, regions = fitted(_to_float32(features["pooled"]), _to_float32(features["regions"]), count)
                     features |= {"pooled": pooled.numpy(), "regions": regions.numpy()}
                 store.write(part + side * len(images), **features)
 
@@ -288,20 +289,20 @@ def _join(
 def _textures(images: CaptionedImages, split: str, load: Load, prepare: Callable[[Any], Tensor], batch: int) -> Tensor:
     """Return the texture statistics (N, SIZE) of images spread evenly over a split."""
     rows = images.rows(split)
-    rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), TEXTURED[split])).astype(int)]
-    with closing(_loaded(load, lambda image: texture_statistics(prepare(image)), _parts(rows, batch))) as loaded:
+    rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), TEXTURE_IMAGES[split])).astype(int)]
+    with closing(_load_batches(load, lambda image: texture_statistics(prepare(image)), _parts(rows, batch))) as loaded:
         return torch.stack([found for _, part in loaded for found in part]) if len(rows) else torch.zeros(0, SIZE)
 
 
-def _training(rows: FeatureParts, images: CaptionedImages) -> Iterator[dict[str, np.ndarray]]:
+def _training_features(rows: FeatureParts, images: CaptionedImages) -> Iterator[dict[str, np.ndarray]]:
     return (rows.read(part) for part in _parts(images.rows("train"), CHUNK))
 
 
 def _regions(features: Mapping[str, np.ndarray], most: int) -> Tensor:
-    return _single(features["regions"][np.arange(most) < features["region_count"][:, None]])
+    return _to_float32(features["regions"][np.arange(most) < features["region_count"][:, None]])
 
 
-def _loaded(
+def _load_batches(
     load: Load, prepare: Callable[[Any], Tensor], parts: Sequence[np.ndarray]
 ) -> Generator[tuple[np.ndarray, list[Tensor]], None, None]:
     """Yield the images of the rows `parts` in batches, loaded in threads while the consumer processes earlier ones."""
@@ -311,11 +312,11 @@ def _loaded(
     ):
         waiting: deque[list[Future[Tensor]]] = deque()
         try:
-            for number in range(len(parts) + AHEAD):
+            for number in range(len(parts) + PREFETCH):
                 if number < len(parts):
                     waiting.append([pool.submit(load, int(row), prepare) for row in parts[number]])
-                if number >= AHEAD:
-                    done = parts[number - AHEAD]
+                if number >= PREFETCH:
+                    done = parts[number - PREFETCH]
                     yield done, [future.result() for future in waiting.popleft()]
                     bar.update(len(done))
         finally:
@@ -326,7 +327,7 @@ def _parts(rows: np.ndarray, size: int) -> list[np.ndarray]:
     return [rows[start : start + size] for start in range(0, len(rows), size)]
 
 
-def _single(half: np.ndarray) -> Tensor:
+def _to_float32(half: np.ndarray) -> Tensor:
     """Convert float16 to float32."""
     return torch.from_numpy(np.ascontiguousarray(half)).float()
 

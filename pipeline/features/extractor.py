@@ -22,9 +22,10 @@ class NetworkSettings:
     """The network that extracts features, its weights, and its preprocessing.
 
     `options` go to the library that builds the network. `mean` and `std` (RGB) replace the network's own. A map is
-    averaged to `cells` × `cells`; `boxes` limits the regions of a detector. With `vector: mean_and_max` an image's
-    vector is the mean and the maximum over its map, not the network's own. `frames` is the largest number of frames of
-    a film, at `rate` per second or spread evenly; `vector: times` concatenates their vectors.
+    averaged to `grid_size` × `grid_size` cells; `boxes` limits the regions of a detector. With `vector: mean_and_max`
+    an image's vector is the mean and the maximum over its map, not the network's own. `frames` is the largest number
+    of frames of a film. The frames are `frames_per_second` apart, or spread evenly. With `vector: times` their vectors
+    are concatenated.
     """
 
     network: str
@@ -45,7 +46,7 @@ class NetworkSettings:
         given = {"mean": self.mean, "std": self.std}
         return {key: tuple(value) for key, value in given.items() if value is not None}
 
-    def described(self, weights: Mapping[str, str], preprocessing: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    def describe(self, weights: Mapping[str, str], preprocessing: Mapping[str, Any], **more: Any) -> dict[str, Any]:
         """Return the network's entries in the manifest; `weights` is the source of its weights."""
         names = {"network": self.network, "options": dict(self.options), "weights": weights}
         return {**names, **more, "preprocessing": dict(preprocessing)}

@@ -1,8 +1,8 @@
 """Film features from a network for still images: the regions of all frames together.
 
 A region's vector gets `COLUMNS` more numbers that encode its time: the cosines of a discrete cosine transform over the
-film. They are part of the features, so every speaker, listener and judge of regions takes films. A linear map of them
-distinguishes any eight frames.
+film. These numbers are part of the features, so every speaker, listener and judge of regions takes films. A linear map
+of them distinguishes any eight frames.
 """
 
 from __future__ import annotations
@@ -36,9 +36,8 @@ def open_film(path: Path, frames: int, rate: float | None = None) -> Iterator[Im
     file, and UserError where it cannot be decoded or exceeds the limits of `pipeline.runtime.film_decoding`.
     """
     times = read_timeline(path)
-    chosen = [
-        (number, len(list(same))) for number, same in groupby(frames_to_take(times.lasts, frames, rate, times.second))
-    ]
+    numbers = frames_to_take(times.durations, frames, rate, times.ticks_per_second)
+    chosen = [(number, len(list(same))) for number, same in groupby(numbers)]
     decoded = decode_frames(path, [number for number, _ in chosen], times)
     for (_, count), image in zip(chosen, decoded, strict=True):
         yield from repeat(to_upright_rgb(image), count)
@@ -58,11 +57,14 @@ class FilmExtractor:
     """
 
     def __init__(self, network: Extractor, settings: NetworkSettings):
-        """Wrap `network`; `settings.frames` is a film's number of frames, or its maximum with `settings.rate`."""
+        """Wrap `network`.
+
+        `settings.frames` is the number of a film's frames; with `settings.frames_per_second`, the largest number.
+        """
         assert settings.frames is not None
-        self.network, self.frames, self.side_by_side = network, settings.frames, settings.vector == "times"
+        self.network, self.frames, self.concatenates = network, settings.frames, settings.vector == "times"
         most, size = network.regions_shape
-        self.pooled_size = network.pooled_size * (self.frames if self.side_by_side else 1)
+        self.pooled_size = network.pooled_size * (self.frames if self.concatenates else 1)
         self.regions_shape = (most * self.frames, size + COLUMNS)
         self.has_boxes = network.has_boxes
         self.description = {**network.description, "frames": settings.frames, "rate": settings.frames_per_second}
@@ -75,10 +77,10 @@ class FilmExtractor:
     def prepare(self, image: Image.Image | Iterable[Image.Image]) -> Tensor:
         """Return the frames of a film, or of a still image as a film, as the network's input (F, 3, H, W)."""
         tensors: list[Tensor] = []
-        before = None
+        previous = None
         for frame in image if isinstance(image, Iterable) else repeat(image, self.frames):
-            tensors.append(tensors[-1] if frame is before else self.network.prepare(frame))
-            before = frame
+            tensors.append(tensors[-1] if frame is previous else self.network.prepare(frame))
+            previous = frame
         return torch.stack(tensors)
 
     def __call__(self, images: Sequence[Tensor]) -> ImageFeatures:
@@ -97,7 +99,7 @@ class FilmExtractor:
             regions[i, : len(timed)] = timed
             if boxes is not None and features.boxes is not None:
                 boxes[i, : len(timed)] = features.boxes[part][existing]
-            pooled.append(features.pooled[part].flatten() if self.side_by_side else features.pooled[part].mean(0))
+            pooled.append(features.pooled[part].flatten() if self.concatenates else features.pooled[part].mean(0))
         return ImageFeatures(torch.stack(pooled), regions, count, boxes)
 
 

@@ -68,7 +68,7 @@ class HubDualNetwork(GridNetwork):
         source = {"source": name, "sha256": weights_digest(whole)}
         whole.text_model = torch.nn.Identity()
         super().__init__(
-            whole, transform, replace(settings, image_size=size), settings.described(source, {"size": size}), device
+            whole, transform, replace(settings, image_size=size), settings.describe(source, {"size": size}), device
         )
 
     def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:

@@ -41,30 +41,30 @@ class HubNetwork(GridNetwork):
             raise UserError(
                 f"features: network {settings.network} takes weights: hub, options: {{}} and grid_size: null"
             )
-        whole = load_captioner(name)
-        tower = whole.get_submodule(TOWERS[whole.config.model_type])
+        captioner = load_captioner(name)
+        tower = captioner.get_submodule(TOWERS[captioner.config.model_type])
         own = read_processor(name)
         size = settings.image_size or own.side
         given = {"mean": tuple(own.image_mean), "std": tuple(own.image_std), **settings.normalisation}
-        shown = {"input_size": (3, size, size), "interpolation": own.resample, **given}
+        preprocessing = {"input_size": (3, size, size), "interpolation": own.resample, **given}
         mean, std = (torch.tensor(given[key]).view(3, 1, 1) for key in ("mean", "std"))
 
         def transform(image: Image.Image) -> Tensor:
             squashed = np.asarray(image.resize((size, size), own.resample))
             return (torch.from_numpy(squashed.copy()).permute(2, 0, 1) / 255 - mean) / std
 
-        self._pools = whole.has_pooler
-        source = {"source": name, "sha256": weights_digest(tower, pooler=whole.has_pooler)}
+        self._has_pooler = captioner.has_pooler
+        source = {"source": name, "sha256": weights_digest(tower, pooler=captioner.has_pooler)}
         settings = replace(settings, image_size=size)
         try:
-            super().__init__(tower, transform, settings, settings.described(source, shown), device)
+            super().__init__(tower, transform, settings, settings.describe(source, preprocessing), device)
         except (ValueError, RuntimeError) as error:
             raise UserError(f"features.image_size: {name} does not take {size} pixels ({reason(error)})") from None
 
     def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         outputs: Any = self.model(pixel_values=pixels)
         pooled, regions = getattr(outputs, "pooler_output", None), outputs.last_hidden_state
-        if pooled is None or not self._pools:
+        if pooled is None or not self._has_pooler:
             pooled = regions.mean(1)
         return pooled.flatten(1), regions.transpose(1, 2).unsqueeze(-1)
 

@@ -17,7 +17,7 @@ from pipeline.errors import UserError, reason
 from pipeline.runtime.film_decoding import is_film
 from pipeline.runtime.memory import return_freed
 
-LARGEST = 25_000_000  # pixels of a decoded image; a larger one is reduced by an integer factor
+MAX_PIXELS = 25_000_000  # pixels of a decoded image; a larger one is reduced by an integer factor
 MEMORY = 800_000_000  # bytes for decoding in all threads together
 LARGE = 100_000_000  # bytes of decoding after which freed memory is returned to the system
 STRIP = 1_000_000  # pixels that are converted to RGB at once
@@ -30,7 +30,7 @@ JPEG = ("JPEG", "MPO")
 
 
 class MemoryBudget:
-    """A number of bytes shared by threads: a thread that asks for more than are free waits."""
+    """A number of bytes shared by threads. A thread waits while it asks for more bytes than are free."""
 
     def __init__(self, size: int):
         self._free, self._changed = size, Condition()
@@ -77,8 +77,8 @@ def decode_within(
         result = image.width * image.height // _factor(image) ** 2
         if (needed := max(decoder + source + 4 * result, (4 + used) * result)) > MEMORY:
             raise UserError(
-                f"an image of {size / 1e6:.0f} megapixels ({image.format}) needs {needed / 1e9:.1f} GB to be decoded "
-                f"where {MEMORY / 1e9:g} GB are given; make it smaller"
+                f"an image of {size / 1e6:.0f} megapixels ({image.format}) needs {needed / 1e9:.1f} GB to be decoded, "
+                f"and the limit is {MEMORY / 1e9:g} GB; make it smaller"
             )
         with BUDGET.reserve(needed):
             image.load()
@@ -90,7 +90,7 @@ def decode_within(
 
 
 def open_image(path: Path) -> Image.Image:
-    """Return an image file as RGB, rotated by its EXIF orientation; of an animation the first frame.
+    """Return an image file as RGB, rotated by its EXIF orientation; for an animation, its first frame.
 
     Transparent pixels are drawn on white; 16-bit grey is scaled to 8 bits. An image of more than 25 megapixels is
     reduced to at most 25. Raises as `open_within` does.
@@ -111,7 +111,7 @@ def open_within(path: Path, used: int = 4) -> Iterator[Image.Image]:
             if path.stat().st_size == 0:
                 raise UserError("the image file is empty (zero bytes)")
             if is_film(path):
-                raise UserError("a film, and the network expects one image; set features.main.frames")
+                raise UserError("expected one image, found a film; set features.main.frames")
             image = stack.enter_context(decode_within(path, used))
         except FileNotFoundError:
             raise
@@ -134,16 +134,16 @@ def to_upright_rgb(image: Image.Image) -> Image.Image:
     for top in range(0, height, rows):  # in strips: a whole image with transparency would be in memory five times
         strip = _rgb(image.crop((0, top, width, min(top + rows, height))))
         result.paste(strip.reduce(factor) if factor > 1 else strip, (0, top // factor))
-    _turn(result, image)
+    _apply_orientation(result, image)
     return result
 
 
 def _factor(image: Image.Image) -> int:
-    """Return the divisor of an image's sides at which it has at most `LARGEST` pixels."""
-    return math.ceil(math.sqrt(image.width * image.height / LARGEST))
+    """Return the divisor of an image's sides at which it has at most `MAX_PIXELS` pixels."""
+    return math.ceil(math.sqrt(image.width * image.height / MAX_PIXELS))
 
 
-def _turn(pixels: Image.Image, image: Image.Image) -> None:
+def _apply_orientation(pixels: Image.Image, image: Image.Image) -> None:
     """Turn `pixels` by the EXIF orientation of `image`."""
     with suppress(Exception):  # a damaged EXIF block has no orientation; the pixels are undamaged
         pixels.getexif()[ExifTags.Base.Orientation] = image.getexif()[ExifTags.Base.Orientation]

@@ -1,6 +1,6 @@
 """Import of features extracted elsewhere, written image by image into the store.
 
-Three published forms: folders of NumPy files as in self-critical.pytorch (`cocotalk_fc`, `cocotalk_att`,
+Three published formats are read: folders of NumPy files as in self-critical.pytorch (`cocotalk_fc`, `cocotalk_att`,
 `cocobu_att`), the TSV files of bottom-up-attention, and `coco_detections.hdf5` of meshed-memory-transformer. Nothing in
 them is unpickled, and only a few images are in memory at a time.
 """
@@ -29,9 +29,9 @@ from tqdm import tqdm
 from pipeline.data.feature_store import FeatureWriter
 from pipeline.errors import UserError, reason
 from pipeline.runtime.files import sha256
-from pipeline.runtime.untrusted import MOST, path_inside, read_dataset, read_npy, require_plain_file
+from pipeline.runtime.untrusted import MAX_ARRAY_BYTES, path_inside, read_dataset, read_npy, require_plain_file
 
-AT_ONCE = 64  # images
+BATCH = 64  # images
 COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 FIRST = "the first of each image, in the order of its file"
 CONFIDENT = "the most confident of each image, in the order of the file"
@@ -52,7 +52,7 @@ class ImportedRow(NamedTuple):
 
 @dataclass(frozen=True)
 class FeatureFormat:
-    """Form of imported features: its word in `imported.format`, the paths that it takes, and its reader.
+    """Format of imported features: its name in `imported.format`, the paths that it takes, and its reader.
 
     `read` yields the features of the images `ids`, and adds the SHA-256 of each file that it read. `fits` tells whether
     `regions` are such paths.
@@ -75,11 +75,11 @@ def import_features(
 ) -> None:
     """Write the features of the images `ids` into the folder `out`.
 
-    Of more than `max_regions` regions the most confident are kept where the file has confidences (`ID_cls_prob`), else
-    the first. `pooled` is a folder of ID.npy (P,); without it the vector is the mean of an image's regions. The boxes
-    of detections (`ID_boxes`) are not imported: they are in pixels, and the file does not state the images' sizes.
-    Raises UserError, one line with image and file, for features that are missing, damaged or
-    of another size than the rest.
+    An image with more than `max_regions` regions keeps the most confident ones where the file has confidences
+    (`ID_cls_prob`), else the first ones. `pooled` is a folder of ID.npy (P,); without it the vector is the mean of an
+    image's regions. The boxes of detections (`ID_boxes`) are not imported: they are in pixels, and the file does not
+    state the images' sizes. Raises UserError, with image and file, for features that are missing, damaged or of another
+    size than those of the first image.
     """
     paths = [Path(regions)] if isinstance(regions, str) else [Path(file) for file in regions]
     sources: dict[str, Digests] = {"regions": {}}
@@ -89,7 +89,7 @@ def import_features(
         if pooled is not None:
             sources["pooled"] = {}
             vectors = _Folder(Path(pooled), sources["pooled"])
-        pairs = (_checked(image, ids[image.row], vectors, max_regions) for image in entries)
+        pairs = (_check_row(image, ids[image.row], vectors, max_regions) for image in entries)
         first, vector = next(pairs)
         size, length = first.regions.shape[1], len(vector)
         images, cut, which = chain([(first, vector)], pairs), 0, FIRST
@@ -97,7 +97,7 @@ def import_features(
             FeatureWriter(out, len(ids), length, (max_regions, size), first.boxes is not None, False) as store,
             tqdm(total=len(ids), desc="images", unit="", disable=None) as bar,
         ):
-            while some := sorted(islice(images, AT_ONCE), key=lambda pair: pair[0].row):
+            while some := sorted(islice(images, BATCH), key=lambda pair: pair[0].row):
                 kept = np.zeros((len(some), max_regions, size), np.float32)
                 boxes = None if first.boxes is None else np.zeros((len(some), max_regions, 4), np.float32)
                 for i, (image, vector) in enumerate(some):
@@ -126,13 +126,13 @@ def import_features(
             store.manifest.update(
                 network="imported",
                 form=form.name,
-                sources={part: _described(digests) for part, digests in sources.items()},
+                sources={part: _describe_sources(digests) for part, digests in sources.items()},
                 pooled="the mean of an image's regions" if pooled is None else "as imported",
                 regions_kept={"most": max_regions, "which": which, "images_with_more": cut},
             )
 
 
-def _checked(image: ImportedRow, id_: str, vectors: _Folder | None, kept: int) -> tuple[ImportedRow, np.ndarray]:
+def _check_row(image: ImportedRow, id_: str, vectors: _Folder | None, kept: int) -> tuple[ImportedRow, np.ndarray]:
     """Return the image with regions (n, D), and its vector (P,).
 
     Raises UserError for a grid of more than `kept` cells, which is not cut: its first cells are the upper edge.
@@ -158,15 +158,15 @@ def _require_numbers(values: np.ndarray, dimensions: int, where: str, wanted: st
         raise UserError(f"{where} {values.shape} {values.dtype}, but {wanted} floating-point numbers are needed")
 
 
-def _of_folders(ids: Sequence[str], folders: Sequence[Path], digests: Digests) -> Generator[ImportedRow, None, None]:
+def _read_folders(ids: Sequence[str], folders: Sequence[Path], digests: Digests) -> Generator[ImportedRow, None, None]:
     folder = _Folder(folders[0], digests)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for start in range(0, len(ids), AT_ONCE):
-            for row, (features, file) in enumerate(pool.map(folder.read, ids[start : start + AT_ONCE]), start):
+        for start in range(0, len(ids), BATCH):
+            for row, (features, file) in enumerate(pool.map(folder.read, ids[start : start + BATCH]), start):
                 yield ImportedRow(row, str(file), features)
 
 
-def _of_tsv(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Generator[ImportedRow, None, None]:
+def _read_tsv(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Generator[ImportedRow, None, None]:
     """Yield the first undamaged line of each image: in the published files some have two, one of them damaged.
 
     Raises UserError for an image without one.
@@ -178,15 +178,17 @@ def _of_tsv(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Gene
         digest = hashlib.sha256()
         try:
             with open(require_plain_file(file), "rb") as lines:
-                for number, line in enumerate(iter(lambda: lines.readline(MOST), b""), 1):
+                for number, line in enumerate(iter(lambda: lines.readline(MAX_ARRAY_BYTES), b""), 1):
                     digest.update(line)
-                    if len(line) == MOST:
-                        raise UserError(f"{file}, line {number}: longer than {MOST:,} bytes; it is no file of features")
+                    if len(line) == MAX_ARRAY_BYTES:
+                        raise UserError(
+                            f"{file}, line {number}: longer than {MAX_ARRAY_BYTES:,} bytes; name a TSV file of features"
+                        )
                     row = rows.get(line[: line.find(b"\t")])
                     if row is None or read[row]:
                         continue
                     try:
-                        features, boxes = _line(line)
+                        features, boxes = _parse_line(line)
                     except ValueError as error:
                         damaged.setdefault(row, f"{file}, line {number}: image {ids[row]} cannot be read ({error})")
                         continue
@@ -200,7 +202,7 @@ def _of_tsv(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Gene
         raise UserError(damaged.get(row, f"{', '.join(map(str, files))}: no line of image {ids[row]}"))
 
 
-def _line(line: bytes) -> tuple[np.ndarray, np.ndarray]:
+def _parse_line(line: bytes) -> tuple[np.ndarray, np.ndarray]:
     """Return the regions (n, D) of a line, and boxes (n, 4) as shares of the image's sides; ValueError if damaged."""
     fields = line.rstrip(b"\r\n").split(b"\t")
     if len(fields) != len(COLUMNS):
@@ -216,7 +218,7 @@ def _line(line: bytes) -> tuple[np.ndarray, np.ndarray]:
     return features.reshape(count, -1), np.clip(boxes / sides, 0, 1)
 
 
-def _of_detections(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Generator[ImportedRow, None, None]:
+def _read_detections(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Generator[ImportedRow, None, None]:
     import h5py
 
     file = files[0]
@@ -231,16 +233,18 @@ def _of_detections(ids: Sequence[str], files: Sequence[Path], digests: Digests) 
                 features = read_dataset(opened, f"{id_}_features")[()]
                 # the first class is the background; a region's confidence is the score of its best other class
                 name = f"{id_}_cls_prob"
-                likely = read_dataset(opened, name)[:, 1:].max(axis=1) if name in opened else None
+                confidence = read_dataset(opened, name)[:, 1:].max(axis=1) if name in opened else None
             except UserError:
                 raise
             except KeyError:
                 raise UserError(f"{file}: no data set {id_}_features: image {id_} has no features there") from None
             except (OSError, ValueError, TypeError, AttributeError) as error:
                 raise UserError(f"{file}: the features of image {id_} cannot be read ({reason(error)})") from None
-            if likely is not None and len(likely) != len(features):
-                raise UserError(f"{file}: image {id_} has {len(features)} regions, but {len(likely)} in {id_}_cls_prob")
-            yield ImportedRow(row, str(file), features, confidence=likely)
+            if confidence is not None and len(confidence) != len(features):
+                raise UserError(
+                    f"{file}: image {id_} has {len(features)} regions, but {len(confidence)} in {id_}_cls_prob"
+                )
+            yield ImportedRow(row, str(file), features, confidence=confidence)
     digests[str(file)] = sha256(file)
 
 
@@ -252,15 +256,15 @@ class _Folder:
 
     def read(self, id_: str) -> tuple[np.ndarray, Path]:
         """Return the features of image `id_`, and their file; raises UserError where they are missing or damaged."""
-        for ending in ("npz", "npy"):
-            file = require_plain_file(path_inside(self.folder, f"{id_}.{ending}"))
+        for suffix in ("npz", "npy"):
+            file = require_plain_file(path_inside(self.folder, f"{id_}.{suffix}"))
             try:
                 content = file.read_bytes()
                 self.digests[file.name] = hashlib.sha256(content).hexdigest()
-                if ending == "npz":
+                if suffix == "npz":
                     with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                        if archive.getinfo("feat.npy").file_size > MOST:
-                            raise ValueError(f"feat.npy claims to have more than {MOST:,} bytes")
+                        if archive.getinfo("feat.npy").file_size > MAX_ARRAY_BYTES:
+                            raise ValueError(f"feat.npy claims to have more than {MAX_ARRAY_BYTES:,} bytes")
                         content = archive.read("feat.npy")
                 with PARSING:
                     return read_npy(content), file
@@ -272,13 +276,13 @@ class _Folder:
 
 
 FORMATS = (
-    FeatureFormat("npy_folders", "a folder of ID.npz, key feat, or ID.npy: (n, D), or a grid (H, W, D)", _of_folders),
-    FeatureFormat("tsv", "one file or several, with the regions' boxes", _of_tsv, lambda regions: True),
-    FeatureFormat("detections", "an HDF5 file of ID_features (n, D)", _of_detections),
+    FeatureFormat("npy_folders", "a folder of ID.npz, key feat, or ID.npy: (n, D), or a grid (H, W, D)", _read_folders),
+    FeatureFormat("tsv", "one file or several, with the regions' boxes", _read_tsv, lambda regions: True),
+    FeatureFormat("detections", "an HDF5 file of ID_features (n, D)", _read_detections),
 )
 
 
-def _described(digests: Digests) -> dict[str, object]:
+def _describe_sources(digests: Digests) -> dict[str, object]:
     """Return one digest of all files, computed from their names and digests in the order of names."""
     if len(digests) == 1:
         [(name, digest)] = digests.items()

@@ -11,7 +11,7 @@ from pydantic import AliasChoices, Field, model_validator
 from pipeline.ranges import Channels, Count, Natural, Pixels, Share
 from pipeline.runtime.records import Digest, Line, Record
 
-MOST_PIXELS = 2**24  # side² times frames of a network's input
+MAX_PIXELS = 2**24  # side² times frames of a network's input
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]  # name of a file in the folder
 Deviation = Annotated[list[Annotated[float, Ge(1e-4)]], Field(min_length=3, max_length=3)]
 Regions = Annotated[int, Ge(1), Le(1000)]
@@ -85,7 +85,7 @@ class Shape(Record):
 
 
 class Manifest(Record):
-    """A network with its preprocessing and fitted transforms; imported features have another form."""
+    """A network with its preprocessing and fitted transforms. Imported features have a manifest of other entries."""
 
     network: Line
     preprocessing: Preprocessing
@@ -107,6 +107,6 @@ class Manifest(Record):
 
     @model_validator(mode="after")
     def _few_pixels(self) -> Self:
-        if (self.frames or 1) * self.preprocessing.side**2 > MOST_PIXELS:
+        if (self.frames or 1) * self.preprocessing.side**2 > MAX_PIXELS:
             raise ValueError(f"{self.frames} frames of {self.preprocessing.side} pixels a side are too many")
         return self

@@ -19,7 +19,7 @@ from pipeline.runtime.hub_loading import locate_repository
 from pipeline.runtime.tensors import read_tensors, shapes_of
 
 HUB = "hub"
-AGAIN = "get the file again"
+REMEDY = "get the file again"
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -32,8 +32,8 @@ def load_local(model: nn.Module, weights: str, name: str) -> dict[str, str]:
 
     Raises UserError where the file is missing or damaged, and for the first tensor that does not fit.
     """
-    path = _existing(weights, name)
-    _, given = read_tensors(path, AGAIN)
+    path = _require_file(weights, name)
+    _, given = read_tensors(path, REMEDY)
     _load_strictly(model, given, path, name)
     return {"source": path.name, "sha256": sha256(path)}
 
@@ -46,10 +46,10 @@ def check_fit(build: Callable[[], nn.Module], weights: str, name: str) -> None:
     """
     if weights == HUB:
         return
-    path = _existing(weights, name)
+    path = _require_file(weights, name)
     with torch.device("meta"):
-        wanted = _shapes(build().state_dict())
-    _compare(wanted, shapes_of(path, AGAIN), path, name)
+        expected = _shapes(build().state_dict())
+    _compare(expected, shapes_of(path, REMEDY), path, name)
 
 
 def hugging_face_file(repository: str, file: str, name: str) -> tuple[Path, dict[str, str]]:
@@ -69,11 +69,11 @@ def hugging_face_file(repository: str, file: str, name: str) -> tuple[Path, dict
     except Exception as error:  # any error of the hub's client, its transport or its cache
         raise UnreachableWeightsError(
             f"features.weights: hub has no weights for {name} that can be reached ({reason(error)}); fetch {file} of "
-            f"{repository} where there is a network, compare its SHA-256 with the one on its page, put it on "
+            f"{repository} on a machine with internet access, compare its SHA-256 with the one on its page, put it on "
             "this machine and give its path as features.weights"
         ) from None
-    digest, wanted = sha256(path), path.resolve().name
-    if re.fullmatch("[0-9a-f]{64}", wanted) and digest != wanted:
+    digest, expected = sha256(path), path.resolve().name
+    if re.fullmatch("[0-9a-f]{64}", expected) and digest != expected:
         raise UserError(
             f"{path.resolve()}: the SHA-256 is {digest[:16]}…, not the file's name; remove it and fetch it again"
         )
@@ -101,8 +101,8 @@ def load_torchvision(model: nn.Module, weights: str, entry: Any, name: str) -> d
             known = f", its SHA-256 begins with {prefix}," if prefix else ""
             raise UnreachableWeightsError(
                 f"features.weights: hub has no weights for {name} that can be reached ({reason(error)}); fetch "
-                f"{path.name}{known} where there is a network and put it into {path.parent}, or give the path of a "
-                "safetensors file as features.weights"
+                f"{path.name}{known} on a machine with internet access and put it into {path.parent}, or "
+                "give the path of a safetensors file as features.weights"
             ) from None
     digest = sha256(path)
     if prefix and not digest.startswith(prefix):
@@ -117,7 +117,7 @@ def load_torchvision(model: nn.Module, weights: str, entry: Any, name: str) -> d
     return {"source": HUB, "file": path.name, "sha256": digest}
 
 
-def _existing(weights: str, name: str) -> Path:
+def _require_file(weights: str, name: str) -> Path:
     """Return the path of a file of weights; raises UserError where there is none."""
     if not (path := Path(weights)).exists():
         raise UserError(f"{path}: the weights of {name} are missing; put the safetensors file there")
@@ -125,20 +125,23 @@ def _existing(weights: str, name: str) -> Path:
 
 
 def _load_strictly(model: nn.Module, given: dict[str, Tensor], path: Path, name: str) -> None:
-    wanted = model.state_dict()
-    _compare(_shapes(wanted), _shapes(given), path, name)
-    model.load_state_dict({key: value.to(wanted[key].dtype) for key, value in given.items()})
+    expected = model.state_dict()
+    _compare(_shapes(expected), _shapes(given), path, name)
+    model.load_state_dict({key: value.to(expected[key].dtype) for key, value in given.items()})
 
 
 def _shapes(state: Mapping[str, Tensor]) -> Shapes:
     return {key: tuple(value.shape) for key, value in state.items()}
 
 
-def _compare(wanted: Shapes, given: Shapes, path: Path, name: str) -> None:
+def _compare(expected: Shapes, given: Shapes, path: Path, name: str) -> None:
     """Raise UserError for the first tensor that is missing, superfluous, or of another shape."""
-    for key in (*wanted, *given):
-        have, want = given.get(key), wanted.get(key)
-        if have != want:
-            problem = "is missing" if have is None else f"has the shape {have}"
-            problem += ", which the network does not have" if want is None else f", the network expects {want}"
+    for key in (*expected, *given):
+        given_shape, expected_shape = given.get(key), expected.get(key)
+        if given_shape != expected_shape:
+            problem = "is missing" if given_shape is None else f"has the shape {given_shape}"
+            if expected_shape is None:
+                problem += ", which the network does not have"
+            else:
+                problem += f", the network expects {expected_shape}"
             raise UserError(f"{path}, {key}: {problem}; these are not the weights of {name} with these options")

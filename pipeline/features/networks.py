@@ -1,4 +1,4 @@
-"""Networks of timm and torchvision, of which the last feature map is used.
+"""Networks of timm and torchvision whose last feature map is used.
 
 The preprocessing is the network's own, except that the image is squashed to its square: a caption describes the entire
 image, so nothing is cropped. The vector is the mean over the map.
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from pipeline.errors import UserError, reason
 from pipeline.features.extractor import GridNetwork, NetworkSettings
 from pipeline.features.network_weights import HUB, check_fit, hugging_face_file, load_local, load_torchvision
-from pipeline.runtime.options import checked_options
+from pipeline.runtime.options import check_options
 from pipeline.runtime.torchvision_cpu import declare_operators
 
 if TYPE_CHECKING:
@@ -39,8 +39,10 @@ class TimmNetwork(GridNetwork):
         model, source = _timm_model(settings.network, settings.weights, dict(settings.options))
         given = {**settings.normalisation, "input_size": (3, settings.image_size, settings.image_size)}
         config = resolve_data_config(given, model=model)
-        shown = {key: config[key] for key in ("input_size", "interpolation", "mean", "std")}
-        super().__init__(model, _squashing(shown), settings, settings.described(source, shown), device)
+        preprocessing = {key: config[key] for key in ("input_size", "interpolation", "mean", "std")}
+        super().__init__(
+            model, _squash_transform(preprocessing), settings, settings.describe(source, preprocessing), device
+        )
 
     def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         last = _timm_map(self.model, pixels)
@@ -65,7 +67,7 @@ class TorchvisionNetwork(GridNetwork):
         if tag and tag not in known.__members__:
             raise UserError(f"features.network: {name} has no weights {tag!r}; it has {', '.join(known.__members__)}")
         entry = known[tag] if tag else known.DEFAULT
-        options = checked_options("torchvision", name, dict(settings.options))
+        options = check_options("torchvision", name, dict(settings.options))
         check_fit(lambda: torchvision_model(name, options), settings.weights, settings.network)
         model = torchvision_model(name, options)
         layers = dict(model.named_children())
@@ -76,21 +78,23 @@ class TorchvisionNetwork(GridNetwork):
         source = load_torchvision(model, settings.weights, entry, settings.network)
         self._trunk = nn.Sequential(*list(layers.values())[: list(layers).index("avgpool")])
         own = entry.transforms()
-        shown = {
+        preprocessing = {
             "input_size": (3, settings.image_size, settings.image_size),
             "interpolation": own.interpolation.value,
             "mean": tuple(own.mean),
             "std": tuple(own.std),
             **settings.normalisation,
         }
-        super().__init__(model, _squashing(shown), settings, settings.described(source, shown), device)
+        super().__init__(
+            model, _squash_transform(preprocessing), settings, settings.describe(source, preprocessing), device
+        )
 
     def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         last = self._trunk(pixels)
         return last.mean((2, 3)), last
 
 
-def _squashing(preprocessing: Mapping[str, Any]) -> Callable[[Image.Image], Tensor]:
+def _squash_transform(preprocessing: Mapping[str, Any]) -> Callable[[Image.Image], Tensor]:
     from timm.data import create_transform
 
     return create_transform(**preprocessing, crop_pct=1.0, crop_mode="squash")
@@ -100,13 +104,13 @@ def torchvision_model(name: str, options: dict[str, Any]) -> nn.Module:
     """Build a network of torchvision without its weights; raises UserError for options that it does not take."""
     from torchvision import models
 
-    options = checked_options("torchvision", name, options)
+    options = check_options("torchvision", name, options)
 
     parts = {"weights_backbone": None} if name.startswith("fasterrcnn_") else {}
     try:
         return models.get_model(name, weights=None, **parts, **options)
     except (TypeError, ValueError) as error:
-        raise UserError(f"features.options: the network {name} does not take them ({reason(error)})") from None
+        raise UserError(f"features.options: the network {name} does not accept them ({reason(error)})") from None
 
 
 def _timm_model(name: str, weights: str, options: dict[str, Any]) -> tuple[nn.Module, dict[str, str]]:
@@ -115,7 +119,7 @@ def _timm_model(name: str, weights: str, options: dict[str, Any]) -> tuple[nn.Mo
 
     if name not in timm.list_models() and name.split(".")[0] not in timm.list_models():
         raise UserError(f"features.network: timm has no network {name!r}; see timm.list_models()")
-    options = checked_options("timm", name, options)
+    options = check_options("timm", name, options)
     entry = timm.models.get_pretrained_cfg(name)
     overlay: dict[str, Any] | None = None
     source: dict[str, str] = {}
@@ -128,7 +132,7 @@ def _timm_model(name: str, weights: str, options: dict[str, Any]) -> tuple[nn.Mo
         check_fit(lambda: timm.create_model(name, **options), weights, name)
         model = timm.create_model(name, pretrained=weights == HUB, pretrained_cfg_overlay=overlay, **options)
     except TypeError as error:
-        raise UserError(f"features.options: the network {name} does not take them ({reason(error)})") from None
+        raise UserError(f"features.options: the network {name} does not accept them ({reason(error)})") from None
     return model, source or load_local(model, weights, name)
 
 

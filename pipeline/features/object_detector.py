@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from pipeline.features.word_detector import WordDetector
 
-COVERED = 0.3  # share of a cell that an object's box must cover for the cell to have its labels
+MIN_COVERAGE = 0.3  # share of a cell that an object's box must cover for the cell to have its labels
 Box = tuple[float, float, float, float]
 
 
@@ -64,12 +64,12 @@ class ObjectDetection:
     @cached_property
     def labels(self) -> Mapping[str, int]:
         """Return the labels of objects, numbered in alphabetical order."""
-        return _numbered(label for image in self.images for _, labels in image.objects for label in labels)
+        return _number(label for image in self.images for _, labels in image.objects for label in labels)
 
     @cached_property
     def scene(self) -> Mapping[str, int]:
         """Return the labels of scenes, numbered in alphabetical order."""
-        return _numbered(label for image in self.images for label in image.scene)
+        return _number(label for image in self.images for label in image.scene)
 
     def network(self, width: int) -> ObjectDetector:
         """Build an untrained detector."""
@@ -78,12 +78,12 @@ class ObjectDetection:
     def begin(self, detector: ObjectDetector, rows: np.ndarray) -> None:
         """Do nothing: up to half of all labels may hold, which suits the default initialisation."""
 
-    def loss(self, detector: ObjectDetector, shown: Tensor, images: np.ndarray, turned: np.ndarray) -> Tensor:
+    def loss(self, detector: ObjectDetector, pixels: Tensor, images: np.ndarray, mirrored: np.ndarray) -> Tensor:
         """Return the loss summed over cells, labels and images."""
-        objects, scene = detector(shown)
+        objects, scene = detector(pixels)
         known = [self.images[row] for row in images.tolist()]
         cells = np.stack([self.cells(each, *objects.shape[2:]) for each in known])
-        cells[turned] = cells[turned, ..., ::-1]
+        cells[mirrored] = cells[mirrored, ..., ::-1]
         whole = np.zeros(scene.shape, np.float32)
         for row, each in enumerate(known):
             whole[row, [self.scene[label] for label in each.scene]] = 1
@@ -95,16 +95,16 @@ class ObjectDetection:
         """Return (labels, height, width) float: 1 where an object with the label covers enough of the cell."""
         targets = np.zeros((len(self.labels), height, width), np.float32)
         for (left, top, right, bottom), labels in image.objects:
-            covered = np.outer(_covered(top, bottom, height), _covered(left, right, width)) >= COVERED
+            covered = np.outer(_overlap(top, bottom, height), _overlap(left, right, width)) >= MIN_COVERAGE
             targets[[self.labels[label] for label in labels]] += covered
         return np.minimum(targets, 1)
 
 
-def _numbered(labels: Iterable[str]) -> dict[str, int]:
+def _number(labels: Iterable[str]) -> dict[str, int]:
     return {label: number for number, label in enumerate(sorted(set(labels)))}
 
 
-def _covered(start: float, end: float, cells: int) -> np.ndarray:
+def _overlap(start: float, end: float, cells: int) -> np.ndarray:
     """Return the share of each of `cells` equal cells of [0, 1] that lies between `start` and `end`."""
     edges = np.arange(cells + 1) / cells
     return np.clip(np.minimum(end, edges[1:]) - np.maximum(start, edges[:-1]), 0, None) * cells

@@ -76,12 +76,12 @@ class Standardisation:
 class FittedTransforms:
     """The transforms fitted to a network's features; None leaves them unchanged.
 
-    The last `passed` columns of regions, which encode a region's time, are not projected.
+    The last `unreduced` columns of regions, which encode a region's time, are not projected.
     """
 
     projection: Projection | None = None
     scale: Standardisation | None = None
-    passed: int = 0
+    unreduced: int = 0
 
     def __call__(self, pooled: Tensor, regions: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
         """Transform vectors (B, P) and regions (B, R, D) to (B, P) and (B, R, k), 0 beyond `count` (B,) regions."""
@@ -89,6 +89,6 @@ class FittedTransforms:
             pooled = self.scale(pooled)
         if self.projection is not None:
             exist = torch.arange(regions.shape[1]) < count.unsqueeze(1)
-            size = regions.shape[2] - self.passed
+            size = regions.shape[2] - self.unreduced
             regions = torch.cat([self.projection(regions[..., :size]), regions[..., size:]], 2) * exist.unsqueeze(2)
         return pooled, regions

@@ -1,7 +1,7 @@
 """Texture of images: whether a photo resembles a training split, from drawn scenes to photos.
 
-High-level features do not tell: a detector of drawn objects gives a third of photos vectors like those of scenes. By
-texture 0.4 % of 800 drawn test images and 99.8 % of 500 photos of Flickr8k are farther than the limit.
+High-level features do not distinguish the two: a detector of drawn objects gives a third of photos vectors like those
+of scenes. By texture 0.4 % of 800 drawn test images and 99.8 % of 500 photos of Flickr8k are farther than the limit.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ SHRINKAGE = 1e-3  # share of the mean variance that is added to every variance
 def texture_statistics(prepared: Tensor) -> Tensor:
     """Return statistics (SIZE,) of a network's input (3, H, W), uint8 or float.
 
-    A film (F, 3, H, W) has those of its first frame. At each scale they are logarithms of quantiles of the absolute
-    differences of neighbouring grey values: horizontal, vertical, and the Laplacian.
+    The statistics of a film (F, 3, H, W) are those of its first frame. At each scale they are logarithms of quantiles
+    of the absolute differences of neighbouring grey values: horizontal, vertical, and the Laplacian.
     """
     frame = prepared[0] if prepared.dim() == 4 else prepared
     grey = (frame / 255 if frame.dtype == torch.uint8 else frame.float()).mean(0, keepdim=True)

@@ -100,10 +100,10 @@ class WordPrediction:
         with torch.no_grad():
             detector.words.bias.copy_(torch.logit(share))
 
-    def loss(self, detector: WordDetector, shown: Tensor, images: np.ndarray, turned: np.ndarray) -> Tensor:
-        """Return the loss summed over words and the images `images` (B,), whose pixels are `shown` (B, 3, S, S)."""
-        targets = word_shares(self.captions.references(images), self.words).to(shown.device)
-        return F.binary_cross_entropy_with_logits(detector(shown), targets, reduction="sum")
+    def loss(self, detector: WordDetector, pixels: Tensor, images: np.ndarray, mirrored: np.ndarray) -> Tensor:
+        """Return the loss summed over words and the images `images` (B,), whose pixels are `pixels` (B, 3, S, S)."""
+        targets = word_shares(self.captions.references(images), self.words).to(pixels.device)
+        return F.binary_cross_entropy_with_logits(detector(pixels), targets, reduction="sum")
 
 
 class WordDetectorNetwork(GridNetwork):

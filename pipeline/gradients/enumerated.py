@@ -1,7 +1,7 @@
 """The exact mean and variance of an estimator, from one run for each outcome of its channel.
 
 A channel has two random variables: the sampled tokens, and the captions or tokens that pass as distributions. A
-`GivenTokens` copy of the channel fixes both, is otherwise the same, and records the probability of the tokens. The
+`FixedTokens` copy of the channel fixes both, changes nothing else, and records the probability of the tokens. The
 probability of the distributions that pass is a polynomial in ρ, so one enumeration serves all ρ. The mean of K
 independent captions per image has the mean of one caption and a K-th of its variance.
 
@@ -31,7 +31,7 @@ from pipeline.protocols import Channel, Estimator, Score
 from pipeline.types import Batch, Message, TokenChoice, caption_mask
 
 
-class GivenTokens:
+class FixedTokens:
     """Copy of the channel `inner` with fixed tokens (N, T); `full` (N, T) marks those that pass as distributions."""
 
     def __init__(self, inner: Any, words: Tensor, full: Tensor) -> None:
@@ -46,27 +46,27 @@ class GivenTokens:
         through = getattr(self.inner, "inner", self.inner)
 
         def step(t: int, logits: Tensor, rows: Tensor) -> TokenChoice:
-            symbol, index = draw(t, logits, rows), self.words[rows, t]
-            likely = logits.log_softmax(-1).gather(1, index.unsqueeze(1)).squeeze(1)
-            self.log_prob = self.log_prob + likely[alive[rows, t]].sum()
-            if symbol.straight_through is not None:
-                symbol = replace(symbol, straight_through=through.straight_through(index))
-            if symbol.full is not None:
-                symbol = replace(symbol, full=self.full[rows, t])
-            return replace(symbol, index=index)
+            choice, index = draw(t, logits, rows), self.words[rows, t]
+            log_probs = logits.log_softmax(-1).gather(1, index.unsqueeze(1)).squeeze(1)
+            self.log_prob = self.log_prob + log_probs[alive[rows, t]].sum()
+            if choice.straight_through is not None:
+                choice = replace(choice, straight_through=through.straight_through(index))
+            if choice.full is not None:
+                choice = replace(choice, full=self.full[rows, t])
+            return replace(choice, index=index)
 
         return step
 
 
-class GivenRollouts(StepRollouts):
+class FixedTokenRollouts(StepRollouts):
     """Rollouts with fixed tokens for one channel; baselines' captions are sampled as usual."""
 
     def __init__(self, world: GradientWorld, channel: Channel, words: Tensor, full: Tensor) -> None:
         super().__init__(world.speaker, world.batch, seed=0)
-        self.channel, self.given = channel, GivenTokens(channel, words, full)
+        self.channel, self.fixed = channel, FixedTokens(channel, words, full)
 
     def _generate(self, channel: Channel) -> Message:
-        return super()._generate(self.given if channel == self.channel else channel)
+        return super()._generate(self.fixed if channel == self.channel else channel)
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,13 @@ class Outcomes:
     """Gradients of one step for all S outcomes."""
 
     gradients: Tensor  # (S, P)
-    likely: Tensor  # (S,): probability of the tokens, given the distributions that pass
+    probability: Tensor  # (S,): probability of the tokens, given the distributions that pass
     full: Tensor  # (S,): number of captions, or tokens, that pass as distributions
     parts: Tensor  # (S,): number of all captions, or tokens
 
     def moments(self, rho: float, samples: int) -> tuple[Tensor, Tensor]:
         """Return the mean (P,) and the trace of the covariance () of the mean of `samples` independent gradients."""
-        share = self.likely * rho ** self.full.double() * (1 - rho) ** (self.parts - self.full).double()
+        share = self.probability * rho ** self.full.double() * (1 - rho) ** (self.parts - self.full).double()
         mean = share @ self.gradients
         return mean, (share @ self.gradients.square().sum(1) - mean.square().sum()) / samples
 
@@ -90,7 +90,7 @@ class Enumeration:
 
     def __init__(self, world: GradientWorld, score: Score) -> None:
         self.world, self.score = world, score
-        self._found: dict[Estimator, Outcomes] = {}
+        self._outcomes: dict[Estimator, Outcomes] = {}
 
     def moments(self, estimator: Estimator) -> tuple[Tensor, Tensor]:
         """Return the exact mean (P,) and trace of the covariance () of an estimator that is `enumerable`."""
@@ -98,24 +98,24 @@ class Enumeration:
         channel = estimator.channel  # type: ignore[attr-defined]
         rho = channel.rho if isinstance(channel, PartialSampling) else 0.0
         single = replace(estimator, channel=_single(channel))  # type: ignore[type-var]
-        if single not in self._found:
-            self._found[single] = self._enumerate(single)
-        return self._found[single].moments(rho, channel.samples)
+        if single not in self._outcomes:
+            self._outcomes[single] = self._enumerate(single)
+        return self._outcomes[single].moments(rho, channel.samples)
 
     def _enumerate(self, estimator: Any) -> Outcomes:
         channel = estimator.channel
         mix = channel.mix if isinstance(channel, PartialSampling) else None
-        gradients, likely, counts = [], [], []
+        gradients, probabilities, counts = [], [], []
         for joint in itertools.product(
             list(mixture_patterns(self.world.captions(), mix)), repeat=len(self.world.batch)
         ):
             words, full, parts = (torch.stack(each) for each in zip(*joint, strict=True))
-            rollouts = GivenRollouts(self.world, channel, words, full)
+            rollouts = FixedTokenRollouts(self.world, channel, words, full)
             gradients.append(estimate_gradient(self.world, estimator, self.score, rollouts))
-            likely.append(rollouts.given.log_prob.exp())
+            probabilities.append(rollouts.fixed.log_prob.exp())
             counts.append(parts.sum(0))
         passing, all_ = torch.stack(counts).T
-        return Outcomes(torch.stack(gradients), torch.stack(likely), passing, all_)
+        return Outcomes(torch.stack(gradients), torch.stack(probabilities), passing, all_)
 
 
 def independent(estimator: Estimator) -> bool:
@@ -123,7 +123,7 @@ def independent(estimator: Estimator) -> bool:
     if isinstance(estimator, RelaxEstimator):
         return independent(estimator.inner)
     if isinstance(estimator, ScoreFunction):
-        plain = estimator == ScoreFunction(estimator.channel, estimator.baseline)  # defaults otherwise
+        plain = estimator == ScoreFunction(estimator.channel, estimator.baseline)  # all other options have defaults
         return plain and type(estimator.baseline) in (NoBaseline, SelfCritical)
     return isinstance(estimator, Pathwise) and estimator.reduction == "mean"
 
@@ -154,9 +154,9 @@ def mixture_patterns(captions: Tensor, mix: str | None) -> Iterator[tuple[Tensor
             yield words, torch.ones_like(alive), torch.tensor([1, 1])
         else:
             length = int(alive.sum())
-            for choice in itertools.product((False, True), repeat=length):
-                full = torch.tensor([*choice, *[False] * (len(alive) - length)])
-                yield words, full, torch.tensor([sum(choice), length])
+            for passing in itertools.product((False, True), repeat=length):
+                full = torch.tensor([*passing, *[False] * (len(alive) - length)])
+                yield words, full, torch.tensor([sum(passing), length])
 
 
 def _single(channel: Any) -> Any:

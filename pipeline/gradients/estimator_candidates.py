@@ -26,13 +26,18 @@ TEMPERATURES = (0.5, 1.0, 2.0, 5.0)
 class EstimatorCandidate:
     """Estimator to be measured.
 
-    `of` builds it for a speaker and a number of captions per image, at least `min_samples`.
+    `build` makes it for a number of captions per image, at least `min_samples`, and a speaker.
     """
 
     name: str
-    of: Callable[[int, Decoder], Estimator]
+    build: Callable[[int, Decoder], Estimator]
     settings: Mapping[str, float] = field(default_factory=dict)  # rho or temperature: the x axis of its curve
     min_samples: int = 1
+
+    @property
+    def label(self) -> str:
+        """The name with the settings, for example "PSST-Multinomial, rho 0.5"."""
+        return ", ".join([self.name, *(f"{key} {value:g}" for key, value in self.settings.items())])
 
 
 def score_function(name: str, baseline: Baseline, min_samples: int = 1) -> EstimatorCandidate:
@@ -42,8 +47,8 @@ def score_function(name: str, baseline: Baseline, min_samples: int = 1) -> Estim
     )
 
 
-def with_control(samples: int, speaker: Decoder) -> RelaxEstimator:
-    """Return RELAX with an untrained control variate."""
+def relax_estimator(samples: int, speaker: Decoder) -> RelaxEstimator:
+    """Build RELAX with an untrained control variate."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         control = ControlVariate(speaker.hidden, speaker.vocabulary + 1, 4 * speaker.hidden)
@@ -55,7 +60,7 @@ def straight_through_gumbel(tau: float) -> EstimatorCandidate:
     return EstimatorCandidate("ST-Gumbel", lambda k, _: Pathwise(Gumbel(k, temperature=tau)), {"temperature": tau})
 
 
-def partially_sampled(
+def psst_candidates(
     name: str, inner: Callable[[int], StraightThrough], mix: Mix = "caption", feed: Feed = "distribution"
 ) -> tuple[EstimatorCandidate, ...]:
     """Return PSST for each ρ of `RHOS`."""
@@ -78,18 +83,18 @@ ESTIMATORS: tuple[EstimatorCandidate, ...] = (
         lambda k, _: ScoreFunction(Multinomial(k), GroupMean(), scaling=GroupStd()),
         min_samples=2,
     ),
-    EstimatorCandidate("REINFORCE, learned control (RELAX)", with_control),
+    EstimatorCandidate("REINFORCE, learned control (RELAX)", relax_estimator),
     EstimatorCandidate("ST-Multinomial", lambda k, _: Pathwise(StraightThrough(k))),
     EstimatorCandidate("ST-Multinomial, soft ending", lambda k, _: Pathwise(StraightThrough(k, "soft"))),
     *map(straight_through_gumbel, TEMPERATURES),
     EstimatorCandidate("ReinMax", lambda k, _: Pathwise(ReinMax(k))),
     EstimatorCandidate("ReinMax, soft ending", lambda k, _: Pathwise(ReinMax(k, "soft"))),
     EstimatorCandidate("Gumbel-Rao, k = 10", lambda k, _: Pathwise(GumbelRao(k))),
-    *partially_sampled("PSST-Multinomial", StraightThrough),
-    *partially_sampled("PSST-Multinomial, soft ending", lambda k: StraightThrough(k, "soft")),
-    *partially_sampled("PSST-Multinomial, along samples", StraightThrough, feed="sample"),
-    *partially_sampled("PSST-Multinomial, by word", StraightThrough, mix="token"),
-    *partially_sampled("PSST-Gumbel", Gumbel),
-    *partially_sampled("PSST-ReinMax", ReinMax),
-    *partially_sampled("PSST-Gumbel-Rao", GumbelRao),
+    *psst_candidates("PSST-Multinomial", StraightThrough),
+    *psst_candidates("PSST-Multinomial, soft ending", lambda k: StraightThrough(k, "soft")),
+    *psst_candidates("PSST-Multinomial, along samples", StraightThrough, feed="sample"),
+    *psst_candidates("PSST-Multinomial, by word", StraightThrough, mix="token"),
+    *psst_candidates("PSST-Gumbel", Gumbel),
+    *psst_candidates("PSST-ReinMax", ReinMax),
+    *psst_candidates("PSST-Gumbel-Rao", GumbelRao),
 )

@@ -39,7 +39,7 @@ SCORES: Mapping[str, Callable[[Listener], Score]] = {
     "hinge": lambda listener: Hinge(listener, MARGIN),
     "hinge among images": lambda listener: ImageHinge(listener, MARGIN),
 }
-OWN = ("REINFORCE, greedy", "ST-Multinomial", "PSST-Multinomial")  # also measured with the second score
+BOTH_SCORES = ("REINFORCE, greedy", "ST-Multinomial", "PSST-Multinomial")  # also measured with the second score
 
 
 @dataclass(frozen=True)
@@ -54,36 +54,36 @@ class MeasurementEffort:
 
 
 def measure_candidates(
-    candidates: Sequence[EstimatorCandidate], effort: MeasurementEffort, say: Callable[[str], None]
+    candidates: Sequence[EstimatorCandidate], effort: MeasurementEffort, print_line: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Return all accuracies, world by world, and seconds, ready for JSON; `say` is called with the progress.
+    """Return all accuracies, world by world, and seconds, ready for JSON; `print_line` is called with the progress.
 
     A row is a candidate with a number of samples and a score. It holds for each world the relative `bias`, its standard
     error `bias_error`, `cosine`, `length` and `variance`. `seconds` is the CPU time of a step with the hinge in a
     larger world.
     """
     rows: dict[tuple[str, int, int], dict[str, Any]] = {}
-    called = [", ".join([one.name, *(f"{key} {value:g}" for key, value in one.settings.items())]) for one in candidates]
+    labels = [candidate.label for candidate in candidates]
     for seed in range(1, effort.worlds + 1):
         world = pretrained_world(2, effort.epochs, seed)
         for score_name, make in SCORES.items():
             score = make(world.listener)
             truth, enumeration = world.exact(score), Enumeration(world, score)
             for n, candidate in enumerate(candidates):
-                if score_name != "hinge" and candidate.name not in OWN:
+                if score_name != "hinge" and candidate.name not in BOTH_SCORES:
                     continue
-                say(f"world {seed} of {effort.worlds}, {score_name}: {called[n]}")
+                print_line(f"world {seed} of {effort.worlds}, {score_name}: {labels[n]}")
                 for samples, measured in _accuracies(enumeration, candidate, truth, effort).items():
                     row: dict[str, Any] = {"score": score_name, "name": candidate.name, "samples": samples}
                     row |= {"settings": dict(candidate.settings), "worlds": []}
-                    row |= {"exact": enumerable(candidate.of(samples, world.speaker))}
+                    row |= {"exact": enumerable(candidate.build(samples, world.speaker))}
                     rows.setdefault((score_name, n, samples), row)["worlds"].append(asdict(measured))
     world = drawn_world(**LARGE, seed=0, contrast=1.0, dtype=torch.float32)
     score = SCORES["hinge"](world.listener)
     for (score_name, n, samples), row in rows.items():
         if score_name == "hinge":
-            say(f"time: {called[n]}, {samples} captions per image")
-            row["seconds"] = time_step(world, candidates[n].of(samples, world.speaker), score, effort.repeats)
+            print_line(f"time: {labels[n]}, {samples} captions per image")
+            row["seconds"] = time_step(world, candidates[n].build(samples, world.speaker), score, effort.repeats)
     return {"effort": asdict(effort), "margin": MARGIN, "large": LARGE, "rows": list(rows.values())}
 
 
@@ -93,7 +93,7 @@ def _accuracies(
     """Return the accuracy for each number of samples; one measurement serves all numbers of independent samples."""
     numbers = [samples for samples in effort.samples if samples >= candidate.min_samples]
     world, score = enumeration.world, enumeration.score
-    estimators = {samples: candidate.of(samples, world.speaker) for samples in numbers}
+    estimators = {samples: candidate.build(samples, world.speaker) for samples in numbers}
     if all(enumerable(estimator) for estimator in estimators.values()):
         return {samples: accuracy(*enumeration.moments(one), truth) for samples, one in estimators.items()}
 

@@ -45,7 +45,7 @@ class PretrainingBatches:
 
 
 def pretrained_world(images: int, epochs: int, seed: int) -> GradientWorld:
-    """Return agents pretrained for `epochs` on the captions of all `images`; its batch has the names as captions."""
+    """Return a world of agents pretrained for `epochs` on all captions; the captions of its batch are the names."""
     world = drawn_world(images, images + 1, 2, seed)
     batches = PretrainingBatches(world.batch)
     score = InfoNCE(world.listener, temperature=0.2)

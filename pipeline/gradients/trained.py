@@ -34,14 +34,9 @@ from pipeline.protocols import Estimator
 IMAGES = 32
 GROUPS = 20  # parts of all steps whose means are kept, for standard errors
 TRUTH, ESTIMATES = 5, 7  # seeds
-LEFT_OUT = (
-    "learned control",
-    "soft ending",
-    "along samples",
-    "by word",
-    "PSST-Gumbel-Rao",
-)  # an untrained control, and variants
-EACH = 16  # captions per image and step of the reference gradient
+# parts of the names of candidates that are not measured: an untrained control, and variants
+OMITTED = ("learned control", "soft ending", "along samples", "by word", "PSST-Gumbel-Rao")
+SAMPLES = 16  # captions per image and step of the reference gradient
 
 
 def trained_world(root: Path) -> tuple[GradientWorld, str]:
@@ -81,41 +76,44 @@ def measure_trained(
     world: GradientWorld,
     margin: float,
     candidates: Sequence[EstimatorCandidate],
-    say: Callable[[str], None],
+    print_line: Callable[[str], None],
     captions: int = 100_000,
     samples: int = 5,
     steps: int = 100,
 ) -> dict[str, Any]:
     """Return the accuracy of each candidate with `samples` captions per image over at least `steps` steps, for JSON.
 
-    `captions`: the least number of captions for the reference gradient. Its standard error, relative to its norm, is
-    `error`; it is part of each row's `bias_error`. `seconds`: CPU time of a step.
+    `captions`: the smallest number of captions for the reference gradient. In the result, `error` is the standard error
+    of the reference gradient relative to its norm, which is part of each row's `bias_error`. `seconds` is the CPU time
+    of a step.
     """
     score = ImageHinge(world.listener, margin)
 
     def means(estimator: Estimator, steps: int, seed: int) -> GradientMeans:
-        each = -(-steps // GROUPS)
+        group_steps = -(-steps // GROUPS)
         parts: list[Tensor] = []
         for group in range(GROUPS):
             total = torch.zeros(())
-            for step in range(group * each, (group + 1) * each):
+            for step in range(group * group_steps, (group + 1) * group_steps):
                 rollouts = StepRollouts(world.speaker, replace(world.batch, step=step), seed)
                 total = total + estimate_gradient(world, estimator, score, rollouts)
-            parts.append(total / each)
-        return GradientMeans(torch.stack(parts), each)
+            parts.append(total / group_steps)
+        return GradientMeans(torch.stack(parts), group_steps)
 
-    best, whole = ScoreFunction(Multinomial(EACH), LeaveOneOut()), EACH * len(world.batch)
-    say(f"the gradient of {captions:,} captions")
-    truth = means(best, -(-captions // whole), TRUTH)
+    unbiased, captions_per_step = ScoreFunction(Multinomial(SAMPLES), LeaveOneOut()), SAMPLES * len(world.batch)
+    print_line(f"the gradient of {captions:,} captions")
+    truth = means(unbiased, -(-captions // captions_per_step), TRUTH)
     rows = []
-    for one in candidates:
-        if any(words in one.name for words in LEFT_OUT) or one.settings.get("rho") == 0:  # ρ = 0 is no partial sampling
+    for candidate in candidates:
+        if (
+            any(words in candidate.name for words in OMITTED) or candidate.settings.get("rho") == 0
+        ):  # ρ = 0 is no partial sampling
             continue
-        say(", ".join([one.name, *(f"{key} {value:g}" for key, value in one.settings.items())]))
+        print_line(candidate.label)
         begin = time.process_time()
-        estimates = means(one.of(samples, world.speaker), steps, ESTIMATES)
+        estimates = means(candidate.build(samples, world.speaker), steps, ESTIMATES)
         seconds = (time.process_time() - begin) / (GROUPS * estimates.steps)
-        row = {"name": one.name, "settings": dict(one.settings), "seconds": seconds}
+        row = {"name": candidate.name, "settings": dict(candidate.settings), "seconds": seconds}
         rows.append(row | asdict(sampled_truth_accuracy(estimates, truth)))
     noise = float(truth.spread.square().sum())
     return {
@@ -123,7 +121,7 @@ def measure_trained(
         "margin": margin,
         "samples": samples,
         "steps": GROUPS * -(-steps // GROUPS),
-        "captions": GROUPS * truth.steps * whole,
+        "captions": GROUPS * truth.steps * captions_per_step,
         "error": (noise / max(float(truth.mean.square().sum()) - noise, 1e-30)) ** 0.5,
         "rows": rows,
     }

@@ -27,7 +27,7 @@ def discritune(
     `captions` are samples, as REINFORCE has them, or those of the retriever's beam search, as in the published code.
     No human caption is used.
     """
-    channel = Multinomial(objective.samples) if captions == "sampled" else rewards.searched
+    channel = Multinomial(objective.samples) if captions == "sampled" else rewards.search_trajectory
     score = TargetLogProbability(rewards.retriever, rewards.retriever.temperature)
     term = Term("discriminability", 1.0, score, ScoreFunction(channel, RunningMean()), SPEAKER)
     return Method(agents.roles, (term,), SPEAKER_ONLY, validation_judge=rewards.validation_judge)

@@ -84,7 +84,6 @@ def reinforce(
 
     CIDEr-D keeps the objective's baseline.
     """
-    speaking = score_function(objective, baseline)
-    return tradeoff(
-        agents, objective, lam, speaking, ALTERNATE, Detached(speaking.channel, objective.listener_reduction)
-    )
+    estimator = score_function(objective, baseline)
+    listener_estimator = Detached(estimator.channel, objective.listener_reduction)
+    return tradeoff(agents, objective, lam, estimator, ALTERNATE, listener_estimator)

@@ -23,7 +23,7 @@ CARDS = {
     "sll_me": MethodCard("SLL-ME", 11, "Chen and Jin, CVPR 2020"),
     "sll_sle": MethodCard("SLL-SLE", 11, "Chen and Jin, CVPR 2020"),
 }
-PRINTED = 10  # CIDEr-D's maximum
+MAX_CIDER = 10  # CIDEr-D's maximum as usually printed
 
 
 def sll(agents: Agents, objective: Objective, samples: Count = 1, reward: Reward = "cider") -> Method:
@@ -32,8 +32,8 @@ def sll(agents: Agents, objective: Objective, samples: Count = 1, reward: Reward
     The default baseline is the greedy caption's reward.
     """
     score = mix_metrics(reward, agents.cider, agents.texts)
-    expected = score_function(objective, channel=Multinomial(samples))
-    return _exploring(agents, objective, Term("naturalness", 1.0, score, expected))
+    estimator = score_function(objective, channel=Multinomial(samples))
+    return _train_speaker(agents, objective, Term("naturalness", 1.0, score, estimator))
 
 
 def sll_me(
@@ -41,8 +41,10 @@ def sll_me(
 ) -> Method:
     """Build SLL plus `weight` times the entropy of each token's distribution."""
     channel = Multinomial(samples, entropies=True)
-    precision = _precision(agents, objective, channel, scale / PRINTED)
-    return _exploring(agents, objective, precision, Term("entropy", weight, TokenEntropy(), Pathwise(channel, "words")))
+    precision = _precision(agents, objective, channel, scale / MAX_CIDER)
+    return _train_speaker(
+        agents, objective, precision, Term("entropy", weight, TokenEntropy(), Pathwise(channel, "words"))
+    )
 
 
 def sll_sle(
@@ -50,7 +52,7 @@ def sll_sle(
 ) -> Method:
     """Build α · CIDEr-D + (1 − α) · the mean distance among an image's samples (Eq. 16), each minus its baseline.
 
-    Raises UserError for fewer than three samples: with two, both have the same distance and no advantage.
+    Raises UserError for fewer than three samples: two samples have the same distance, so their advantages are 0.
     """
     if samples < 3:
         raise UserError(f"sll_sle: expected samples of 3 or more, got {samples}; raise the samples of the method")
@@ -58,12 +60,14 @@ def sll_sle(
     # factor 2: the speaker generates both captions of a pair (Eq. 13)
     by_group = score_function(objective, "group", channel)
     exploration = Term("exploration", 2 * (1 - alpha), SetDistance(), by_group)
-    return _exploring(agents, objective, _precision(agents, objective, channel, alpha * scale / PRINTED), exploration)
+    return _train_speaker(
+        agents, objective, _precision(agents, objective, channel, alpha * scale / MAX_CIDER), exploration
+    )
 
 
 def _precision(agents: Agents, objective: Objective, channel: Multinomial, weight: float) -> Term:
     return Term("naturalness", weight, CiderScore(agents.cider), score_function(objective, channel=channel))
 
 
-def _exploring(agents: Agents, objective: Objective, *terms: Term) -> Method:
+def _train_speaker(agents: Agents, objective: Objective, *terms: Term) -> Method:
     return Method(agents.roles, terms, SPEAKER_ONLY, objective.normalise_gradients)

@@ -42,8 +42,8 @@ def wtf(
     combine: Combine = "sum",
     clamp: Positive | None = None,
 ) -> Method:
-    """Build weighted teacher forcing: the reward of each human caption weighs its likelihood (§3.3)."""
-    return _rewarded(agents, rewards, alpha, rewards.contrastive("both", combine, clamp), Forced())
+    """Build weighted teacher forcing: the reward of each human caption weights its log-likelihood (§3.3)."""
+    return _train_on_trajectories(agents, rewards, alpha, rewards.contrastive("both", combine, clamp), Forced())
 
 
 def rl(
@@ -56,7 +56,9 @@ def rl(
     clamp: Positive | None = None,
 ) -> Method:
     """Build training on the speaker's searched captions, weighted by their reward (Eq. 1 and 2)."""
-    return _rewarded(agents, rewards, alpha, rewards.contrastive(directions, combine, clamp), rewards.searched)
+    return _train_on_trajectories(
+        agents, rewards, alpha, rewards.contrastive(directions, combine, clamp), rewards.search_trajectory
+    )
 
 
 def rl_unidirectional(
@@ -107,15 +109,17 @@ def wtf_rl(
     `weighting` selects the mean of each trajectory: over its tokens, or over captions as in Eq. 3.
     """
     contrastive = rewards.contrastive("both", combine, clamp)
-    return _rewarded(agents, rewards, alpha, contrastive, rewards.searched, Forced(), weighting=weighting)
+    return _train_on_trajectories(
+        agents, rewards, alpha, contrastive, rewards.search_trajectory, Forced(), weighting=weighting
+    )
 
 
 def scst_discriminator(agents: Agents, objective: Objective, rewards: RewardModels, alpha: Share = 0.94) -> Method:
     """Build training on the cosine minus that of the greedy caption, and on the discriminator's reward (§4.2)."""
-    searched, critical = rewards.searched, ScoreFunction(rewards.searched, SelfCritical(Greedy()))
+    searched, critical = rewards.search_trajectory, ScoreFunction(rewards.search_trajectory, SelfCritical(Greedy()))
     terms = (
         Term("discriminability", alpha, CosineScore(rewards.retriever), critical, SPEAKER),
-        Term("naturalness", 1 - alpha, rewards.human, ScoreFunction(searched), SPEAKER),
+        Term("naturalness", 1 - alpha, rewards.human_probability, ScoreFunction(searched), SPEAKER),
     )
     return with_discriminator(Method(agents.roles, terms, SPEAKER_ONLY), rewards, rewards.search)
 
@@ -124,7 +128,7 @@ def scst_grammar(
     agents: Agents, objective: Objective, rewards: RewardModels, similarity: NonNegative = 2.0, grammar: Positive = 1.0
 ) -> Method:
     """Build training on CLIP-S and a frozen grammar score, both minus those of the greedy caption (Cho et al. 2022)."""
-    critical = ScoreFunction(rewards.searched, SelfCritical(Greedy()))
+    critical = ScoreFunction(rewards.search_trajectory, SelfCritical(Greedy()))
     terms = (
         Term("discriminability", similarity, ClipScore(CosineScore(rewards.retriever)), critical, SPEAKER),
         Term("naturalness", grammar, HumanProbability(rewards.retriever, rewards.grammar), critical, SPEAKER),
@@ -156,19 +160,19 @@ def psst_wtf(
     contrastive = ContrastiveScore(agents.listener, (), rewards.retriever.temperature, "both", combine, clamp)
     terms = (
         Term("discriminability", lam * alpha, contrastive, through, SPEAKER | LISTENER),
-        Term("human", lam * (1 - alpha), rewards.human, through, SPEAKER),
+        Term("human", lam * (1 - alpha), rewards.human_probability, through, SPEAKER),
         Term("naturalness", 1 - lam, CiderScore(agents.cider), score_function(objective), SPEAKER),
     )
     return with_discriminator(Method(agents.roles, terms, JOINT, objective.normalise_gradients), rewards, channel)
 
 
-def _rewarded(
+def _train_on_trajectories(
     agents: Agents,
     rewards: RewardModels,
     alpha: float,
     contrastive: ContrastiveScore,
-    *along: Channel,
+    *channels: Channel,
     weighting: Weighting = "word",
 ) -> Method:
-    terms = reward_trajectories(contrastive, rewards, alpha, *along, weighting=weighting)
+    terms = reward_trajectories(contrastive, rewards, alpha, *channels, weighting=weighting)
     return with_discriminator(Method(agents.roles, terms, SPEAKER_ONLY), rewards, rewards.search)

@@ -13,7 +13,7 @@ from itertools import chain
 from pipeline.errors import UserError
 from pipeline.metrics.object_words import OBJECTS
 
-LONGEST = 3  # words per phrase
+MAX_PHRASE = 3  # words per phrase
 PLURALS = (("s", ""), ("es", ""), ("ies", "y"), ("ves", "f"), ("ves", "fe"))
 Words = Sequence[str]
 
@@ -25,17 +25,14 @@ def chair(
 
     `annotated` are the names of the objects in each of the N images, such as COCO's categories; () for none.
 
-    CHAIR_i: the share of object mentions that the image does not have; left out if there are no mentions. CHAIR_s: the
+    CHAIR_i: the share of mentions whose object is not in the image; left out if there are no mentions. CHAIR_s: the
     share of captions with such a mention. objects: mentions per caption. Raises UserError if there are no captions or
     if captions and references differ in number.
     """
-    wrong, each = zip(*object_counts(captions, references, annotated), strict=True)
-    mentions = sum(each)
-    return {
-        **({"CHAIR_i": sum(wrong) / mentions} if mentions else {}),
-        "CHAIR_s": sum(map(bool, wrong)) / len(captions),
-        "objects": mentions / len(captions),
-    }
+    absent, mentioned = zip(*object_counts(captions, references, annotated), strict=True)
+    mentions = sum(mentioned)
+    shares = {"CHAIR_i": sum(absent) / mentions} if mentions else {}
+    return shares | {"CHAIR_s": sum(map(bool, absent)) / len(captions), "objects": mentions / len(captions)}
 
 
 def object_counts(
@@ -59,13 +56,13 @@ def object_counts(
 
 def mentioned_objects(words: Words) -> list[str]:
     """Return the objects that a caption mentions, by name; the longest phrase counts, so a hot dog is not a dog."""
-    objects, place = [], 0
-    while place < len(words):
-        for length in range(min(LONGEST, len(words) - place), 0, -1):
-            if name := _object(" ".join(words[place : place + length])):
+    objects, position = [], 0
+    while position < len(words):
+        for length in range(min(MAX_PHRASE, len(words) - position), 0, -1):
+            if name := _object(" ".join(words[position : position + length])):
                 objects.append(name)
                 break
-        place += length
+        position += length
     return objects
 
 
@@ -76,4 +73,4 @@ def _object(phrase: str) -> str | None:
 
 
 def _singulars(word: str) -> Iterator[str]:
-    return (word.removesuffix(ending) + instead for ending, instead in PLURALS if word.endswith(ending))
+    return (word.removesuffix(ending) + singular for ending, singular in PLURALS if word.endswith(ending))

@@ -41,11 +41,11 @@ def document_frequencies(captions: Captions, *, max_words: int = 16, eos: bool =
     UserError for an id out of range.
     """
     words = mask_after_end(_padded(captions, max_words)[0], eos)
-    once = []
+    distinct_keys = []
     for part in words.split(_IMAGES_AT_ONCE, dim=1):
         distinct = _distinct(_ngrams(part).permute(2, 0, 1, 3).flatten(1))
-        once.append(distinct[distinct >= 0].numpy())
-    keys, counts = np.unique(np.concatenate(once), return_counts=True)
+        distinct_keys.append(distinct[distinct >= 0].numpy())
+    keys, counts = np.unique(np.concatenate(distinct_keys), return_counts=True)
     return keys, counts.astype(np.int32)
 
 
@@ -98,15 +98,16 @@ class CiderD:
         `counts`. So do pycocoevalcap called on the batch and the published PSST code. Raises UserError for an image
         without references, an id out of range, or counts that are impossible for `images`.
         """
-        tokens, amounts = _padded(references, max_words)
+        tokens, reference_counts = _padded(references, max_words)
         if not (tokens > 0).any():
-            raise UserError("references: no words in any of them; CIDEr needs some")
-        if not amounts.all():
-            raise UserError(f"references: image row {int(np.argmin(amounts))} has none; CIDEr needs one for each image")
-        most = int(np.max(counts, initial=0))
-        if images < 1 or len(keys) != len(counts) or most > images or (np.diff(keys) <= 0).any():
+            raise UserError("references: expected words in at least one, found none; check the captions")
+        if not reference_counts.all():
+            row = int(np.argmin(reference_counts))
+            raise UserError(f"references: image row {row} has none; CIDEr needs one for each image")
+        max_count = int(np.max(counts, initial=0))
+        if images < 1 or len(keys) != len(counts) or max_count > images or (np.diff(keys) <= 0).any():
             raise UserError(
-                f"document frequencies: {len(keys)} n-grams with {len(counts)} counts of at most {most} "
+                f"document frequencies: {len(keys)} n-grams with {len(counts)} counts of at most {max_count} "
                 f"do not come from {images} images; prepare them again from the same captions"
             )
         words = mask_after_end(tokens, eos)
@@ -118,7 +119,7 @@ class CiderD:
             words=words.permute(1, 2, 0).contiguous(),
             bigrams=_bigrams(words).to(dtype),
             norms=torch.cat(norms, dim=1).transpose(0, 1).to(dtype, memory_format=torch.contiguous_format),
-            references=torch.from_numpy(amounts).to(dtype),
+            references=torch.from_numpy(reference_counts).to(dtype),
             slots=slots,
             idf=idf.to(dtype),
             log_images=log_images,
@@ -131,7 +132,7 @@ class CiderD:
         tensors = {f.name: getattr(self, f.name) for f in fields(self) if isinstance(getattr(self, f.name), Tensor)}
         return replace(self, **{name: tensor.to(device) for name, tensor in tensors.items()})
 
-    def side_by_side(self, tokens: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+    def pair_with_references(self, tokens: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
         """Return tokens (T, N) int16 of captions as for `__call__`, and (W, R, N) of references, padded with -1."""
         return mask_after_end(tokens.to(torch.int16), self.eos), self.words[images].permute(2, 1, 0).contiguous()
 
@@ -145,14 +146,14 @@ class CiderD:
         if checkable and not 0 <= int(tokens.min()) <= int(tokens.max()) <= MAX_ID:
             raise UserError(f"captions: an id lies outside 0 … {MAX_ID}; CIDEr packs {ID_BITS} bits a word")
         dtype = self.idf.dtype
-        words, human = self.side_by_side(tokens, images)
+        words, human = self.pair_with_references(tokens, images)
         own = count_occurrences(words, words[:, None]).to(dtype)  # (4, T, 1, N)
         matching = count_occurrences(words, human).to(dtype)  # (4, T, R, N)
         keys = _ngrams(words)
         if self.frequencies == "train":
             idf, norms = _look_up(keys, self.slots, self.idf, self.log_images), self.norms[images].permute(1, 2, 0)
         else:
-            idf, norms = _of_batch(keys, human, dtype)
+            idf, norms = _batch_statistics(keys, human, dtype)
         # the sums run over distinct n-grams: one that occurs k times has k positions, and each counts as 1/k
         squares = idf.square()[:, :, None]
         norm = (own * squares).sum(dim=1).sqrt()  # (4, 1, N)
@@ -160,16 +161,16 @@ class CiderD:
         dot = torch.minimum(matching, own).mul_(matching).mul_(weights).sum(dim=1)  # (4, R, N)
         length = norm * norms
         cosine = (dot / torch.where(length > 0, length, 1)).mean(dim=0)
-        apart = _bigrams(words) - self.bigrams[images].T
-        penalty = torch.exp(-apart.square() / (2 * SIGMA**2))
+        length_difference = _bigrams(words) - self.bigrams[images].T
+        penalty = torch.exp(-length_difference.square() / (2 * SIGMA**2))
         return 10 * (cosine * penalty).sum(dim=0) / self.references[images]
 
 
-def _look_up(keys: Tensor, slots: Tensor, values: Tensor, otherwise: float) -> Tensor:
-    """Return the value of each of `keys` in a hash table, or `otherwise`; the value for -1, no n-gram, is arbitrary."""
-    first, second = _places(keys, len(slots))
+def _look_up(keys: Tensor, slots: Tensor, values: Tensor, default: float) -> Tensor:
+    """Return the value of each of `keys` in a hash table, or `default`; the value for -1, no n-gram, is arbitrary."""
+    first, second = _slots_of(keys, len(slots))
     place = torch.where(slots[first] == keys, first, second)
-    return torch.where(slots[place] == keys, values[place], otherwise)
+    return torch.where(slots[place] == keys, values[place], default)
 
 
 def _norms(words: Tensor, idf: Tensor) -> Tensor:
@@ -178,17 +179,17 @@ def _norms(words: Tensor, idf: Tensor) -> Tensor:
     return (counts * idf.square()).sum(dim=1).sqrt()
 
 
-def _of_batch(keys: Tensor, human: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _batch_statistics(keys: Tensor, human: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return the idf (4, T, N) of n-grams `keys` and norms (4, R, N) of `human` (W, R, N), with each row a document."""
-    theirs, rows = _ngrams(human), human.shape[-1]
-    pool = _distinct(theirs.permute(3, 0, 1, 2).flatten(1)).flatten().sort().values
+    reference_keys, rows = _ngrams(human), human.shape[-1]
+    pool = _distinct(reference_keys.permute(3, 0, 1, 2).flatten(1)).flatten().sort().values
 
     def idf_of(wanted: Tensor) -> Tensor:
         df = torch.searchsorted(pool, wanted, right=True) - torch.searchsorted(pool, wanted)
         share = (df.clamp_(min=1) - rows).to(dtype) / rows
         return -torch.log1p(share)  # log N − log df without cancellation for df close to N
 
-    return idf_of(keys), _norms(human, idf_of(theirs))
+    return idf_of(keys), _norms(human, idf_of(reference_keys))
 
 
 def _padded(captions: Captions, max_words: int) -> tuple[Tensor, np.ndarray]:
@@ -196,8 +197,8 @@ def _padded(captions: Captions, max_words: int) -> tuple[Tensor, np.ndarray]:
 
     Rows beyond an image's own captions are -1. Raises UserError for an id out of range.
     """
-    amounts = np.fromiter(map(len, captions), np.int64, len(captions))
-    tokens = np.zeros((len(amounts), max(amounts, default=0), max_words), np.int16)
+    reference_counts = np.fromiter(map(len, captions), np.int64, len(captions))
+    tokens = np.zeros((len(reference_counts), max(reference_counts, default=0), max_words), np.int16)
     for row, image in enumerate(captions):
         tokens[row, len(image) :] = -1
         for number, words in enumerate(image):
@@ -207,7 +208,7 @@ def _padded(captions: Captions, max_words: int) -> tuple[Tensor, np.ndarray]:
                     f"takes words without EOS and packs {ID_BITS} bits a word"
                 )
             tokens[row, number, : len(words)] = words[:max_words]
-    return torch.from_numpy(tokens), amounts
+    return torch.from_numpy(tokens), reference_counts
 
 
 def mask_after_end(tokens: Tensor, eos: bool) -> Tensor:
@@ -217,8 +218,8 @@ def mask_after_end(tokens: Tensor, eos: bool) -> Tensor:
     """
     words = tokens.movedim(-1, 0).contiguous()
     ends = words == 0
-    over = ends.cumsum(dim=0, dtype=torch.int16)
-    return words.masked_fill_((over > ends) if eos else (over > 0), -1)
+    ended = ends.cumsum(dim=0, dtype=torch.int16)
+    return words.masked_fill_((ended > ends) if eos else (ended > 0), -1)
 
 
 def _bigrams(words: Tensor) -> Tensor:
@@ -259,7 +260,7 @@ def _distinct(keys: Tensor) -> Tensor:
     return keys
 
 
-def _places(keys: Tensor, slots: int) -> tuple[Tensor, Tensor]:
+def _slots_of(keys: Tensor, slots: int) -> tuple[Tensor, Tensor]:
     """Return the two slots of each key in a table of `slots` slots, a power of two."""
     mixed = (keys ^ (keys >> 30)) * _MIX
     mixed = (mixed ^ (mixed >> 29)) * _MIX
@@ -269,20 +270,20 @@ def _places(keys: Tensor, slots: int) -> tuple[Tensor, Tensor]:
 def _hash_table(keys: np.ndarray, values: np.ndarray) -> tuple[Tensor, Tensor]:
     """Return slots (S,) with each of the distinct `keys` (K,) in one of its two slots, else -1, and values (S,).
 
-    Two comparisons find any key, without a loop. Source: Pagh, Rodler, "Cuckoo hashing" (2004), here for all keys at
-    once.
+    A look-up compares a key with two slots, without a loop. Source: Pagh, Rodler, "Cuckoo hashing" (2004), here for all
+    keys at once.
     """
     size = 1 << max(4, (5 * len(keys) // 2).bit_length())  # above half full, an arrangement may not exist
     while True:
-        homes = torch.stack(_places(torch.tensor(keys), size)).numpy()
-        lodger, turn, homeless = np.full(size, -1), np.zeros(len(keys), np.int8), np.arange(len(keys))
+        candidates = torch.stack(_slots_of(torch.tensor(keys), size)).numpy()
+        occupant, choice, unplaced = np.full(size, -1), np.zeros(len(keys), np.int8), np.arange(len(keys))
         for _ in range(100):
-            if not len(homeless):
-                table = np.append(keys, -1)[lodger], np.append(values, 0.0)[lodger]
+            if not len(unplaced):
+                table = np.append(keys, -1)[occupant], np.append(values, 0.0)[occupant]
                 return torch.from_numpy(table[0]), torch.from_numpy(table[1])
-            wanted = homes[turn[homeless], homeless]
-            evicted = np.unique(lodger[wanted])
-            lodger[wanted] = homeless  # if several keys have one slot, the last one stays
-            homeless = np.concatenate([homeless[lodger[wanted] != homeless], evicted[evicted >= 0]])
-            turn[homeless] ^= 1
+            wanted = candidates[choice[unplaced], unplaced]
+            evicted = np.unique(occupant[wanted])
+            occupant[wanted] = unplaced  # if several keys have one slot, the last one stays
+            unplaced = np.concatenate([unplaced[occupant[wanted] != unplaced], evicted[evicted >= 0]])
+            choice[unplaced] ^= 1
         size *= 2

@@ -76,7 +76,7 @@ def set_diversity(sets: Sequence[Sequence[str]]) -> dict[str, float]:
     if not sets or len(sets[0]) < 2 or any(len(captions) != len(sets[0]) for captions in sets):
         raise UserError("diversity of sets: give each image the same number of captions, two or more")
     words = [[caption.split() for caption in captions] for captions in sets]
-    corpus, per_caption = zip(*(_bleu_of(sets, k) for k in range(len(sets[0]))), strict=True)
+    corpus, per_caption = zip(*(_bleu_against_others(sets, k) for k in range(len(sets[0]))), strict=True)
     return {
         "Div-1": fmean(_distinct(captions, 1) for captions in words),
         "Div-2": fmean(_distinct(captions, 2) for captions in words),
@@ -88,8 +88,9 @@ def set_diversity(sets: Sequence[Sequence[str]]) -> dict[str, float]:
 def self_bleu(captions: Sequence[str], first: int = 1000, orders: int = 5) -> float:
     """Return the mean sentence BLEU-5 of each of the `first` captions against all others, 0 … 1; lower is more diverse.
 
-    It follows WTF-RL's published code: NLTK's sentence_bleu with smoothing method1 (0.1 if nothing matches). It rises
-    with the number of captions, so only equal numbers are comparable. Raises UserError for fewer than two captions.
+    The metric follows WTF-RL's published code: NLTK's sentence_bleu with smoothing method1 (0.1 if nothing matches). It
+    rises with the number of captions, so only equal numbers are comparable. Raises UserError for fewer than two
+    captions.
     """
     words = [caption.split() for caption in captions[:first]]
     if len(words) < 2:
@@ -97,16 +98,16 @@ def self_bleu(captions: Sequence[str], first: int = 1000, orders: int = 5) -> fl
     logs = [0.0] * len(words)
     for n in range(1, orders + 1):
         counts = [Counter(_ngrams(caption, n)) for caption in words]
-        most: dict[tuple[str, ...], tuple[int, int]] = {}  # the two largest counts of each n-gram in a caption
+        top_counts: dict[tuple[str, ...], tuple[int, int]] = {}  # the two largest counts of each n-gram in a caption
         for ngram, count in chain.from_iterable(each.items() for each in counts):
-            best, second = most.get(ngram, (0, 0))
-            most[ngram] = (count, best) if count > best else (best, max(second, count))
-        for place, each in enumerate(counts):
-            others = ((count, most[ngram][count == most[ngram][0]]) for ngram, count in each.items())
+            best, second = top_counts.get(ngram, (0, 0))
+            top_counts[ngram] = (count, best) if count > best else (best, max(second, count))
+        for index, each in enumerate(counts):
+            others = ((count, top_counts[ngram][count == top_counts[ngram][0]]) for ngram, count in each.items())
             matched = sum(min(pair) for pair in others)
             if not matched and n == 1:
-                logs[place] = -math.inf
-            logs[place] += math.log((matched or 0.1) / max(1, each.total())) / orders
+                logs[index] = -math.inf
+            logs[index] += math.log((matched or 0.1) / max(1, each.total())) / orders
     lengths = Counter(map(len, words))
     return fmean(math.exp(log) * _brevity(len(caption), lengths) for log, caption in zip(logs, words, strict=True))
 
@@ -119,12 +120,12 @@ def _distinct(captions: Sequence[Sequence[str]], n: int) -> float:
     return len({ngram for words in captions for ngram in _ngrams(words, n)}) / max(1, sum(map(len, captions)))
 
 
-def _bleu_of(sets: Sequence[Sequence[str]], k: int) -> tuple[float, float]:
+def _bleu_against_others(sets: Sequence[Sequence[str]], k: int) -> tuple[float, float]:
     """Return BLEU-4 of the k-th captions against the image's others: corpus BLEU, and the mean over captions."""
     from pycocoevalcap.bleu.bleu import Bleu
 
-    others = {place: [*captions[:k], *captions[k + 1 :]] for place, captions in enumerate(sets)}
-    hypotheses = {place: [captions[k]] for place, captions in enumerate(sets)}
+    others = {index: [*captions[:k], *captions[k + 1 :]] for index, captions in enumerate(sets)}
+    hypotheses = {index: [captions[k]] for index, captions in enumerate(sets)}
     corpus, per_caption = Bleu(4).compute_score(others, hypotheses, verbose=0)
     return corpus[3], fmean(per_caption[3])
 

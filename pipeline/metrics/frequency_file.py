@@ -25,7 +25,7 @@ ADMITTED: Mapping[tuple[str, str], Any] = {
     ("collections", "defaultdict"): defaultdict,
     **{(module, kind.__name__): kind for module in ("builtins", "__builtin__") for kind in (float, int)},
 }
-FEW = 0.001  # tolerated share of words that occur in more training images than counted
+MAX_MISFITS = 0.001  # tolerated share of words that occur in more training images than the file counts
 
 
 def read_document_frequencies(path: Path, vocabulary: Vocabulary, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
@@ -44,7 +44,7 @@ def read_document_frequencies(path: Path, vocabulary: Vocabulary, captions: Capt
     except Exception as error:  # a broken pickle raises nearly anything
         raise UserError(f"{path}: cannot be read as a pickle ({reason(error)})") from None
     try:
-        return _read(content, vocabulary, captions)
+        return _convert(content, vocabulary, captions)
     except UserError as problem:
         raise UserError(f"{path}: {problem}") from None
 
@@ -58,8 +58,8 @@ class _Unpickler(pickle.Unpickler):
         return ADMITTED[module, name]
 
 
-def _read(content: Any, vocabulary: Vocabulary, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
-    frequencies, images = _checked(content)
+def _convert(content: Any, vocabulary: Vocabulary, captions: Captions) -> tuple[np.ndarray, np.ndarray]:
+    frequencies, images = _check_content(content)
     if images != len(captions):
         raise UserError(
             f"was counted over {images:,} images, but the training split has {len(captions):,}; use the file of the "
@@ -69,7 +69,7 @@ def _read(content: Any, vocabulary: Vocabulary, captions: Captions) -> tuple[np.
         ids = {str(number): number for number in range(len(vocabulary) + 1)}
     else:
         ids = {**vocabulary.ids, EOS_WORD: EOS}
-    parts = list(_packed(frequencies, ids))
+    parts = list(_pack(frequencies, ids))
     keys, counts = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     if (counts % 1).any():
         raise UserError("holds a count that is not an integer")
@@ -81,7 +81,7 @@ def _read(content: Any, vocabulary: Vocabulary, captions: Captions) -> tuple[np.
     return keys, counts
 
 
-def _checked(content: Any) -> tuple[dict[tuple[str, ...], float], int]:
+def _check_content(content: Any) -> tuple[dict[tuple[str, ...], float], int]:
     """Return the mapping and the number of images. Raises UserError for other types."""
     if not isinstance(content, dict) or not {"document_frequency", "ref_len"} <= content.keys():
         raise UserError("must hold a dict with document_frequency and ref_len")
@@ -98,7 +98,7 @@ def _checked(content: Any) -> tuple[dict[tuple[str, ...], float], int]:
     return frequencies, int(images)
 
 
-def _packed(
+def _pack(
     frequencies: Mapping[tuple[str, ...], float], ids: Mapping[str, int]
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield keys and counts of the n-grams of each order. Raises UserError for a word outside the vocabulary."""
@@ -118,16 +118,16 @@ def _packed(
 def _check_fit(vocabulary: Vocabulary, captions: Captions, keys: np.ndarray, counts: np.ndarray) -> None:
     """Raise UserError if too many words occur in more training images than counted; clipping only removes words."""
     size = len(vocabulary) + 1
-    here, there = np.zeros((2, size), np.int64)
+    in_captions, in_file = np.zeros((2, size), np.int64)
     for image in captions:
-        here[np.unique(np.fromiter(chain.from_iterable(image), np.int64))] += 1
+        in_captions[np.unique(np.fromiter(chain.from_iterable(image), np.int64))] += 1
     unigrams = keys < size
-    there[keys[unigrams]] = counts[unigrams]
-    more = np.flatnonzero(here > there)
-    if len(more) > FEW * np.count_nonzero(here):
+    in_file[keys[unigrams]] = counts[unigrams]
+    more = np.flatnonzero(in_captions > in_file)
+    if len(more) > MAX_MISFITS * np.count_nonzero(in_captions):
         word = more[0]
         raise UserError(
-            f"says that word {word}, {vocabulary.words[word - 1]!r}, is in {there[word]:,} images, but it is in "
-            f"{here[word]:,} of the training split, and so for {len(more):,} words; it was counted with another "
-            "vocabulary or over other captions"
+            f"counts word {word}, {vocabulary.words[word - 1]!r}, in {in_file[word]:,} images, but it is in "
+            f"{in_captions[word]:,} images of the training split ({len(more):,} words are counted too low); use the "
+            "file of the same vocabulary and captions"
         )

@@ -22,7 +22,7 @@ from typing import IO, cast
 PARSER = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar")
 FETCH_SPICE = "python -m pycocoevalcap.spice.get_stanford_models"
 _METEOR_STATISTICS = 23
-_AHEAD = 16  # lines sent to METEOR before reading its answers; at 130 bytes each they fit into any pipe
+_LINES_AHEAD = 16  # lines sent to METEOR before reading its answers; at 130 bytes each they fit into any pipe
 
 Score = tuple[float, list[float]]  # corpus score, and each caption's
 
@@ -95,9 +95,9 @@ class Meteor:
             self._process.kill()
             self._process.wait()
             self._errors.seek(0)
-            complaint = _last_line(self._errors.read().decode(errors="replace"))
+            last_line = _last_line(self._errors.read().decode(errors="replace"))
             longest = max(len(text.split()) for text in (*hypotheses, *chain.from_iterable(references)))
-            why = f"{error}; Java said: {complaint}"
+            why = f"{error}; Java's last line: {last_line}"
             if time.monotonic() - began >= self.timeout:
                 why = f"no answer within {self.timeout:g} s; the longest text has {longest} words"
             self._failed = f"METEOR: {why}"
@@ -122,8 +122,8 @@ class Meteor:
     def _statistics(self, pairs: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
         """Return METEOR's line of statistics for each caption and its references."""
         statistics = []
-        for start in range(0, len(pairs), _AHEAD):
-            some = pairs[start : start + _AHEAD]
+        for start in range(0, len(pairs), _LINES_AHEAD):
+            some = pairs[start : start + _LINES_AHEAD]
             # the separator must not occur in the fields; an empty last field still needs the space before it
             fields = (
                 [text.replace("|||", "").replace("  ", " ") for text in (*human, caption)] for caption, human in some

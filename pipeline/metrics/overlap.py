@@ -1,7 +1,7 @@
 """BLEU and ROUGE-L of each caption as rewards: all captions of a batch at once, on their device.
 
 Both equal pycocoevalcap's on the same tokens. Captions are tokens (T, N) int16 and references (W, R, N), padded with
--1. `CiderD.side_by_side` returns both and decides whether EOS counts as a token.
+-1. `CiderD.pair_with_references` returns both and decides whether EOS counts as a token.
 """
 
 from __future__ import annotations

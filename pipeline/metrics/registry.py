@@ -31,16 +31,17 @@ class Metric:
 
     name: str  # in evaluate.metrics
     compute: Callable[[Sequence[str], Sequence[Sequence[str]], float], Iterable[Score]] | None = None
-    start: Callable[[float], MetricProcess] | None = None  # a process that scores beside the other metrics; its timeout
-    parts: tuple[str, ...] = ()  # scores whose sum it is, where all are computed
+    # starts a process, with a timeout in seconds, that scores while other metrics are computed
+    start: Callable[[float], MetricProcess] | None = None
+    parts: tuple[str, ...] = ()  # scores whose sum is the metric, if all are computed
     check: Callable[[], None] | None = None  # raises NotComputedError where a program's files are missing
     scores: tuple[str, ...] = ()  # names in metrics.json; empty: the metric's own. Reports show the last one
     range: tuple[float, float] = (0.0, 1.0)
     higher_is_better: bool = True
     digits: int = 3  # decimals in tables
-    # bootstrap of the images: over the mean of a column of captions.parquet, or BLEU's over the sums of its counts
+    # bootstrap of the images: of the mean of a column of captions.parquet, or of BLEU from the sums of its counts
     resampled: Literal["mean", "counts"] | None = "mean"
-    reward: Literal["ids", "text"] | None = None  # whether training may reward it, and what the reward reads
+    reward: Literal["ids", "text"] | None = None  # input of the metric as a reward; None: it is no reward
     best_of_beam: bool = False  # a column of the table of the best captions of a wide beam
 
     @property

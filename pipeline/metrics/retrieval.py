@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pipeline.errors import UserError
 
-AT_ONCE = 2**22  # scores per block: more do not fit into a core's cache
+BLOCK_SCORES = 2**22  # scores per block; more do not fit into a core's cache
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def rank_gallery(
     missing = (torch.bincount(owners, minlength=len(images)) == 0).nonzero()
     if len(missing):
         raise UserError(f"ranking: image {int(missing[0])} of {len(images)} has no caption; every image needs one")
-    rows = max(1, AT_ONCE // max(images.shape))  # constant memory besides the vectors
+    rows = max(1, BLOCK_SCORES // max(images.shape))  # constant memory besides the vectors
     parts = [slice(start, start + rows) for start in range(0, len(captions), rows)]
     # the threshold for other captions: the highest score of an image's own captions
     highest = torch.full((len(images),), -torch.inf, device=images.device)
@@ -65,17 +65,19 @@ def rank_gallery(
     by_gallery = {name: torch.empty_like(owners) for name in among or {}}
     first = owners.new_empty(len(captions), min(shown, len(images)))
     for part in parts:
-        wanted = owners[part]
+        targets = owners[part]
         exact = captions[part].double() @ transposed
         first[part] = exact.topk(first.shape[1], dim=1).indices
         scores = exact.float()
-        right = scores.gather(1, wanted[:, None])
-        by_caption[part] = (scores >= right).sum(1)  # the image itself is one of them
+        target_scores = scores.gather(1, targets[:, None])
+        by_caption[part] = (scores >= target_scores).sum(1)  # the image itself is one of them
         for name, distractors in (among or {}).items():
-            others = distractors[wanted]
-            by_gallery[name][part] = 1 + ((scores.gather(1, others.clamp(min=0)) >= right) & (others >= 0)).sum(1)
+            others = distractors[targets]
+            no_worse = scores.gather(1, others.clamp(min=0)) >= target_scores
+            by_gallery[name][part] = 1 + (no_worse & (others >= 0)).sum(1)
         by_image += (scores >= highest).sum(0)
-        by_image.index_add_(0, wanted, (right[:, 0] >= highest[wanted]).long(), alpha=-1)  # own captions do not count
+        # own captions do not count
+        by_image.index_add_(0, targets, (target_scores[:, 0] >= highest[targets]).long(), alpha=-1)
     return RetrievalRanks(by_caption, by_image, by_gallery, first)
 
 
@@ -89,13 +91,14 @@ def rank_captions_among(captions: Tensor, images: Tensor, owners: Tensor, among:
     if not bool(counts.all()):
         raise UserError(f"ranking: image {int(counts.argmin())} of {len(images)} has no caption; every image needs one")
     order, ends = owners.argsort(stable=True), counts.cumsum(0)
-    place = torch.arange(int(counts.max()), device=owners.device)
-    exists = place < counts[:, None]  # (M, C)
-    of = order[((ends - counts)[:, None] + place).clamp(max=len(owners) - 1)]  # (M, C): the captions of each image
+    number = torch.arange(int(counts.max()), device=owners.device)
+    exists = number < counts[:, None]  # (M, C)
+    own_captions = order[((ends - counts)[:, None] + number).clamp(max=len(owners) - 1)]  # (M, C) of each image
     ranks = torch.empty_like(counts)
     for image, (image_vector, others) in enumerate(zip(images.double(), among, strict=True)):
         members = torch.cat([others.new_tensor([image]), others[others >= 0]])
-        scores = (captions[of[members]].double() @ image_vector).float().masked_fill_(~exists[members], -torch.inf)
+        scores = (captions[own_captions[members]].double() @ image_vector).float()
+        scores.masked_fill_(~exists[members], -torch.inf)
         ranks[image] = 1 + (scores[1:] >= scores[0].max()).sum()
     return ranks
 
@@ -124,7 +127,7 @@ def similar_distractors(features: Tensor, count: int) -> Tensor:
     if count >= len(features):
         raise UserError(f"gallery: {count} distractors an image, but there are only {len(features) - 1} other images")
     unit = torch.nn.functional.normalize(features.double() - features.double().mean(0), dim=1)
-    block = min(512, max(1, AT_ONCE // len(unit)))  # constant memory besides the vectors
+    block = min(512, max(1, BLOCK_SCORES // len(unit)))  # constant memory besides the vectors
     # allocated before the first block, since allocation between blocks would fragment the memory
     nearest = torch.empty(len(unit), count, dtype=torch.int64, device=unit.device)
     for start in range(0, len(unit), block):
@@ -147,7 +150,7 @@ def nearest_images(vectors: Tensor, gallery: Tensor, ranks: Sequence[int]) -> Te
         )
     among, wanted = vectors[gallery], torch.tensor(ranks, device=vectors.device) - 1
     nearest = torch.empty(len(vectors), len(ranks), dtype=torch.int64, device=vectors.device)
-    for rows in torch.arange(len(vectors), device=vectors.device).split(max(1, AT_ONCE // len(gallery))):
+    for rows in torch.arange(len(vectors), device=vectors.device).split(max(1, BLOCK_SCORES // len(gallery))):
         cosines = (vectors[rows] @ among.T).masked_fill_(rows.unsqueeze(1) == gallery, -torch.inf)
         nearest[rows] = gallery[cosines.topk(max(ranks), dim=1).indices[:, wanted]]
     return nearest

@@ -1,9 +1,10 @@
 """METEOR server shared by processes: the process that runs a grid starts it, and every cell queries it.
 
-METEOR takes seven CPU seconds to load its tables and as many until Java has compiled it, longer than a cell's captions
-take. `start_server` starts `python -m pipeline.metrics.shared_meteor` for a process and its children. They find it by
-the environment variable SAYWHICH_METEOR and use it through `connect_meteor`. The server ends with the process that
-started it, because its standard input does. Without a server, each process has its own METEOR.
+METEOR takes seven CPU seconds to load its tables, and as many until Java has compiled it. Scoring a cell's captions
+takes less. `start_server` starts `python -m pipeline.metrics.shared_meteor` for a process and its children. They find
+the server by
+the environment variable SAYWHICH_METEOR and use it through `connect_meteor`. The server ends when its standard input
+closes, that is, with the process that started it. Without a server, each process has its own METEOR.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class SharedMeteor:
         """Connect to the server. Raises OSError if there is none."""
         self._timeout = timeout
         self._failed: str | None = None
-        self._own: Meteor | None = None
+        self._fallback: Meteor | None = None
         self._server = Client(address)
         self._server.send(sha256(find_meteor_jar()))
 
@@ -66,23 +67,23 @@ class SharedMeteor:
         """Return `Meteor.score`; raises NotComputedError in the same cases."""
         if self._failed:
             raise NotComputedError(self._failed)
-        if self._own is None:
+        if self._fallback is None:
             try:
                 self._server.send((self._timeout, hypotheses, references))
                 overall, each, self._failed = self._server.recv()
             except (OSError, EOFError):  # the server ended before or during its answer
-                self._own = Meteor(self._timeout)
+                self._fallback = Meteor(self._timeout)
             else:
                 if self._failed:
                     raise NotComputedError(self._failed)
                 return overall, each
-        return self._own.score(hypotheses, references)
+        return self._fallback.score(hypotheses, references)
 
     def close(self) -> None:
         """Disconnect, and end the process' own METEOR."""
         self._server.close()
-        if self._own is not None:
-            self._own.close()
+        if self._fallback is not None:
+            self._fallback.close()
 
 
 class _Server:
@@ -91,14 +92,14 @@ class _Server:
     def __init__(self) -> None:
         self._jar = sha256(find_meteor_jar())
         self._meteor: Meteor | None = None
-        self._turn = threading.RLock()
+        self._lock = threading.RLock()
 
     def serve(self, client: Connection) -> None:
         with client, suppress(OSError, EOFError):  # until the client disconnects or ends
             if client.recv() != self._jar:
                 return
             with suppress(NotComputedError):  # the first request for scores reports the reason
-                self._running(0)  # start METEOR before the first request
+                self._running_meteor(0)  # start METEOR before the first request
             while True:
                 client.send(self._answer(*client.recv()))
 
@@ -110,15 +111,15 @@ class _Server:
         self, timeout: float, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
     ) -> tuple[float, list[float], str | None]:
         """Return the corpus score, each caption's score, and the reason if there are none."""
-        with self._turn:
+        with self._lock:
             try:
-                return *self._running(timeout).score(hypotheses, references), None
+                return *self._running_meteor(timeout).score(hypotheses, references), None
             except NotComputedError as reason:
                 return 0.0, [], str(reason)
 
-    def _running(self, timeout: float) -> Meteor:
+    def _running_meteor(self, timeout: float) -> Meteor:
         """Return METEOR with this timeout, started anew if none runs or the last one failed."""
-        with self._turn:
+        with self._lock:
             if self._meteor is None or self._meteor.ended:
                 self.close()
                 self._meteor = Meteor(timeout)

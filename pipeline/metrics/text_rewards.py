@@ -15,7 +15,7 @@ from pipeline.metrics.java import NotComputedError
 if TYPE_CHECKING:
     from pipeline.metrics.registry import Metric, MetricProcess
 
-KEPT = 2**16  # captions whose scores are cached
+CACHED_CAPTIONS = 2**16  # captions whose scores are cached
 
 
 class TextScorer:
@@ -41,19 +41,19 @@ class TextScorer:
 
         Raises UserError if the program cannot run.
         """
-        asked = [
+        requests = [
             (metric.name, image, self._decode(row)) for image, row in zip(images.tolist(), tokens.tolist(), strict=True)
         ]
-        if len(self._known) > KEPT:
+        if len(self._known) > CACHED_CAPTIONS:
             self._known.clear()
-        new = [key for key in dict.fromkeys(asked) if key not in self._known]
+        new = [key for key in dict.fromkeys(requests) if key not in self._known]
         if new:
-            row, human = [text for *_, text in new], [self._references(image) for _, image, _ in new]
+            texts, references = [text for *_, text in new], [self._references(image) for _, image, _ in new]
             try:
-                self._known.update(zip(new, self._compute(metric, row, human), strict=True))
+                self._known.update(zip(new, self._compute(metric, texts, references), strict=True))
             except NotComputedError as reason:
                 raise UserError(f"reward {metric.name}: {reason}") from None
-        return torch.tensor([self._known[key] for key in asked], dtype=torch.float64, device=tokens.device)
+        return torch.tensor([self._known[key] for key in requests], dtype=torch.float64, device=tokens.device)
 
     def _compute(
         self, metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]

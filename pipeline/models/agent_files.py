@@ -26,7 +26,7 @@ from pipeline.models.guided import GuidedDecoder
 from pipeline.models.hub_captioner import HubDecoder
 from pipeline.models.hub_dual_encoder import HubDualEncoder
 from pipeline.models.listener import Listener
-from pipeline.runtime.checksums import HISTORY, INPUTS, LONGEST, NONE, check_history
+from pipeline.runtime.checksums import HISTORY, INPUTS, MAX_HEADER, NONE, check_history
 from pipeline.runtime.files import sha256, write_atomically
 from pipeline.runtime.records import Line, Record, first_problem, parse_json, parse_record
 from pipeline.runtime.tensors import read_tensors
@@ -143,7 +143,7 @@ def check_own_bytes(path: Path) -> None:
     try:
         with open(require_plain_file(path), "rb") as file:
             head = file.read(8)
-            head += file.read(min(int.from_bytes(head, "little"), LONGEST))
+            head += file.read(min(int.from_bytes(head, "little"), MAX_HEADER))
             recorded = re.search(rb'\\"sha256\\": \\"([0-9a-f]{64})\\"', head)
             digest = hashlib.sha256(head.replace(recorded[1], NONE.encode(), 1) if recorded else head)
             while part := file.read(1 << 20):

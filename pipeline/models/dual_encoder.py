@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from pipeline.errors import UserError
 from pipeline.features.clip import open_tokenizer
-from pipeline.runtime.options import checked_options
+from pipeline.runtime.options import check_options
 from pipeline.runtime.torchvision_cpu import declare_operators
 
 
@@ -34,7 +34,7 @@ class DualEncoder(nn.Module):
 
         if architecture not in open_clip.list_models():  # open_clip would also accept addresses and folders
             raise UserError(f"open_clip has no network {architecture!r}; see its list_models()")
-        options = checked_options("open_clip", architecture, options)
+        options = check_options("open_clip", architecture, options)
         self.features = features
         self.arguments = {"architecture": architecture, "options": options, "features": features}
         logging.disable(logging.WARNING)  # open_clip warns of weights that are not loaded yet

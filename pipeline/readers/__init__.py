@@ -1,4 +1,4 @@
-"""Readers of corpora in their published forms, with checks; one module per form, all of them in `FORMATS`."""
+"""Readers of corpora in their published formats, with checks; one module per format, all of them in `FORMATS`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read_corpus(
     missing: float = 0.0,
     formats: Sequence[CorpusFormat] = FORMATS,
 ) -> Corpus:
-    """Read a corpus of the form `form`, set its name and check it (`check_corpus`).
+    """Read a corpus of the format `form`, set its name and check it (`check_corpus`).
 
     The other settings are those of `CorpusSource`. Without `images` no image file is read. Raises UserError, one line
     with file and place, for any error.

@@ -74,8 +74,8 @@ class JsonFile:
             raise UserError(f"{file}, line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from None
         except (ValueError, RecursionError) as error:  # a number with thousands of digits; nesting that is too deep
             raise UserError(f"{file}: not JSON that can be read ({reason(error)})") from None
-        if half := _half_character(self.text):
-            raise UserError(f"{file}, line {half}: half a character (\\ud800 … \\udfff without its other half)")
+        if line := _line_of_lone_surrogate(self.text):
+            raise UserError(f"{file}, line {line}: half a character (\\ud800 … \\udfff without its other half)")
         if not isinstance(self.data, dict):
             raise UserError(f"{file}, line 1: the file must be one JSON object, not {show_json(self.data)}")
 
@@ -125,7 +125,7 @@ def lines_of(file: Path) -> Iterator[tuple[FileRow, str]]:
             yield FileRow(file, number, "line"), line.rstrip("\r")
 
 
-def _half_character(text: str) -> int:
+def _line_of_lone_surrogate(text: str) -> int:
     """Return the first line with the escape of a lone surrogate, which UTF-8 cannot encode; 0 if there is none."""
     halves = re.compile(r"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})?(\\u[dD][c-fC-F][0-9a-fA-F]{2})?")
     if not re.search(r"\\u[dD][89a-fA-F]", text):

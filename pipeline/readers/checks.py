@@ -1,4 +1,4 @@
-"""Checks of a corpus of any form: captions, counts, and decodable images."""
+"""Checks of a corpus of any format: captions, counts, and decodable images."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def check_corpus(
     Raises UserError for any other image that is missing or cannot be decoded.
     """
     expected = expected or {}
-    counts = _counted(corpus)
+    counts = _count_images(corpus)
     if wrong := [split for split in SPLITS if counts[split] != expected.get(split, counts[split])]:
         counted = ", ".join(f"{split} has {counts[split]} images and {expected[split]} are expected" for split in wrong)
         hint = "is it the right file? If it is, correct prepare.expected_counts"
@@ -64,16 +64,16 @@ def check_corpus(
     if not images.is_dir():
         raise UserError(f"{images}: the folder of images does not exist")
     skipped = set(check_images(images, [image.file for image in corpus.images], corrupt, missing))
-    left = replace(
+    remaining = replace(
         corpus,
         images=tuple(image for image in corpus.images if image.file not in skipped),
         skipped=tuple(image for image in corpus.images if image.file in skipped),
     )
-    _counted(left)
-    return left
+    _count_images(remaining)
+    return remaining
 
 
-def _counted(corpus: Corpus) -> dict[str, int]:
+def _count_images(corpus: Corpus) -> dict[str, int]:
     """Return the number of images per split; raises UserError where one has none."""
     counts = corpus.counts()
     if empty := [split for split, count in counts.items() if count == 0]:

@@ -36,7 +36,7 @@ def read_coco(
     folders = {folder.name for folder in images.iterdir() if folder.is_dir()} if images and images.is_dir() else set()
     ids, used, read = UniqueNames("image id"), set(), []
     for file, split in files:
-        for row, annotated in _captioned(file, ids):
+        for row, annotated in _annotated_images(file, ids):
             name = row.value["file_name"]
             if chosen:
                 listed = [key for key in (str(row.value["id"]), name, Path(name).name) if key in chosen.named]
@@ -54,30 +54,30 @@ def read_coco(
         names = ", ".join(file.name for file in sources)
         raise UserError(
             f"{splits}: {len(lost)} of its images, {lost[0]} the first, are not in {names}; "
-            "give all annotation files (train2014 and val2014, say)"
+            "give all annotation files, for example train2014 and val2014"
         )
     name, restval = sources[0].stem, chosen.restval if chosen else None
     return Corpus(name, tuple(read), (*sources, *([Path(splits)] if splits else [])), restval)
 
 
-def _captioned(file: Path, ids: UniqueNames) -> Iterator[tuple[JsonEntry, list[JsonEntry]]]:
+def _annotated_images(file: Path, ids: UniqueNames) -> Iterator[tuple[JsonEntry, list[JsonEntry]]]:
     """Return the images of one file, each with its annotations; `ids` holds the images of earlier files."""
     source = JsonFile(file)
     rows, annotations = source.entries("images"), source.entries("annotations")
     files, caption_ids = UniqueNames("image file"), UniqueNames("caption id")
-    of: dict[int | str, list[JsonEntry]] = {}
+    captions_of: dict[int | str, list[JsonEntry]] = {}
     for row in rows:
         image = row.get("id", int | str)
         ids.add(image, row)
         files.add(row.get("file_name", str), row)
-        of[image] = []
+        captions_of[image] = []
     for annotation in annotations:
         caption_ids.add(annotation.get("id", int | str), annotation)
         image = annotation.get("image_id", int | str)
-        if image not in of:
+        if image not in captions_of:
             annotation.fail(f"the caption is of image {image}, which is not among the images")
-        of[image].append(annotation)
-    return ((row, of[row.value["id"]]) for row in rows)
+        captions_of[image].append(annotation)
+    return ((row, captions_of[row.value["id"]]) for row in rows)
 
 
 def _path(name: str, file: Path, folders: set[str]) -> str:

@@ -62,8 +62,8 @@ def with_whole_captions(corpus: Corpus, whole: Corpus) -> Corpus:
             raise UserError(f"{whole.sources[0]}: image {image.id} of {corpus.sources[0]} is not there")
         known = [encode(caption.words) for caption in image.captions]
         if [encode(caption.words[: corpus.cut]) for caption in captions] != known:
-            whose = f"the captions of image {image.id} are not those of {corpus.sources[1]}"
-            raise UserError(f"{whole.sources[0]}: {whose}; it was made of other annotations")
+            problem = f"the captions of image {image.id} are not those of {corpus.sources[1]}"
+            raise UserError(f"{whole.sources[0]}: {problem}; it was made of other annotations")
         read.append(replace(image, captions=captions))
     return replace(corpus, images=tuple(read), sources=(*corpus.sources, *whole.sources), cut=None)
 
@@ -74,20 +74,20 @@ def _vocabulary(data: Mapping[str, Any], file: Path) -> Vocabulary:
     if not isinstance(words, dict) or not words:
         raise UserError(f'{file}: the object needs `ix_to_word`, {{"1": word, …}}, not {show_json(words)}')
     if data.get("bpe"):
-        raise UserError(f"{file}: its words are parts of words (`bpe`), which cannot be read here; write it without")
+        raise UserError(f"{file}: its tokens are parts of words (`bpe`), which cannot be read here; write whole words")
     numbers: dict[str, int] = {}
     for number in range(1, len(words) + 1):
         word = words.get(str(number))
         if not isinstance(word, str) or word.split() != [word]:
             raise UserError(f'{file}: ix_to_word["{number}"] must be a word, not {show_json(word)}')
         if word in numbers:
-            again = f"is {show_json(word)}, which is word {numbers[word]} already"
-            raise UserError(f'{file}: ix_to_word["{number}"] {again}')
+            problem = f"is {show_json(word)}, which is word {numbers[word]} already"
+            raise UserError(f'{file}: ix_to_word["{number}"] {problem}')
         numbers[word] = number
     if word != UNK_WORD:
         raise UserError(
             f'{file}: the last word, ix_to_word["{len(words)}"], is {show_json(word)} and not {UNK_WORD}; '
-            "a vocabulary ends in the word for unknown ones here"
+            "here the last word of a vocabulary stands for unknown words"
         )
     return Vocabulary(tuple(numbers))
 
@@ -118,7 +118,7 @@ def _labels(file: Path, images: int, words: int, annotations: Path) -> tuple[np.
     begins = np.append(1, last + 1)[:-1]
     if (first != begins).any():
         at = (first != begins).argmax()
-        hint = "each image's captions follow the last one's"
+        hint = "each image's captions must follow those of the image before it"
         raise UserError(f"{file}: {FIRST}[{at}] is {first[at]}, not {begins[at]}; {hint}")
     if (last < first).any():
         at = (last < first).argmax()
@@ -127,12 +127,14 @@ def _labels(file: Path, images: int, words: int, annotations: Path) -> tuple[np.
         raise UserError(f"{file}: {len(tokens)} captions in {LABELS}, but {LAST} ends at {last[-1] if images else 0}")
     is_word = tokens > 0
     length = is_word.sum(axis=1)
-    expected = length if lengths is None else lengths if lengths.shape == length.shape else -1
+    expected: np.ndarray | int = length
+    if lengths is not None:
+        expected = lengths if lengths.shape == length.shape else -1  # -1 is no length
     for problem, bad in (
         (f"holds an id outside 0 … {words}, the words of {annotations}", ((tokens < 0) | (tokens > words)).any(axis=1)),
         ("goes on after its end (0)", (is_word & (np.cumsum(~is_word, axis=1) > 0)).any(axis=1)),
         ("is empty", length == 0),
-        (f"is not as long as {LENGTH} says", length != expected),
+        (f"has another length than {LENGTH} states", length != expected),
     ):
         if bad.any():
             raise UserError(f"{file}: {LABELS}[{bad.argmax()}] {problem}")

@@ -1,4 +1,4 @@
-"""The form in which a corpus is published: which settings its reader takes, and how it is read."""
+"""Formats of published corpora: the settings that a format's reader takes, and the reader."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LISTED = {"captions", *SPLITS}  # a file of captions and a list of images for ea
 class CorpusSource:
     """Settings of `prepare` that decide how a corpus is read; annotations and splits are paths below `root`.
 
-    `slice_settings` are the settings of forms that slices add, by key.
+    `slice_settings` are the settings of formats that slices add, by key.
     """
 
     root: Path
@@ -47,19 +47,19 @@ class CorpusSource:
 
 @dataclass(frozen=True)
 class CorpusFormat:
-    """Form of a corpus: its word in `prepare.format`, its settings in one line, and its reader.
+    """Format of a corpus: its name in `prepare.format`, a description of its settings in one line, and its reader.
 
-    `fits` tells whether the settings are those that the reader takes.
+    `fits` returns whether the reader takes the settings.
     """
 
     name: str
     takes: str
     fits: Callable[[CorpusSource], bool]
     read: Callable[[CorpusSource], Corpus]
-    own_words: Callable[[CorpusSource], bool] = lambda source: False  # whether it brings its own vocabulary
+    own_words: Callable[[CorpusSource], bool] = lambda source: False  # whether the annotations contain a vocabulary
     has_texts: bool = True  # whether captions are texts as people wrote them
-    may_miss_images: bool = True  # whether prepare.missing may allow image files to be missing
-    may_be_corrupt: bool = True  # whether prepare.corrupt may name images
+    may_miss_images: bool = True  # whether prepare.max_missing_share may allow image files to be missing
+    may_be_corrupt: bool = True  # whether prepare.known_corrupt may name images
 
 
 def is_one_file(source: CorpusSource) -> bool:

@@ -13,14 +13,14 @@ from pipeline.errors import UserError
 from pipeline.readers.annotation_file import FileRow, show_json
 from pipeline.readers.checks import make_caption
 from pipeline.readers.corpus_format import CorpusFormat
-from pipeline.readers.splits import drawn_split, split_of
+from pipeline.readers.splits import draw_split, split_of
 from pipeline.readers.table_files import read_rows
 from pipeline.runtime.film_decoding import CONTAINERS
 from pipeline.runtime.untrusted import leads_outside
 
 FILES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".heic", ".heif", ".avif")
 PHOTOS = frozenset((*FILES, *CONTAINERS))
-LEAST = 2 * len(SPLITS)  # photos in all: a listener needs two in each split
+MIN_PHOTOS = 2 * len(SPLITS)  # a listener needs two photos in each split
 # ten letters without a blank, in scripts without blanks between words (Thai to Myanmar, Khmer, kana, Han)
 UNBROKEN = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]{10,}")
 
@@ -30,7 +30,7 @@ def read_folder(table: Path, images: Path | None, shares: Mapping[str, float] | 
 
     `file` is relative to the folder `images`; the rows of an image may be anywhere. The column `split` (train, val,
     test; equal in all rows of an image) is optional. Without it `shares` (val, test, seed) determine random splits, see
-    `drawn_split`. Images are in the order of their first rows. Photos below `images` without a row are reported in a
+    `draw_split`. Images are in the order of their first rows. Photos below `images` without a row are reported in a
     warning on stderr. Raises UserError with file and row (a CSV's header is row 1; blank lines do not count).
     """
     table = Path(table)
@@ -41,7 +41,7 @@ def read_folder(table: Path, images: Path | None, shares: Mapping[str, float] | 
         file, split = _file(values["file"], row), values.get("split")
         if file not in first:
             if images and not os.path.isfile(images / file):  # also False for a name that cannot be a path
-                row.fail(f"the image {show_json(file)} is missing in {images}{_meant(file, images)}")
+                row.fail(f"the image {show_json(file)} is missing in {images}{_suggest_file(file, images)}")
             first[file], captions[file] = row, {}
             splits[file] = "" if split is None else split_of(split, row)
         elif split is not None and split_of(split, row) != splits[file]:
@@ -55,15 +55,15 @@ def read_folder(table: Path, images: Path | None, shares: Mapping[str, float] | 
         if caption in captions[file]:
             row.fail(f"{file} has the same caption at {captions[file][caption]}; drop one ({show_json(caption.text)})")
         captions[file][caption] = row
-    if len(first) < LEAST:
+    if len(first) < MIN_PHOTOS:
         raise UserError(
-            f"{table}: captions of {len(first)} photo{'s' * (len(first) > 1)}; {LEAST} are needed, two for each split, "
-            "and 60 or more are advisable"
+            f"{table}: captions of {len(first)} photo{'s' * (len(first) > 1)}; {MIN_PHOTOS} are needed, two for each "
+            "split, and 60 or more are advisable"
         )
     if images:
         _warn_of_photos_without_row(table, images, first.keys())
     if not any(splits.values()):
-        splits = _drawn(table, list(first), shares)
+        splits = _draw_splits(table, list(first), shares)
     elif few := _too_small(splits.values()):
         raise UserError(
             f"{table}: of {len(splits)} images fewer than two are in {few[0]}; each split needs two or more"
@@ -72,16 +72,16 @@ def read_folder(table: Path, images: Path | None, shares: Mapping[str, float] | 
     return Corpus(table.stem, read, (table,))
 
 
-def _meant(file: str, images: Path) -> str:
+def _suggest_file(file: str, images: Path) -> str:
     """Return a hint for the error about a missing file, if a file with nearly this name exists."""
     if "\\" in file and os.path.isfile(images / file.replace("\\", "/")):
-        return f"; {file.replace(chr(92), '/')} is there: write / in place of \\"
+        return f"; {file.replace(chr(92), '/')} exists: write / in place of \\"
     path = images / file
     try:
         similar = [other.name for other in path.parent.iterdir() if other.stem.lower() == path.stem.lower()]
     except OSError:  # the folder does not exist either
         return ""
-    return f"; {', '.join(map(show_json, sorted(similar)))} is there: write that" if similar else ""
+    return f"; {', '.join(map(show_json, sorted(similar)))} exists: write that name" if similar else ""
 
 
 def _warn_of_photos_without_row(table: Path, images: Path, named: Collection[str]) -> None:
@@ -102,7 +102,7 @@ def _file(name: str, row: FileRow) -> str:
     return PurePosixPath(name).as_posix()
 
 
-def _drawn(table: Path, files: list[str], shares: Mapping[str, float] | None) -> dict[str, str]:
+def _draw_splits(table: Path, files: list[str], shares: Mapping[str, float] | None) -> dict[str, str]:
     if shares is None:
         raise UserError(
             f"{table}, row 1: there is no column split; add one (train, val, test), or set prepare.shares, "
@@ -110,7 +110,7 @@ def _drawn(table: Path, files: list[str], shares: Mapping[str, float] | None) ->
         )
 
     def draw(seed: int) -> dict[str, str]:
-        return {file: drawn_split(file, shares["val"], shares["test"], seed) for file in files}
+        return {file: draw_split(file, shares["val"], shares["test"], seed) for file in files}
 
     drawn = draw(int(shares["seed"]))
     if few := _too_small(drawn.values()):

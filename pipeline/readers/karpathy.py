@@ -1,4 +1,4 @@
-"""The form of Karpathy & Fei-Fei (CVPR 2015): dataset_coco.json, dataset_flickr30k.json, dataset_flickr8k.json."""
+"""The format of Karpathy & Fei-Fei (CVPR 2015): dataset_coco.json, dataset_flickr30k.json, dataset_flickr8k.json."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.readers.splits import restval_in, split_of
 
 
 def read_karpathy(annotations: Path) -> Corpus:
-    """Read a Karpathy-form file, `dataset_*.json`.
+    """Read a file in Karpathy's format, `dataset_*.json`.
 
     An image's optional `filepath` is a subfolder of the images' folder. The split `restval` joins train. Sentences
     without `tokens` are tokenised. Raises UserError with file and place.

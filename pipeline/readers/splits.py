@@ -36,11 +36,11 @@ def restval_in(rows: Iterable[JsonEntry]) -> int:
 
 
 def read_splits(file: Path) -> Splits:
-    """Read a JSON file of splits in one of three forms; raises UserError for a mistake in it.
+    """Read a JSON file of splits in one of three formats; raises UserError for a mistake in it.
 
-    The first form is {split: [image ids or file names]}. The second is a Karpathy-form file with `filename` and
-    `split`. The third is cocotalk.json (neuraltalk2, ImageCaptioning.pytorch) with `split` and `file_path` without its
-    folders, or `id`.
+    The first is {split: [image ids or file names]}. The second is a file in Karpathy's format with `filename` and
+    `split`. The third is cocotalk.json (neuraltalk2, ImageCaptioning.pytorch) with `split`, and `file_path` or `id`.
+    Folders in `file_path` are ignored.
     """
     source = JsonFile(file)
     read: list[tuple[JsonEntry, str, str]] = []  # position, image, split
@@ -69,12 +69,14 @@ def read_splits(file: Path) -> Splits:
     return Splits(named, sum(split == "restval" for _, _, split in read))
 
 
-def drawn_split(image: str, val: float, test: float, seed: int) -> str:
-    """Return a random split of an image, which depends only on the seed and the image's name.
+def draw_split(image: str, val: float, test: float, seed: int) -> str:
+    """Draw the split of an image, which depends only on the seed and the image's name.
 
     `val` and `test` are probabilities. Of n images, n·val ± √(n·val·(1 − val)) are in val, for any seed: 10 of 100 ± 3,
     1,000 of 10,000 ± 30. Other images do not affect the result.
     """
     digest = hashlib.blake2b(f"{seed}\n{image}".encode(), digest_size=8).digest()
     drawn = int.from_bytes(digest, "big") / 2**64  # uniform in [0, 1)
-    return "val" if drawn < val else "test" if drawn < val + test else "train"
+    if drawn < val:
+        return "val"
+    return "test" if drawn < val + test else "train"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 COLUMNS = ("file", "caption", "split")
 SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
-MOST_ROWS, MOST_BYTES = 20_000_000, 2 * 2**30  # limits of Parquet: its columns may be smaller than their texts
+MAX_ROWS, MAX_BYTES = 20_000_000, 2 * 2**30  # limits of Parquet: its columns may be smaller than their texts
 ROWS_AT_ONCE = 65_536
 
 
@@ -44,7 +44,7 @@ def read_texts(table: Path, wanted: Sequence[str], required: Sequence[str]) -> I
     if table.suffix.lower() in SPREADSHEETS:
         raise UserError(f"{table}: a spreadsheet; save it as “CSV UTF-8” and name that file (prepare.annotations)")
     if (read := READERS.get(table.suffix.lower())) is None:
-        raise UserError(f"{table}: a table of captions is a file {', '.join(READERS)}, by its ending")
+        raise UserError(f"{table}: expected a table of captions whose name ends in {', '.join(READERS)}")
     if not table.is_file():
         others = [path for path in sorted(table.parent.glob("*")) if path.suffix.lower() in {*READERS, *SPREADSHEETS}]
         hint = ""
@@ -82,7 +82,7 @@ def _read_csv(table: Path, wanted: Sequence[str]) -> pa.Table:
     text = read_annotation_text(table)
     wrong: list[csv.InvalidRow] = []
 
-    def note(row: csv.InvalidRow) -> str:
+    def collect(row: csv.InvalidRow) -> str:
         wrong.append(row)
         return "skip"
 
@@ -93,7 +93,7 @@ def _read_csv(table: Path, wanted: Sequence[str]) -> pa.Table:
         content = csv.read_csv(
             io.BytesIO(text.encode()),
             read_options=csv.ReadOptions(use_threads=False),  # with threads, the number of a row is unknown
-            parse_options=csv.ParseOptions(delimiter=separator, newlines_in_values=True, invalid_row_handler=note),
+            parse_options=csv.ParseOptions(delimiter=separator, newlines_in_values=True, invalid_row_handler=collect),
             convert_options=csv.ConvertOptions(column_types=texts, strings_can_be_null=False),
         )
     except pa.ArrowInvalid as error:
@@ -112,7 +112,7 @@ def _read_csv(table: Path, wanted: Sequence[str]) -> pa.Table:
 
 
 def _read_json_lines(table: Path, wanted: Sequence[str]) -> pa.Table:
-    """Read each line by itself: a line `null` ends the process in pyarrow's own reader."""
+    """Read each line by itself, since a line `null` ends the process in pyarrow's own reader."""
     import pyarrow as pa
 
     columns: dict[str, list[str | None]] = {name: [] for name in wanted}
@@ -126,12 +126,12 @@ def _read_json_lines(table: Path, wanted: Sequence[str]) -> pa.Table:
             if isinstance(value, bool) or not isinstance(value, str | int | float | None):
                 row.fail(f"the {name} is {show_json(value)}, and a text is expected")
             column.append(value if value is None or isinstance(value, str) else show_json(value))
-    there = {name: column for name, column in columns.items() if any(value is not None for value in column)}
-    return pa.table(there, pa.schema({name: pa.string() for name in there}))
+    present = {name: column for name, column in columns.items() if any(value is not None for value in column)}
+    return pa.table(present, pa.schema({name: pa.string() for name in present}))
 
 
 def _read_parquet(table: Path, wanted: Sequence[str]) -> pa.Table:
-    """Read in parts and count texts before they are unpacked: a small file may hold one text a billion times."""
+    """Read in parts and count texts before they are unpacked, since a small file may hold one text a billion times."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -142,18 +142,18 @@ def _read_parquet(table: Path, wanted: Sequence[str]) -> pa.Table:
             raise UserError(f"{table}: the column {nested[0].name} must hold texts, not {nested[0].type}")
         with pq.ParquetFile(table, read_dictionary=kept.names) as file:
             parts, rows, size = [], file.metadata.num_rows, 0
-            for part in file.iter_batches(ROWS_AT_ONCE, columns=kept.names) if rows <= MOST_ROWS else ():
+            for part in file.iter_batches(ROWS_AT_ONCE, columns=kept.names) if rows <= MAX_ROWS else ():
                 size += sum(map(_unpacked_bytes, part.columns))
-                if size > MOST_BYTES:
+                if size > MAX_BYTES:
                     break
                 parts.append(part)
     except UserError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UserError(f"{table}: not a Parquet file ({reason(error)})") from None
-    if rows > MOST_ROWS or size > MOST_BYTES:
+    if rows > MAX_ROWS or size > MAX_BYTES:
         raise UserError(
-            f"{table}: {rows:,} rows, or texts of more than {MOST_BYTES:,} bytes; at most {MOST_ROWS:,} rows of "
+            f"{table}: {rows:,} rows, or texts of more than {MAX_BYTES:,} bytes; at most {MAX_ROWS:,} rows of "
             "so many bytes together are read: split the table"
         )
     return pa.Table.from_batches(parts) if parts else kept.empty_table()

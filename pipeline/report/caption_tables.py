@@ -7,7 +7,7 @@ from itertools import islice
 
 from pipeline.analysis.caption_files import AS_CONTROL
 from pipeline.analysis.judge_titles import Keys
-from pipeline.analysis.measured_baselines import PEOPLE, measured_baselines
+from pipeline.analysis.measured_baselines import HUMAN, measured_baselines
 from pipeline.analysis.results import Point, Results, Run, human_run
 from pipeline.analysis.selection import Choice
 from pipeline.metrics.diversity import MBLEU_CORPUS, MBLEU_PER_CAPTION
@@ -127,7 +127,7 @@ def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
             human = _human_row(choices, keys)
             notes += [HUMAN_NOTES[name]] if human and name in HUMAN_NOTES else []
             known = [
-                b for b in baselines if b.name != PEOPLE and any(b.point.mean("test", *key) is not None for key in keys)
+                b for b in baselines if b.name != HUMAN and any(b.point.mean("test", *key) is not None for key in keys)
             ]
             filled.append(fill_table(name, caption, [*rows_with_baselines(choices, known), *human], columns, notes))
     return filled

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pipeline.analysis.comparison import SHORT_OFTEN, Comparison, ComparisonSlice, CurveReading
+from pipeline.analysis.comparison import MAX_SHORT_SHARE, Comparison, ComparisonSlice, CurveReading
 from pipeline.analysis.judge_titles import Keys, recall_keys
-from pipeline.analysis.measured_baselines import with_baseline_curves
+from pipeline.analysis.measured_baselines import read_baseline_curves
 from pipeline.analysis.results import LANGUAGE, MISSING, Run, setting
 from pipeline.metrics.registry import SHOWN
 from pipeline.report.tables import RECALLS, Table, TableColumn, fill_table, format_number, typographic_sign
@@ -36,7 +36,7 @@ def compact_comparison(comparison: Comparison) -> list[Table]:
 def at_cider_table(comparison: Comparison, slice_: ComparisonSlice, compact: bool = False) -> Table:
     """Return recall by every judge at equal CIDEr (Tables 2 and 3 of PSST)."""
     results, score = comparison.results, comparison.results.score
-    names, baselines = list(dict.fromkeys((score, *RECALLS))), with_baseline_curves(comparison)
+    names, baselines = list(dict.fromkeys((score, *RECALLS))), read_baseline_curves(comparison)
     columns = [_estimate_column(n, recall_keys(j.name, n), 1, j.title) for j in results.judges.values() for n in names]
     columns += [_spread_column(f"{score} {judge}", results.by(judge), 1) for judge in results.ends]
     if compact:
@@ -155,7 +155,7 @@ def _notes(comparison: Comparison, slice_: ComparisonSlice, digits: int) -> Iter
         )
     if "‡" in marks:
         yield (
-            f"Marked ‡: in more than {SHORT_OFTEN:.0%} of the resamples the curve ends before this value; "
+            f"Marked ‡: in more than {MAX_SHORT_SHARE:.0%} of the resamples the curve ends before this value; "
             "these resamples use the numbers of its last setting."
         )
     short = [_measured_range(reading, digits) for reading in slice_.readings if reading.nearest is None]
@@ -230,7 +230,7 @@ def _difference_columns(
 def _mark(reading: CurveReading) -> str:
     if reading.above:
         return "§"
-    return "‡" if reading.nearest is not None and reading.short > SHORT_OFTEN else ""
+    return "‡" if reading.nearest is not None and reading.short > MAX_SHORT_SHARE else ""
 
 
 def _rows(readings: Sequence[CurveReading]) -> list[tuple[str, list[Run], CurveReading]]:

@@ -23,8 +23,7 @@ from pipeline.analysis.judge_titles import (
     judge_title,
     recall_keys,
 )
-from pipeline.analysis.measured_baselines import EXPLAINED as BASELINES
-from pipeline.analysis.measured_baselines import TEMPLATE, measured_baselines, not_above_template
+from pipeline.analysis.measured_baselines import BASELINE_DESCRIPTIONS, TEMPLATE, measured_baselines, not_above_template
 from pipeline.analysis.results import LANGUAGE, MISSING, SYMBOLS, Point, Results, named_setting, setting
 from pipeline.analysis.selection import Choice, SelectionBasis, at_grid_end
 from pipeline.errors import UserError
@@ -128,7 +127,7 @@ def compact_tables(results: Results, choices: Sequence[Choice], samples: Resampl
         columns += [metric_column("true", TRUTH, 3, spread=False)]
     more = [language_column(name, spread=False) for name in measured_language(results)[1:]]
     more += [_compact_recall_column(judge) for judge in judges]
-    titles = "; ".join(f"{judge.name}: {judge.words}" for judge in results.judges.values())
+    titles = "; ".join(f"{judge.name}: {judge.description}" for judge in results.judges.values())
     notes = [
         f"Recall in % for {count(results, 'images')} test images, from caption to image, and median rank (med). "
         f"Judges: {titles}.",
@@ -176,7 +175,7 @@ def galleries_table(results: Results, choices: Sequence[Choice]) -> Table | None
         for judge in judges
         for recall in ("R@1", "MRR" if HARD_GALLERY in where else "R@10")
     ]
-    words = "; ".join(f"{judge}: {results.judges[judge].words}" for judge in judges)
+    words = "; ".join(f"{judge}: {results.judges[judge].description}" for judge in judges)
     notes = [f"Judges: {words}. Similar images: the images nearest to the right one. MRR: mean of 1 / rank."]
     caption = "The same captions in smaller galleries: recall in %, test split, from caption to image"
     rows = rows_with_baselines(choices, measured_baselines(results))
@@ -231,7 +230,7 @@ def crossed_table(crossed: Mapping[str, Any]) -> Table:
     columns = [TableColumn("Captions of", text=True)]
     columns += [TableColumn(name, "Listener" if name in others else "Own listener of") for name in listeners]
     notes = [f"± is the standard deviation over {len(seeds)} seeds."] if len(seeds) > 1 else []
-    words = "; ".join(f"{name}: {judge_title(name).words}" for name in others)
+    words = "; ".join(f"{name}: {judge_title(name).description}" for name in others)
     notes += [f"Listeners: {words}."] if others else []
     notes += ["Speaker and listener of the same method and seed were trained jointly."]
     if any(_incomplete(cell) for row in cells.values() for cell in row):
@@ -310,7 +309,7 @@ def _hard_gallery_notes(results: Results, choices: Sequence[Choice], samples: Re
         "are omitted."
     ]
     if baselines:
-        explained = {b.name: BASELINES[b.name].format(method=b.beside.method) for b in baselines}
+        explained = {b.name: BASELINE_DESCRIPTIONS[b.name].format(method=b.beside.method) for b in baselines}
         notes.append(f"Without training: {'; '.join(f'{name}: {words}' for name, words in explained.items())}.")
     points = [choice.point for choice in choices if choice.point]
     for template in (b for b in baselines if b.name == TEMPLATE):

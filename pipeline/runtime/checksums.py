@@ -19,9 +19,9 @@ CAPTIONS = "captions_sha256"  # key in metrics.json and in entries of cells.json
 HISTORY = "history"  # key in the header of weights: name and SHA-256 of their training's history file
 INPUTS = "inputs"  # key in the header of weights: SHA-256 of the files of DATA_FILES that they were trained with
 DATA_FILES = ("prepared/vocabulary.json", "features/main/manifest.json")  # below the data folder; weights fit no others
-LONGEST = 1 << 26  # bytes of such a header
+MAX_HEADER = 1 << 26  # bytes of the header of weights
 NONE = "0" * 64  # placeholder of a file's own SHA-256 while it is computed
-OWN = re.compile(rb'"sha256": "([0-9a-f]{64})"\s*}\s*\Z')  # the last entry of a JSON file
+OWN_DIGEST = re.compile(rb'"sha256": "([0-9a-f]{64})"\s*}\s*\Z')  # the last entry of a JSON file
 
 
 def write_checksums(folder: Path) -> None:
@@ -31,8 +31,8 @@ def write_checksums(folder: Path) -> None:
     write_atomically(folder / CHECKSUMS, json.dumps({name: sha256(folder / name) for name in names}, indent=1) + "\n")
 
 
-def check_checksums(folder: Path, again: str, required: bool = False, only: Collection[str] | None = None) -> None:
-    """Raise UserError for a file that is missing or has changed; `again` tells the user how to rewrite it.
+def check_checksums(folder: Path, remedy: str, required: bool = False, only: Collection[str] | None = None) -> None:
+    """Raise UserError for a file that is missing or has changed. The message ends in `remedy`.
 
     `only`: check only these names; None: all in sha256.json. A folder without sha256.json passes, unless it is
     `required`.
@@ -47,7 +47,7 @@ def check_checksums(folder: Path, again: str, required: bool = False, only: Coll
     except (ValueError, AttributeError, TypeError, RecursionError):
         wrong = CHECKSUMS
     if wrong is not None:
-        raise UserError(f"{folder / wrong}: is missing, or its bytes are not those that were written; {again}")
+        raise UserError(f"{folder / wrong}: is missing, or its bytes are not those that were written; {remedy}")
 
 
 def checksummed_json(content: Mapping[str, Any]) -> str:
@@ -57,24 +57,24 @@ def checksummed_json(content: Mapping[str, Any]) -> str:
     return before + hashlib.sha256(text.encode()).hexdigest() + after
 
 
-def read_checksummed_json(path: Path, again: str) -> dict[str, Any]:
-    """Read a file of `checksummed_json`. Raises UserError where it has changed; `again` says what to do."""
+def read_checksummed_json(path: Path, remedy: str) -> dict[str, Any]:
+    """Read a file of `checksummed_json`. Raises UserError, whose message ends in `remedy`, where it has changed."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file; {again}") from None
-    check_own_digest(content, path, again)
+        raise UserError(f"{path}: no such file; {remedy}") from None
+    check_own_digest(content, path, remedy)
     parsed: dict[str, Any] = json.loads(content)
     del parsed["sha256"]
     return parsed
 
 
-def check_own_digest(content: bytes, path: Path, again: str) -> None:
+def check_own_digest(content: bytes, path: Path, remedy: str) -> None:
     """Raise UserError where `content`, the bytes of `path`, does not match the SHA-256 that it contains."""
-    stated = OWN.search(content)
+    stated = OWN_DIGEST.search(content)
     zeroed = b"" if stated is None else content[: stated.start(1)] + NONE.encode() + content[stated.end(1) :]
     if stated is None or hashlib.sha256(zeroed).hexdigest().encode() != stated[1]:
-        raise UserError(f"{path}: its bytes are not those that were written; {again}")
+        raise UserError(f"{path}: its bytes are not those that were written; {remedy}")
 
 
 def check_captions(metrics: Path, entry: Any) -> None:
@@ -92,7 +92,7 @@ def check_history(weights: Path) -> None:
     """
     match _header_entry(weights, HISTORY):
         case [str(name), str(digest)] if _digest(history := weights.with_name(Path(name).name)) not in (None, digest):
-            raise UserError(f"{weights}: is not of the training that {history} is of; run their stage again")
+            raise UserError(f"{weights}: is not from the same training as {history}; run their stage again")
 
 
 def data_digests(root: Path) -> dict[str, str]:
@@ -114,7 +114,7 @@ def _header_entry(weights: Path, key: str) -> Any:
     """Return an entry of the header of weights beside its agents; None where there is none."""
     try:
         with open(weights, "rb") as file:
-            head = json.loads(file.read(min(int.from_bytes(file.read(8), "little"), LONGEST)))
+            head = json.loads(file.read(min(int.from_bytes(file.read(8), "little"), MAX_HEADER)))
         return json.loads(head["__metadata__"]["agents"])[key]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -12,7 +12,7 @@ from pipeline.runtime import (
     signals,
 )
 
-DISK = {
+PROBLEMS = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "your quota of the disk is used up",
     errno.EROFS: "nothing can be written there",
@@ -33,7 +33,7 @@ def report_failure(name: str, error: UserError | OSError) -> int:
     if isinstance(error, UserError):
         print(error, file=sys.stderr)
         return 2
-    if error.errno is None:  # raised by a library, not by a system call
+    if error.errno is None:
         raise error
     print(describe_os_error(name, error), file=sys.stderr)
     return 2
@@ -42,8 +42,9 @@ def report_failure(name: str, error: UserError | OSError) -> int:
 def run_command(name: str, work: Callable[[], int | None]) -> int:
     """Run `work` and return the exit status of the command `name`.
 
-    0 or the result of `work`; 2: a user error or a refusal by the system, reported in one line; 128 + signal after a
-    request to end: 130 for Ctrl-C, 143 for SIGTERM, also where the request surfaces as another error.
+    The status is 0 or the result of `work`. It is 2 for a user error or an error of the system, reported in one line.
+    After a request to end it is 128 + signal, also where another error hides the request: 130 for Ctrl-C, 143 for
+    SIGTERM.
     """
     with signals.raising_requests():
         try:
@@ -66,5 +67,5 @@ def run_command(name: str, work: Callable[[], int | None]) -> int:
 
 def describe_os_error(name: str, error: OSError) -> str:
     """Describe in one line what the system refused to the command `name`."""
-    problem = DISK.get(error.errno or 0, "the system refuses this")
+    problem = PROBLEMS.get(error.errno or 0, "the system refuses this")
     return one_line(f"{name}: {problem} ({error}); correct that and run it again")

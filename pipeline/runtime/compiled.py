@@ -27,8 +27,8 @@ from pipeline.runtime.files import read_checked, write_checked
 # numba checks the loops' own files only: a change of this file must recompile them, too
 VERSION = sha256(Path(__file__).read_bytes()).hexdigest()[:12]
 
-# vector instructions need sums in any order and fused multiplications; infinities and NaN keep their meaning
-HOW: dict[str, Any] = {
+# fastmath allows vector instructions: sums in any order, and fused multiplications; infinities and NaN stay exact
+NUMBA_OPTIONS: dict[str, Any] = {
     "fastmath": {"contract", "reassoc", "nsz", "arcp"},
     "nogil": True,
     "error_model": "numpy",
@@ -42,7 +42,7 @@ def compiled(function: Any) -> Any:
 
 def compiled_in(folder: Path | None, function: Callable[..., Any]) -> Any:
     """Compile as `compiled` does, with the machine code cached in `folder`; None: not cached."""
-    dispatcher = njit(**HOW)(function)
+    dispatcher = njit(**NUMBA_OPTIONS)(function)
     if folder is not None:
         dispatcher._cache = KernelCache(function, folder)
     return dispatcher
@@ -56,12 +56,12 @@ class KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types
 
     def __init__(self, function: Callable[..., Any], folder: Path) -> None:
         self._py_func, self._name, self._cache_path = function, repr(function), str(folder)
-        self._impl = _Reduced(function)
-        self._cache_file = _Files(function, folder)
+        self._impl = _CodeConversion(function)
+        self._cache_file = _CacheFiles(function, folder)
         self.enable()
 
 
-class _Reduced(CompileResultCacheImpl):  # type: ignore[misc]
+class _CodeConversion(CompileResultCacheImpl):  # type: ignore[misc]
     """numba's conversion of machine code to a form that can be pickled, without a cache folder of numba's choice."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -71,20 +71,20 @@ class _Reduced(CompileResultCacheImpl):  # type: ignore[misc]
         """Do nothing: the folder exists."""
 
 
-class _Files:
+class _CacheFiles:
     """Cache files of a function, one for each kind of arguments."""
 
     def __init__(self, function: Callable[..., Any], folder: Path) -> None:
         source, name = inspect.getfile(function), f"{function.__module__}.{function.__qualname__}"
         self._folder, self._name = folder, function.__name__
-        self._about = (name, _content(source), numba.__version__, sys.version, VERSION)
+        self._identity = (name, _content(source), numba.__version__, sys.version, VERSION)
 
     def load(self, key: object) -> Any:
         """Return the data saved under this key; None where there is none, or it is damaged."""
-        path, about = self._place(key)
+        path, identity = self._path(key)
         try:
             stored, data = pickle.loads(read_checked(path))
-            if stored == about:
+            if stored == identity:
                 return data
         except FileNotFoundError:
             return None
@@ -96,16 +96,16 @@ class _Files:
 
     def save(self, key: object, data: object) -> None:
         """Save the data. A full or read-only disk is ignored."""
-        path, about = self._place(key)
+        path, identity = self._path(key)
         with suppress(OSError):
-            write_checked(path, dumps((about, data)))
+            write_checked(path, dumps((identity, data)))
 
     def flush(self) -> None:
         """Do nothing: numba calls this before it recompiles a function, and `save` then replaces the file."""
 
-    def _place(self, key: object) -> tuple[Path, str]:
-        about = repr((self._about, key))
-        return self._folder / f"{self._name}-{sha256(about.encode()).hexdigest()[:32]}", about
+    def _path(self, key: object) -> tuple[Path, str]:
+        identity = repr((self._identity, key))
+        return self._folder / f"{self._name}-{sha256(identity.encode()).hexdigest()[:32]}", identity
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from pathlib import Path
 
 LARGE = 2**22  # bytes of a file whose digest is cached
 STALE = 600.0  # seconds after which a half-written file counts as abandoned
-REMEMBERED = Path("data/checkpoints/digests")
+DIGEST_CACHE = Path("data/checkpoints/digests")
 
 
 @contextmanager
@@ -86,7 +86,7 @@ def known_sha256(path: Path) -> str:
     if status.st_size < LARGE:
         return sha256(path)
     stamp = [str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ino]
-    known = REMEMBERED / hashlib.sha256(json.dumps(stamp).encode()).hexdigest()
+    known = DIGEST_CACHE / hashlib.sha256(json.dumps(stamp).encode()).hexdigest()
     with suppress(OSError, ValueError):  # no digest is cached, or it cannot be read, or it is damaged
         return read_checked(known).decode()
     digest = sha256(path)
@@ -102,14 +102,14 @@ def digest(path: Path) -> str:
     """
     if path.is_file():
         return known_sha256(path)
-    files = sorted(file for file in path.rglob("*") if file.is_file() and not _left_out(file.relative_to(path)))
+    files = sorted(file for file in path.rglob("*") if file.is_file() and not _is_excluded(file.relative_to(path)))
     if not files:
         raise FileNotFoundError(f"{path}: no such file, or an empty folder")
     lines = [f"{file.relative_to(path)} {known_sha256(file)}" for file in files]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _left_out(file: Path) -> bool:
+def _is_excluded(file: Path) -> bool:
     return "__pycache__" in file.parts or any(part[0] == "." and part.endswith(".part") for part in file.parts)
 
 

@@ -21,18 +21,18 @@ from pipeline.runtime.untrusted import require_plain_file
 
 CONTAINERS = {".mp4": "mov", ".m4v": "mov", ".mov": "mov", ".webm": "matroska", ".mkv": "matroska"}  # PyAV's names
 ANIMATED = ("GIF", "WEBP", "PNG", "AVIF")  # Pillow's names
-MOST_FRAMES = 10_000  # per film: more than five minutes at 30 a second
-MOST_PIXELS = 4 * 10**9  # per film: a minute at 1920×1080, 30 a second
-MOST_OF_A_FRAME = 2**25  # pixels: 8K
-UNSTATED = 100  # ms that browsers show a GIF's frame whose duration is missing or below 20
+MAX_FRAMES = 10_000  # per film: more than five minutes at 30 a second
+MAX_PIXELS = 4 * 10**9  # per film: a minute at 1920×1080, 30 a second
+MAX_FRAME_PIXELS = 2**25  # pixels: 8K
+DEFAULT_DURATION = 100  # ms for a GIF's frame whose duration is missing or below 20 ms, as in browsers
 
 
 class Timeline(NamedTuple):
     """The duration of each frame of a film in ticks, the ticks per second, and the start of each frame."""
 
-    lasts: Sequence[int]
-    second: Fraction = Fraction(1000)
-    begins: Sequence[int] = ()  # only for films decoded by PyAV
+    durations: Sequence[int]
+    ticks_per_second: Fraction = Fraction(1000)
+    starts: Sequence[int] = ()  # only for films decoded by PyAV
 
 
 def is_film(path: Path) -> bool:
@@ -57,17 +57,17 @@ def is_moving(path: Path) -> bool:
 
 
 def frames_to_take(
-    lasts: Sequence[float], frames: int, rate: float | None = None, second: Fraction = Fraction(1000)
+    durations: Sequence[float], frames: int, rate: float | None = None, ticks_per_second: Fraction = Fraction(1000)
 ) -> list[int]:
-    """Return the indices of the frames to take of a film whose frames are shown for `lasts` ticks each.
+    """Return the indices of the frames to take of a film whose frames are shown for `durations` ticks each.
 
-    Of F frames, the i-th, from 0, is shown at (i + ½) / F of the film; a frame may be taken more than once. F is
+    The i-th of F frames, from 0, is shown at (i + ½) / F of the film; a frame may be taken more than once. F is
     `frames`. With `rate`, in frames per second, F follows from the duration: at least one and at most `frames`.
     """
-    total = sum(lasts)
+    total = sum(durations)
     if rate is not None:
-        frames = min(max(round(float(total / second) * rate), 1), frames)
-    ends = [2 * frames * end for end in accumulate(lasts)]
+        frames = min(max(round(float(total / ticks_per_second) * rate), 1), frames)
+    ends = [2 * frames * end for end in accumulate(durations)]
     return [min(bisect_right(ends, (2 * i + 1) * total), len(ends) - 1) for i in range(frames)]
 
 
@@ -76,15 +76,15 @@ def read_timeline(path: Path) -> Timeline:
 
     Raises FileNotFoundError where there is no file, and UserError where it cannot be decoded or is beyond the bounds.
     """
-    with _named(path):
+    with _naming_file(path):
         return _film_timeline(path) if is_film(path) else _image_timeline(path)
 
 
 def decode_frames(path: Path, numbers: Sequence[int], times: Timeline) -> Iterator[Image.Image]:
     """Yield the frames `numbers`, ascending, as Pillow images; `times` and errors are those of `read_timeline`."""
-    with _named(path):
+    with _naming_file(path):
         yield from (
-            _film_frames(path, [times.begins[n] for n in numbers]) if times.begins else _image_frames(path, numbers)
+            _film_frames(path, [times.starts[n] for n in numbers]) if times.starts else _image_frames(path, numbers)
         )
 
 
@@ -92,12 +92,12 @@ def check_film(path: Path) -> None:
     """Decode a film to its last frame; raises as `read_timeline`."""
     times = read_timeline(path)
     if is_film(path):  # `read_timeline` decoded all frames of an animated image
-        for _ in decode_frames(path, [len(times.lasts) - 1], times):
+        for _ in decode_frames(path, [len(times.durations) - 1], times):
             pass
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def _naming_file(path: Path) -> Iterator[None]:
     """Raise every error of the block as a UserError that names the file."""
     try:
         if require_plain_file(path).stat().st_size == 0:
@@ -110,30 +110,30 @@ def _named(path: Path) -> Iterator[None]:
         raise UserError(f"{path}: the film cannot be decoded ({why})") from None
 
 
-def _bounded(path: Path, frames: int, width: int, height: int) -> None:
+def _check_bounds(path: Path, frames: int, width: int, height: int) -> None:
     pixels = width * height
-    if pixels > MOST_OF_A_FRAME:
-        raise UserError(f"{path}: frames of {width}×{height} pixels, and at most {MOST_OF_A_FRAME:,} pixels are read")
-    if frames > MOST_FRAMES or frames * pixels > MOST_PIXELS:
-        limits = f"at most {MOST_FRAMES:,} frames and {MOST_PIXELS:,} pixels of all frames are read"
+    if pixels > MAX_FRAME_PIXELS:
+        raise UserError(f"{path}: frames of {width}×{height} pixels, and at most {MAX_FRAME_PIXELS:,} pixels are read")
+    if frames > MAX_FRAMES or frames * pixels > MAX_PIXELS:
+        limits = f"at most {MAX_FRAMES:,} frames and {MAX_PIXELS:,} pixels of all frames are read"
         raise UserError(f"{path}: the film is too long: {limits}; cut it or make it smaller")
 
 
 def _image_timeline(path: Path) -> Timeline:
-    lasts: list[int] = []
+    durations: list[int] = []
     with Image.open(path) as image:
         if not is_animated(image):
             image.load()
-            return Timeline([UNSTATED])
+            return Timeline([DEFAULT_DURATION])
         while True:
-            _bounded(path, len(lasts) + 1, *image.size)
+            _check_bounds(path, len(durations) + 1, *image.size)
             image.load()
             shown = round(image.info.get("duration") or 0)
-            lasts.append(shown if shown >= 20 else UNSTATED)
+            durations.append(shown if shown >= 20 else DEFAULT_DURATION)
             try:
-                image.seek(len(lasts))
+                image.seek(len(durations))
             except EOFError:
-                return Timeline(lasts)
+                return Timeline(durations)
 
 
 def _image_frames(path: Path, numbers: Sequence[int]) -> Iterator[Image.Image]:
@@ -145,7 +145,7 @@ def _image_frames(path: Path, numbers: Sequence[int]) -> Iterator[Image.Image]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
+def _open_stream(path: Path) -> Iterator[tuple[Any, Any]]:
     """Yield the container and its first video stream."""
     try:
         import av
@@ -161,7 +161,7 @@ def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
 
 
 def _film_timeline(path: Path) -> Timeline:
-    with _opened(path) as (film, stream):
+    with _open_stream(path) as (film, stream):
         size = stream.codec_context.width, stream.codec_context.height
         begins: list[int] = []
         for packet in film.demux(stream):
@@ -169,27 +169,27 @@ def _film_timeline(path: Path) -> Timeline:
             if when is not None and packet.size:
                 begins.append(int(when))
                 last = int(packet.duration or 0)
-                _bounded(path, len(begins), *size)
+                _check_bounds(path, len(begins), *size)
         if not begins:
             raise UserError(f"{path}: a film without frames")
         begins = sorted(set(begins))
-        lasts = [after - before for before, after in pairwise(begins)]
-        return Timeline([*lasts, last or max(lasts, default=1)], 1 / Fraction(stream.time_base), begins)
+        durations = [after - previous for previous, after in pairwise(begins)]
+        return Timeline([*durations, last or max(durations, default=1)], 1 / Fraction(stream.time_base), begins)
 
 
 def _film_frames(path: Path, begins: Sequence[int]) -> Iterator[Image.Image]:
     """Yield the frames that are shown at these ticks, which are ascending."""
-    with _opened(path) as (film, stream):
-        waiting, before = list(reversed(begins)), None
+    with _open_stream(path) as (film, stream):
+        waiting, previous = list(reversed(begins)), None
         for frame in film.decode(stream):
-            _bounded(path, 1, frame.width, frame.height)
-            while before is not None and waiting and frame.pts is not None and waiting[-1] < frame.pts:
+            _check_bounds(path, 1, frame.width, frame.height)
+            while previous is not None and waiting and frame.pts is not None and waiting[-1] < frame.pts:
                 waiting.pop()
-                yield before.to_image()
+                yield previous.to_image()
             if not waiting:
                 return
-            before = frame
-        if before is None:
+            previous = frame
+        if previous is None:
             raise UserError(f"{path}: no frame of the film can be decoded")
         for _ in waiting:
-            yield before.to_image()
+            yield previous.to_image()

@@ -29,16 +29,16 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     if path.is_mount() or path == Path.cwd():
         raise UserError(f"{path}: cannot be replaced while it is in use; give the path of a new folder inside it")
     path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
-        with suppress(OSError), _locked(left):
-            shutil.rmtree(left)
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        with suppress(OSError), _locked(leftover):
+            shutil.rmtree(leftover)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
     temporary.mkdir()
     try:
         with _locked(temporary) as descriptor:
             yield temporary
             os.fsync(descriptor)
-            _put(temporary, path)
+            _move_into_place(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)  # on success this is the older folder, if there was one
 
@@ -66,8 +66,8 @@ def _locked(folder: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _put(temporary: Path, path: Path) -> None:
-    """Exchange both folders in one step; where the system cannot, `path` is absent for a moment."""
+def _move_into_place(temporary: Path, path: Path) -> None:
+    """Exchange both folders in one step. On a system without such a call, `path` is absent for a moment."""
     if not path.exists():
         os.rename(temporary, path)
     elif not _exchange(temporary, path):

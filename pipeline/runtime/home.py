@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def _make() -> None:
+def _set_home() -> None:
     """Set HOME to a private temporary folder, and USER to the user's number, where there is no home."""
     try:
         Path.home()
@@ -30,4 +30,4 @@ def _make() -> None:
 
 
 with suppress(OSError):  # no folder is writable
-    _make()
+    _set_home()

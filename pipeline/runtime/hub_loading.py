@@ -7,7 +7,7 @@ code or another repository is refused before transformers reads it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -48,11 +48,11 @@ CONFIGS = (
     *("config.json", "tokenizer_config.json", "preprocessor_config.json", "processor_config.json"),
     *("generation_config.json", "adapter_config.json", "video_preprocessor_config.json"),
 )
-LARGEST = 16 * 2**20  # bytes of one of CONFIGS
+MAX_CONFIG_BYTES = 16 * 2**20  # bytes of one of CONFIGS
 TOKENIZERS = ("tokenizer.json", "vocab.json", "added_tokens.json")
-LARGEST_TOKENIZER = 2**28  # bytes of one of TOKENIZERS
+MAX_TOKENIZER_BYTES = 2**28  # bytes of one of TOKENIZERS
 # a token's number, or a length, that a tokenizer would reserve memory for: no model has ten million tokens
-HUGE = re.compile(rb'[^\\]"\s*:\s*([0-9]{8,})')
+HUGE_NUMBER = re.compile(rb'[^\\]"\s*:\s*([0-9]{8,})')
 REMEDY = "take the captioner from its publisher"
 # keys that make transformers run code, or open another repository
 REMOTE_KEYS = frozenset(
@@ -63,16 +63,14 @@ REMOTE_KEYS = frozenset(
 )
 IMPLEMENTATIONS = ("attn_implementation", "experts_implementation")  # these may load kernels from the hub
 # keys of numbers that decide how long a network is built, or how large an image is made, and their largest values
-MOST_PIXELS = 2**25
+MAX_PIXELS = 2**25
 BOUNDS = (
     (re.compile(r"(.*_)?(layers?|depths?|blocks|stages)"), 1_000),
     (re.compile(r"(max_)?(height|width|shortest_edge|longest_edge)|image_size"), 4_096),
-    (re.compile(r"(min|max)_pixels|max_num_patches|.*image_seq_len(gth)?"), MOST_PIXELS),
+    (re.compile(r"(min|max)_pixels|max_num_patches|.*image_seq_len(gth)?"), MAX_PIXELS),
 )
-EDGES, AREAS = (
-    ("shortest_edge", "longest_edge"),
-    ("Qwen", "Glm", "VideoLlama3", "PaddleOCR", "Ernie", "Keye"),
-)  # "edges" of models of these families are areas
+EDGES = ("shortest_edge", "longest_edge")
+AREA_FAMILIES = ("Qwen", "Glm", "VideoLlama3", "PaddleOCR", "Ernie", "Keye")  # models whose "edges" are areas
 TIMM = ("timm_backbone", "timm_wrapper")  # timm opens the repository that such a part names
 
 
@@ -112,8 +110,8 @@ def load_pretrained(kind: str, name: str, **options: Any) -> Any:
             ) from None
         raise UserError(
             f"{name}: no {kind} in a folder of this name, in the hub's cache or on the hub ({reason(error)}); run "
-            f"hf download {name} --local-dir FOLDER where there is a network, put the folder on this machine and give "
-            "its path instead of the name"
+            f"hf download {name} --local-dir FOLDER on a machine with internet access, put the folder on this machine "
+            "and give its path instead of the name"
         ) from None
 
 
@@ -140,7 +138,7 @@ def load_captioner(name: str) -> Any:
     """
     kind = load_pretrained("AutoConfig", name).model_type
     if kind not in CAPTIONERS:
-        raise UserError(f"{name}: is of the kind {kind}; captioners are {', '.join(CAPTIONERS)}")
+        raise UserError(f"{name}: expected a captioner ({', '.join(CAPTIONERS)}), found the kind {kind}")
     model, report = load_pretrained(
         CAPTIONERS[kind], name, dtype="float32", output_loading_info=True, use_safetensors=True
     )
@@ -194,11 +192,14 @@ def read_processor(name: str) -> ImageProcessor:
 def check_config(config: Any, where: str) -> None:
     """Raise UserError for a config that names code or another repository, or has parts that are not known here.
 
-    The same holds for sizes that no model has, which would take hours or all memory.
+    Raises UserError, too, for sizes that no model has, which would take hours or all memory.
     """
     for key, value in _pairs(config):
         for pattern, most in BOUNDS:
-            if pattern.fullmatch(key) and (large := [n for n in _whole_numbers(value) if n > _most(config, key, most)]):
+            if not pattern.fullmatch(key):
+                continue
+            bound = _upper_bound(config, key, most)
+            if large := [number for number in _whole_numbers(value) if number > bound]:
                 raise UserError(f"{where}: has {key} {large[0]:,}, which no model has; {REMEDY}")
         from_hub = key.strip("_").startswith(IMPLEMENTATIONS) and value not in (None, False, True, "eager", "sdpa")
         from_timm = key == "model_type" and value in TIMM
@@ -248,17 +249,17 @@ def _check_files(name: str, local: bool, commit: str | None, cached: bool) -> No
         if file == "adapter_config.json":
             raise UserError(f"{path}: an adapter's model lies in another repository; merge the two and give the result")
         if file in TOKENIZERS:
-            if found := HUGE.search(read_bytes(Path(path), REMEDY, LARGEST_TOKENIZER)):
+            if found := HUGE_NUMBER.search(read_bytes(Path(path), REMEDY, MAX_TOKENIZER_BYTES)):
                 raise UserError(f"{path}: has the number {found[1].decode():.20}, which no model has; {REMEDY}")
         else:
-            check_config(read_json(Path(path), REMEDY, LARGEST), f"{path}")
+            check_config(read_json(Path(path), REMEDY, MAX_CONFIG_BYTES), f"{path}")
 
 
-def _most(config: Any, key: str, most: int) -> int:
+def _upper_bound(config: Any, key: str, most: int) -> int:
     """Return the largest value of `key`; some processors give areas as edges."""
     kinds = [value for name, value in _pairs(config) if name in ("image_processor_type", "video_processor_type")]
-    areas = any(isinstance(kind, str) and kind.startswith(AREAS) for kind in kinds)
-    return MOST_PIXELS if areas and key in EDGES else most
+    areas = any(isinstance(kind, str) and kind.startswith(AREA_FAMILIES) for kind in kinds)
+    return MAX_PIXELS if areas and key in EDGES else most
 
 
 def _whole_numbers(value: Any) -> list[int]:
@@ -267,7 +268,9 @@ def _whole_numbers(value: Any) -> list[int]:
 
 def _pairs(config: Any) -> Iterator[tuple[str, Any]]:
     """Yield all keys and values at any depth; `read_json` has bounded the depth."""
-    for key, value in config.items() if isinstance(config, dict) else ():
-        yield key, value
-    for value in config.values() if isinstance(config, dict) else config if isinstance(config, list) else ():
+    values: Iterable[Any] = config if isinstance(config, list) else ()
+    if isinstance(config, dict):
+        yield from config.items()
+        values = config.values()
+    for value in values:
         yield from _pairs(value)

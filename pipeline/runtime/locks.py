@@ -11,7 +11,7 @@ from filelock import FileLock, Timeout
 
 
 @contextmanager
-def exclusive(path: Path, what: str) -> Iterator[None]:
+def exclusive(path: Path, name: str) -> Iterator[None]:
     """Hold the lock file `path` for the block; a second process prints a line and waits.
 
     Where the file system has no locks, no process waits.
@@ -22,7 +22,7 @@ def exclusive(path: Path, what: str) -> Iterator[None]:
         try:
             lock.acquire(blocking=False)
         except Timeout:
-            print(f"{what}: another process is working on it; waiting until it has ended", file=sys.stderr, flush=True)
+            print(f"{name}: another process is working on it; waiting until it has ended", file=sys.stderr, flush=True)
             lock.acquire()
     except OSError:
         yield

@@ -22,15 +22,15 @@ from pipeline.runtime.files import read_checked, write_checked
 
 # torch's names for its own library, for TF32 on a GPU, and for oneDNN on a CPU, which may use bfloat16 where it is fast
 OWN, TF32, ONEDNN = "highest", "high", "medium"
-TIMES, ROWS, LARGEST = 5, 128, 3
-FASTER = 0.92  # maximal share of the own library's time: a smaller gain does not justify other rounding
-AS_EXACT = 4.0  # maximal ratio to the own library's largest error; bfloat16 has about 100
-SMALL = 2_000_000  # parameters
+REPEATS, ROWS, WEIGHTS = 5, 128, 3  # measurements of each product, rows of its input, and number of weights
+MAX_TIME_SHARE = 0.92  # share of the own library's time; a smaller gain does not justify other rounding
+MAX_ERROR_RATIO = 4.0  # ratio to the own library's largest error; bfloat16 has about 100
+SMALL_MODEL = 2_000_000  # parameters
 
 
 def is_small(modules: Iterable[nn.Module]) -> bool:
     """Return whether `modules` have too few parameters for threads or another library to save time."""
-    return sum(p.numel() for module in modules for p in module.parameters()) < SMALL
+    return sum(p.numel() for module in modules for p in module.parameters()) < SMALL_MODEL
 
 
 def choose_precision(modules: Collection[nn.Module], device: torch.device) -> None:
@@ -42,12 +42,12 @@ def choose_precision(modules: Collection[nn.Module], device: torch.device) -> No
     """
     wanted = os.environ.get("SAYWHICH_PRODUCTS")
     if wanted and wanted not in (OWN, TF32, ONEDNN):
-        raise UserError(f"SAYWHICH_PRODUCTS={wanted}: one of {OWN}, {TF32}, {ONEDNN}")
+        raise UserError(f"SAYWHICH_PRODUCTS={wanted}: expected {OWN}, {TF32} or {ONEDNN}")
     if wanted or device.type != "cpu" or is_small(modules):
         return torch.set_float32_matmul_precision(wanted or OWN)
     shapes = {tuple(p.shape) for module in modules for p in module.parameters() if p.dim() == 2}
-    largest = sorted(shapes, key=lambda shape: (-shape[0] * shape[1], shape))[:LARGEST]
-    torch.set_float32_matmul_precision(_remembered(largest))
+    largest = sorted(shapes, key=lambda shape: (-shape[0] * shape[1], shape))[:WEIGHTS]
+    torch.set_float32_matmul_precision(_load_or_measure(largest))
 
 
 def current_precision() -> str:
@@ -55,29 +55,29 @@ def current_precision() -> str:
     return torch.get_float32_matmul_precision()
 
 
-def _remembered(shapes: Sequence[tuple[int, ...]]) -> str:
-    """Return the earlier choice for such a machine, else measure now; of several processes the first one decides."""
+def _load_or_measure(shapes: Sequence[tuple[int, ...]]) -> str:
+    """Return the earlier choice for such a machine, else measure now. The first of several processes decides."""
     about = {"cpu": _cpu(), "torch": torch.__version__, "threads": torch.get_num_threads(), "weights": shapes}
     key = json.dumps(about, sort_keys=True)
     try:
         file = cache.private_folder("products") / hashlib.sha256(key.encode()).hexdigest()[:16]
     except OSError as error:
-        print(f"warning: the choice of a library of products is not kept: {error}", file=sys.stderr)
-        return str(_measured(shapes)["precision"])
-    if known := _kept(file, key):
+        print(f"warning: the choice of a library for matrix products is not kept: {error}", file=sys.stderr)
+        return str(_measure(shapes)["precision"])
+    if known := _read_choice(file, key):
         return known
-    measured = _measured(shapes)
+    measured = _measure(shapes)
     with suppress(OSError):  # without a writable cache, the next process measures again
-        if not _kept(file, key):
+        if not _read_choice(file, key):
             file.unlink(missing_ok=True)  # it is damaged
         with tempfile.TemporaryDirectory(dir=file.parent) as folder:
             written = Path(folder, "choice")
             write_checked(written, json.dumps(about | measured, indent=2).encode())
             os.link(written, file)
-    return _kept(file, key) or str(measured["precision"])
+    return _read_choice(file, key) or str(measured["precision"])
 
 
-def _kept(file: Path, key: str) -> str | None:
+def _read_choice(file: Path, key: str) -> str | None:
     """Return the choice in `file`; None where it is missing, damaged, or of another `key`."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         kept = json.loads(read_checked(file))
@@ -86,7 +86,7 @@ def _kept(file: Path, key: str) -> str | None:
     return None
 
 
-def _measured(shapes: Sequence[tuple[int, ...]]) -> dict[str, object]:
+def _measure(shapes: Sequence[tuple[int, ...]]) -> dict[str, object]:
     seconds, errors = {OWN: 0.0, ONEDNN: 0.0}, {OWN: 0.0, ONEDNN: 0.0}
     rng = torch.Generator().manual_seed(0)
     for shape in shapes:
@@ -95,8 +95,8 @@ def _measured(shapes: Sequence[tuple[int, ...]]) -> dict[str, object]:
         for name in seconds:
             torch.set_float32_matmul_precision(name)
             errors[name] = max(errors[name], float((_product(x, weight)[:4] - exact).abs().max()))
-            seconds[name] += min(_seconds(x, weight) for _ in range(TIMES))
-    faster, as_exact = seconds[ONEDNN] < FASTER * seconds[OWN], errors[ONEDNN] < AS_EXACT * errors[OWN]
+            seconds[name] += min(_seconds(x, weight) for _ in range(REPEATS))
+    faster, as_exact = seconds[ONEDNN] < MAX_TIME_SHARE * seconds[OWN], errors[ONEDNN] < MAX_ERROR_RATIO * errors[OWN]
     return {"precision": ONEDNN if faster and as_exact else OWN, "seconds": seconds, "errors": errors}
 
 

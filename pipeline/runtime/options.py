@@ -19,9 +19,9 @@ PARTS = {  # options that are mappings, and their keys
     "text_cfg": SIZES,
     "vision_cfg": SIZES,
 }
-LONGEST = 100  # entries of a list, characters of a word
+MAX_LENGTH = 100  # entries of a list, characters of a word
 # the largest number for options whose names contain this part; `size` is pixels a side
-MOST = {
+MAX_VALUES = {
     "layers": 128,
     "heads": 1024,
     "patch": 256,
@@ -30,8 +30,8 @@ MOST = {
     "rpn_": 2**16,
     "detections": 2**16,
 }
-MOST_OTHERS = 2**20
-KNOWN = {
+MAX_OTHERS = 2**20
+ALLOWED = {
     "open_clip": frozenset(
         (*PARTS, "embed_dim", "force_context_length", "force_image_size", "force_patch_dropout", "force_quick_gelu")
     ),
@@ -48,31 +48,31 @@ KNOWN = {
 }
 
 
-def checked_options(library: str, network: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def check_options(library: str, network: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return `options` for `network` of `library`.
 
     Raises UserError for an unknown option or a value of another kind.
     """
     for name, value in options.items():
-        refused = f"features.options: the network {network} does not take them"
-        if name not in KNOWN[library]:
-            raise UserError(f"{refused} ({name}; allowed are {', '.join(sorted(KNOWN[library]))})")
+        refused = f"features.options: the network {network} does not accept them"
+        if name not in ALLOWED[library]:
+            raise UserError(f"{refused} ({name}; allowed are {', '.join(sorted(ALLOWED[library]))})")
         inner = value if name in PARTS and isinstance(value, Mapping) else {}
         if wrong := sorted(inner.keys() - PARTS.get(name, frozenset())):
             raise UserError(f"{refused} ({name}.{wrong[0]}; allowed are {', '.join(sorted(PARTS[name]))})")
         for key, given in inner.items() if inner else [(name, value)]:
-            if not _plain(given):
+            if not _is_plain(given):
                 raise UserError(f"{refused} ({name}: numbers, words, true and false are allowed, and lists of them)")
-            most = next((most for part, most in MOST.items() if part in key), MOST_OTHERS)
+            most = next((most for part, most in MAX_VALUES.items() if part in key), MAX_OTHERS)
             if any(not abs(number) <= most for number in _numbers(given)):
                 raise UserError(f"{refused} ({key}: {most:,} is the largest number that is possible)")
     return dict(options)
 
 
-def _plain(value: Any) -> bool:
+def _is_plain(value: Any) -> bool:
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return len(value) <= LONGEST and all(_plain(item) for item in value)
-    return value is None or isinstance(value, int | float) or (isinstance(value, str) and len(value) <= LONGEST)
+        return len(value) <= MAX_LENGTH and all(_is_plain(item) for item in value)
+    return value is None or isinstance(value, int | float) or (isinstance(value, str) and len(value) <= MAX_LENGTH)
 
 
 def _numbers(value: Any) -> list[float]:

@@ -37,7 +37,7 @@ def read_processor_seconds(folder: Path, history: Sequence[Mapping[str, object]]
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise UserError(f"{error}; remove it: the table of budgets does without") from None
+        raise UserError(f"{error}; remove it: the table of budgets is then written without these times") from None
     if len(seconds) != len(history):
         raise UserError(f"{path}: expected {len(history)} times, found {len(seconds)}; remove it")
     return seconds

@@ -20,10 +20,10 @@ from pipeline.errors import UserError, reason
 from pipeline.runtime.checksums import check_own_digest
 from pipeline.runtime.untrusted import require_plain_file
 
-MOST = 4 * 2**20  # bytes of a file, by default
-DEEPEST = 32  # levels
-MOST_KEYS = 10_000  # keys of one mapping in a record
-LONGEST = 64  # digits of a whole number
+MAX_BYTES = 4 * 2**20  # bytes of a file, by default
+MAX_DEPTH = 32  # levels
+MAX_KEYS = 10_000  # keys of one mapping in a record
+MAX_DIGITS = 64  # digits of a whole number
 
 # a line of text that can be printed and stored: no control characters
 Line = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$")]
@@ -40,24 +40,25 @@ class Record(BaseModel):
 R = TypeVar("R", bound=Record)
 
 
-def read_record(path: Path, kind: type[R], remedy: str, most: int = MOST) -> R:
+def read_record(path: Path, kind: type[R], remedy: str, max_bytes: int = MAX_BYTES) -> R:
     """Read the record in the JSON file `path`. Raises UserError of one line, with `remedy`, for any other content."""
-    return parse_record(read_json(path, remedy, most), kind, str(path), remedy)
+    return parse_record(read_json(path, remedy, max_bytes), kind, str(path), remedy)
 
 
 def parse_record(value: Any, kind: type[R], where: str, remedy: str) -> R:
     """Check the types and ranges of `value`, from `parse_json`. Raises UserError as `read_record` does."""
-    if (keys := _most_keys(value)) > MOST_KEYS:  # pydantic would create an error for each before the first is reported
-        raise UserError(f"{where}: a mapping has {keys:,} keys, and {MOST_KEYS:,} are possible; {remedy}")
+    # pydantic would create an error for each key before the first error is reported
+    if (keys := _largest_mapping(value)) > MAX_KEYS:
+        raise UserError(f"{where}: a mapping has {keys:,} keys, and {MAX_KEYS:,} are possible; {remedy}")
     try:
         return kind.model_validate(value)
     except ValidationError as error:
         raise UserError(f"{where}: {first_problem(error)}; {remedy}") from None
 
 
-def read_json(path: Path, remedy: str, most: int = MOST) -> Any:
-    """Read the JSON file `path` of at most `most` bytes. Raises UserError as `parse_json` and `read_bytes` do."""
-    return parse_json(read_bytes(path, remedy, most), str(path), remedy)
+def read_json(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> Any:
+    """Read the JSON file `path` of at most `max_bytes` bytes. Raises UserError as `parse_json` and `read_bytes` do."""
+    return parse_json(read_bytes(path, remedy, max_bytes), str(path), remedy)
 
 
 def read_checksummed(path: Path, remedy: str, required: bool = True) -> dict[str, Any]:
@@ -76,13 +77,13 @@ def read_checksummed(path: Path, remedy: str, required: bool = True) -> dict[str
     return value
 
 
-def read_bytes(path: Path, remedy: str, most: int = MOST) -> bytes:
-    """Read all bytes of a plain file. Raises UserError where it is missing or has more than `most` bytes."""
+def read_bytes(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> bytes:
+    """Read all bytes of a plain file. Raises UserError where it is missing or has more than `max_bytes` bytes."""
     try:
         with open(require_plain_file(path), "rb") as file:
-            if (size := os.fstat(file.fileno()).st_size) > most:
-                raise UserError(f"{path}: has {size:,} bytes, and {most:,} are read at most; {remedy}")
-            return file.read(most)
+            if (size := os.fstat(file.fileno()).st_size) > max_bytes:
+                raise UserError(f"{path}: has {size:,} bytes, and {max_bytes:,} are read at most; {remedy}")
+            return file.read(max_bytes)
     except OSError as error:
         raise UserError(f"{path}: missing, or cannot be read ({reason(error)}); {remedy}") from None
 
@@ -104,19 +105,19 @@ def parse_json(content: bytes | str, where: str, remedy: str) -> Any:
 def first_problem(error: ValidationError) -> str:
     """Describe the first wrong value in one line."""
     first = error.errors(include_url=False, include_context=False)[0]
-    place = ".".join(map(str, first["loc"]))
-    given = "" if first["type"] in ("missing", "extra_forbidden") else f", and is {_shown(first['input'])}"
-    return f"{_shown(place)[1:-1]}: {reason(ValueError(first['msg']))}{given}"
+    key = ".".join(map(str, first["loc"]))
+    given = "" if first["type"] in ("missing", "extra_forbidden") else f", and is {_describe_value(first['input'])}"
+    return f"{_describe_value(key)[1:-1]}: {reason(ValueError(first['msg']))}{given}"
 
 
-def _shown(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     kind = type(value).__name__
     text = json.dumps(value) if isinstance(value, str | int | float | None) else f"a {kind} of {len(value)}"
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 
 def _refuse(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON's")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _finite(text: str) -> float:
@@ -126,7 +127,7 @@ def _finite(text: str) -> float:
 
 
 def _whole(text: str) -> int:
-    if len(text) > LONGEST:
+    if len(text) > MAX_DIGITS:
         raise ValueError(f"the whole number {text[:20]}… is too large")
     return int(text)
 
@@ -134,7 +135,7 @@ def _whole(text: str) -> int:
 def _check(value: Any) -> None:
     """Raise ValueError where lists and mappings are nested too deeply, or a text has a lone surrogate."""
     level: list[Any] = [value]
-    for _ in range(DEEPEST + 1):
+    for _ in range(MAX_DEPTH + 1):
         inner: list[Any] = []
         for each in level:
             if isinstance(each, str):
@@ -146,14 +147,15 @@ def _check(value: Any) -> None:
                 inner += each
         if not (level := inner):
             return
-    raise ValueError(f"nested more than {DEEPEST} levels deep")
+    raise ValueError(f"nested more than {MAX_DEPTH} levels deep")
 
 
-def _most_keys(value: Any) -> int:
+def _largest_mapping(value: Any) -> int:
     """Return the number of keys of the largest mapping in a value."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    own = len(value) if isinstance(value, dict) else 0
-    return max([own, *(_most_keys(each) for each in inner if isinstance(each, dict | list))])
+    if not isinstance(value, dict | list):
+        return 0
+    own, inner = (len(value), value.values()) if isinstance(value, dict) else (0, value)
+    return max([own, *map(_largest_mapping, inner)])
 
 
 def _encode(texts: Iterable[str]) -> None:

@@ -1,6 +1,6 @@
 """Requests to end, from a scheduler, a closed terminal, Ctrl-C, or the death of DVC or Snakemake.
 
-They raise `Stopped` at once, except in blocks that first save a point to resume from.
+A request raises `Stopped` at once, except in blocks that first save a point to resume from.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REQUESTS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP
 POLL = 0.5  # seconds between checks that the calling process is alive
 STEP = 4.0  # seconds that a request waits for the end of a step
 END = 8.0  # seconds that processes have to end before they are killed
-SAME = 2.0  # seconds within which equal signals are one request: the process group and each caller send it
+REPEAT_SECONDS = 2.0  # equal signals within these seconds are one request: the process group and each caller send it
 MAKE = ("make", "gmake")
 CALLERS = (*MAKE, "dvc", "snakemake", "pipeline.workflow.repro", "pipeline.workflow.run_dvc", "stages.sweep")
 
@@ -39,15 +39,15 @@ class Stopped(KeyboardInterrupt):
 
 class _State:
     waits = False  # whether a request waits for the end of a step
-    asked: signal.Signals | None = None
+    request: signal.Signals | None = None
     when = 0.0
     timer: threading.Timer | None = None  # repeats the request if the step does not end in time
 
     @classmethod
-    def again(cls, request: signal.Signals) -> bool:
+    def is_repeated(cls, request: signal.Signals) -> bool:
         """Store this request, and return whether it repeats the last one."""
-        last, cls.asked, now = cls.asked, request, time.monotonic()
-        if last == request and now - cls.when < SAME:
+        last, cls.request, now = cls.request, request, time.monotonic()
+        if last == request and now - cls.when < REPEAT_SECONDS:
             return True
         cls.when = now
         return False
@@ -56,14 +56,14 @@ class _State:
 @contextmanager
 def raising_requests() -> Iterator[None]:
     """Raise Stopped in the block on a request to end, also when the caller, DVC or Snakemake, has died."""
-    _State.asked = None
-    with _handled_by(_heed):
+    _State.request = None
+    with _handled_by(_handle_request):
         yield
 
 
 def last_request() -> signal.Signals | None:
     """Return the last request to end since `raising_requests` was entered, or None."""
-    return _State.asked
+    return _State.request
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def noting_requests() -> Iterator[Callable[[], signal.Signals | None]]:
     requests: list[signal.Signals] = []
 
     def note(number: int, frame: FrameType | None) -> None:
-        _State.again(request := signal.Signals(number))
+        _State.is_repeated(request := signal.Signals(number))
         requests.append(request)
 
     with _handled_by(note):
@@ -90,13 +90,13 @@ def _handled_by(handler: Handler) -> Iterator[None]:
     # an ignored SIGHUP is intended (nohup); an ignored SIGINT is only a shell's default for background processes
     numbers = [number for number in REQUESTS if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, handler) for number in numbers}
-    over = threading.Event()
-    if links := _links():
-        threading.Thread(target=_watch, args=(links, over), daemon=True).start()
+    ended = threading.Event()
+    if links := _calling_processes():
+        threading.Thread(target=_watch, args=(links, ended), daemon=True).start()
     try:
         yield
     finally:
-        over.set()
+        ended.set()
         for number, previous in before.items():
             signal.signal(number, previous)
 
@@ -108,20 +108,20 @@ def postponing_requests() -> Iterator[Callable[[], bool]]:
     The yielded function returns whether there was a request. The block then saves its state and ends, and Stopped is
     raised.
     """
-    _State.waits, _State.asked = True, None
+    _State.waits, _State.request = True, None
     try:
-        yield lambda: _State.asked is not None
-        if _State.asked is not None:
-            raise Stopped(_State.asked)
+        yield lambda: _State.request is not None
+        if _State.request is not None:
+            raise Stopped(_State.request)
     finally:
         _State.waits = False
         if _State.timer is not None:
             _State.timer.cancel()
 
 
-def _heed(number: int, frame: FrameType | None) -> None:
-    request, first = signal.Signals(number), _State.asked is None
-    if _State.again(request):
+def _handle_request(number: int, frame: FrameType | None) -> None:
+    request, first = signal.Signals(number), _State.request is None
+    if _State.is_repeated(request):
         return
     if not (_State.waits and first):
         raise Stopped(request)
@@ -135,14 +135,14 @@ def request_of(status: int) -> signal.Signals | None:
     return next((request for request in REQUESTS if status in (-request, 128 + request)), None)
 
 
-def wait_for_process(process: subprocess.Popen[Any], asked: Callable[[], signal.Signals | None]) -> int:
+def wait_for_process(process: subprocess.Popen[Any], get_request: Callable[[], signal.Signals | None]) -> int:
     """Return the exit status of `process`. Raises Stopped where this process or `process` was asked to end.
 
     After Stopped, nothing that `process` started is alive.
     """
-    while (status := process.poll()) is None and not asked():
+    while (status := process.poll()) is None and not get_request():
         time.sleep(0.05)
-    if request := asked() or request_of(status or 0):
+    if request := get_request() or request_of(status or 0):
         end_descendants(process.pid)
         process.wait()
         raise Stopped(request)
@@ -156,21 +156,21 @@ def end_descendants(pid: int | None = None, request: signal.Signals = signal.SIG
     """
     import psutil
 
-    asked: set[psutil.Process] = set()
+    signalled: set[psutil.Process] = set()
     deadline = time.monotonic() + END
     while True:
-        alive = {process for process in asked | set(_below(pid)) if _alive(process)}
+        alive = {process for process in signalled | set(_descendants(pid)) if _alive(process)}
         late = time.monotonic() - deadline
         if not alive or late > 1:  # a process that the kernel still holds ends later
             return
-        for process in sorted(alive if late > 0 else alive - asked, key=_age):
+        for process in sorted(alive if late > 0 else alive - signalled, key=_age):
             with suppress(psutil.Error):
                 process.send_signal(signal.SIGKILL if late > 0 else request)
-        asked |= alive
+        signalled |= alive
         time.sleep(0.05)
 
 
-def _below(pid: int | None) -> list[Any]:
+def _descendants(pid: int | None) -> list[Any]:
     import psutil
 
     with suppress(psutil.Error):
@@ -226,7 +226,7 @@ def _refuse(*_: object, **__: object) -> NoReturn:
     raise OSError("this process is asked to end and starts nothing any more")
 
 
-def _links() -> dict[int, int]:
+def _calling_processes() -> dict[int, int]:
     """Return the parent of this process and of each calling process, up to the outermost of CALLERS."""
     import psutil
 
@@ -245,16 +245,16 @@ def _links() -> dict[int, int]:
     return links
 
 
-def _watch(links: dict[int, int], over: threading.Event) -> None:
+def _watch(links: dict[int, int], ended: threading.Event) -> None:
     import psutil
 
     caller = links[os.getpid()]
-    while not over.wait(POLL):
+    while not ended.wait(POLL):
         try:
             intact = all(psutil.Process(pid).ppid() == above for pid, above in links.items())
         except psutil.Error:
             intact = False
-        if _State.asked is not None:
+        if _State.request is not None:
             return
         if not intact:
             print("the process that started this stage has ended, so it ends, too", file=sys.stderr, flush=True)
@@ -266,11 +266,10 @@ def _watch(links: dict[int, int], over: threading.Event) -> None:
 
 
 def _waits_to_end(pid: int) -> signal.Signals | None:
-    """Return the signal that GNU Make is about to die of.
+    """Return the signal that GNU Make received and will end by; None without such a signal.
 
-    Make passes on neither SIGINT nor SIGHUP: it waits for children.
-
-    Linux shows that such a signal is blocked while its handler waits.
+    Make passes on neither SIGINT nor SIGHUP: it waits for its children. While its handler waits, Linux shows the signal
+    as blocked.
     """
     try:
         if Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() not in MAKE:

@@ -35,7 +35,7 @@ def read_tensors(
         raise UserError(f"{path}: no such file of weights; {remedy}") from None
     except Exception as error:  # from the library, or from NumPy for an unknown dtype
         raise UserError(f"{path}: not a whole safetensors file ({reason(error)}); {remedy}") from None
-    refuse_odd_numbers(path, tensors, remedy, prefix)
+    require_finite(path, tensors, remedy, prefix)
     return metadata, tensors
 
 
@@ -51,12 +51,12 @@ def shapes_of(path: Path, remedy: str) -> dict[str, tuple[int, ...]]:
         raise UserError(f"{path}: not a whole safetensors file ({reason(error)}); {remedy}") from None
 
 
-def refuse_odd_numbers(path: Path, tensors: Mapping[str, Any], remedy: str, prefix: str = "") -> None:
+def require_finite(path: Path, tensors: Mapping[str, Any], remedy: str, prefix: str = "") -> None:
     """Raise UserError for the first tensor with a number that is NaN or infinite, also in single precision."""
     for name, tensor in tensors.items():
-        numpy = isinstance(tensor, np.ndarray)
+        is_numpy = isinstance(tensor, np.ndarray)
         with np.errstate(over="ignore"):
-            finite = np.isfinite(tensor.astype(np.float32)).all() if numpy else tensor.float().isfinite().all()
+            finite = np.isfinite(tensor.astype(np.float32)).all() if is_numpy else tensor.float().isfinite().all()
         if not finite:
             raise UserError(f"{path}: {prefix}{name} is not a number, or infinite; {remedy}")
 

@@ -15,8 +15,8 @@ from pipeline.errors import UserError
 if TYPE_CHECKING:
     import h5py
 
-MOST = 64 * 2**20  # bytes of an array that any file may hold
-DENSE = 256  # maximal ratio of unpacked to stored size for larger arrays
+MAX_ARRAY_BYTES = 64 * 2**20  # an array up to this size may be packed as densely as it likes
+MAX_COMPRESSION = 256  # maximal ratio of unpacked to stored size for larger arrays
 
 
 def leads_outside(name: str) -> bool:
@@ -48,22 +48,22 @@ def read_dataset(file: h5py.File, name: str) -> h5py.Dataset:
     """
     import h5py
 
-    where: Any = file
+    node: Any = file
     for part in filter(None, name.split("/")):
-        if isinstance(where, h5py.Dataset):
+        if isinstance(node, h5py.Dataset):
             raise KeyError(name)
-        if (link := where.get(part, getlink=True)) is None:
+        if (link := node.get(part, getlink=True)) is None:
             raise KeyError(name)
         if not isinstance(link, h5py.HardLink):
             raise UserError(f"{file.filename}: {name} is a link; put the data themselves there")
-        where = where[part]
-    if not isinstance(where, h5py.Dataset) or where.dtype.kind not in "iufb":
+        node = node[part]
+    if not isinstance(node, h5py.Dataset) or node.dtype.kind not in "iufb":
         raise UserError(f"{file.filename}: {name} is not an array of numbers")
-    if where.is_virtual or where.external:
+    if node.is_virtual or node.external:
         raise UserError(f"{file.filename}: {name} lies in another file; put the data themselves there")
-    if where.shape is None or _too_large(where.nbytes, where.id.get_storage_size()):
-        raise UserError(f"{file.filename}: {name} claims to have {where.nbytes:,} bytes, which the file cannot hold")
-    return where
+    if node.shape is None or _too_large(node.nbytes, node.id.get_storage_size()):
+        raise UserError(f"{file.filename}: {name} claims to have {node.nbytes:,} bytes, which the file cannot hold")
+    return node
 
 
 def read_npy(content: bytes) -> np.ndarray:
@@ -84,4 +84,4 @@ def read_npy(content: bytes) -> np.ndarray:
 
 
 def _too_large(size: int, stored: int) -> bool:
-    return size > MOST and size > DENSE * stored
+    return size > MAX_ARRAY_BYTES and size > MAX_COMPRESSION * stored

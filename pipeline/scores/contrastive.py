@@ -71,7 +71,7 @@ class TargetLogProbability:
         rows, gallery = _with_neighbours(self.retriever, batch, images)
         logits = self.retriever.encode_text(message) @ gallery.T / self.temperature
         own = batch.images[message.images].unsqueeze(1) == rows  # an image may have several rows
-        total = logits.masked_fill(_repeated(rows), -torch.inf).logsumexp(1)
+        total = logits.masked_fill(_is_repeated(rows), -torch.inf).logsumexp(1)
         return logits.gather(1, own.int().argmax(1, keepdim=True)).squeeze(1) - total
 
 
@@ -129,11 +129,11 @@ class _BatchContrast:
         own = (captions * images.unsqueeze(1)).sum(2).T  # (S, B)
         ratios = []
         if inner.directions != "text_to_image":
-            ratios.append(inner.ratios(own, *self._captions(message, captions, images)))
+            ratios.append(inner.ratios(own, *self._caption_cosines(message, captions, images)))
         if inner.directions != "image_to_text":
             rows, gallery = _with_neighbours(inner.retriever, batch, images)
-            mine = rows[: len(images)].unsqueeze(1) == rows
-            ratios.append(inner.ratios(own, (captions @ gallery.T).transpose(0, 1), mine | _repeated(rows)))
+            own_rows = rows[: len(images)].unsqueeze(1) == rows
+            ratios.append(inner.ratios(own, (captions @ gallery.T).transpose(0, 1), own_rows | _is_repeated(rows)))
         value = inner.temperature * torch.stack(ratios).sum(0)
         if inner.combine == "mean":
             value = value / len(ratios)
@@ -143,7 +143,7 @@ class _BatchContrast:
         vectors = self.inner.retriever.encode_text(message)
         return ranks.gather_with_gradient(vectors.view(-1, message.samples, vectors.shape[1]))
 
-    def _captions(self, message: Message, captions: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+    def _caption_cosines(self, message: Message, captions: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
         """Return cosines (S, B, n) of all captions with each image, and a mask (B, n) of the caption itself."""
         itself = torch.eye(len(images), dtype=torch.bool, device=images.device)
         cosines, excluded = [torch.einsum("xsd,bd->sbx", captions, images)], [itself]
@@ -161,10 +161,10 @@ def _with_neighbours(retriever: Retriever | Listener, batch: Batch, vectors: Ten
     rows = ranks.gather_with_gradient(batch.images)
     if not isinstance(retriever, Retriever) or retriever.neighbours is None:
         return rows, vectors
-    more = retriever.neighbours[rows].flatten()
-    return torch.cat([rows, more]), torch.cat([vectors, retriever.vectors[more]])
+    neighbours = retriever.neighbours[rows].flatten()
+    return torch.cat([rows, neighbours]), torch.cat([vectors, retriever.vectors[neighbours]])
 
 
-def _repeated(rows: Tensor) -> Tensor:
+def _is_repeated(rows: Tensor) -> Tensor:
     """Return a mask (n,) bool of the images `rows` (n,) that occur earlier in it."""
     return (rows.unsqueeze(1) == rows).tril(-1).any(1)

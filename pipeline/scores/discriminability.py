@@ -33,7 +33,8 @@ def similarities(listener: Listener, message: Message, batch: Batch) -> Tensor:
 
 
 def _per_caption(by_sample: Tensor) -> Tensor:
-    return ranks.own_part(by_sample, 1).T.flatten()  # (S, B) → (b·S,): this rank's b images, image-major like messages
+    """Return (b·S,), image-major like messages, of this rank's b images of `by_sample` (S, B)."""
+    return ranks.own_part(by_sample, 1).T.flatten()
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ class InputDropout(nn.Module):
         if torch.is_grad_enabled():
             numbers, keep = BatchRandom(batch, None), 1 - self.vector
             pooled = batch.pooled * (numbers.like(batch.pooled) < keep) / keep
-            lost = (numbers.like(message.tokens.to(pooled.dtype)) < self.words) & (message.tokens > 0)
+            dropped = (numbers.like(message.tokens.to(pooled.dtype)) < self.words) & (message.tokens > 0)
             batch = replace(batch, pooled=pooled)
-            message = replace(message, tokens=message.tokens.masked_fill(lost, self.unk))
+            message = replace(message, tokens=message.tokens.masked_fill(dropped, self.unk))
         return self.score(message, batch)

@@ -25,9 +25,9 @@ class CiderScore:
         if self.scorer.frequencies == "train" or ranks.size() == 1:
             return self.scorer(tokens, images)
         tokens = F.pad(tokens, (0, ranks.all_max(tokens.shape[1], tokens.device) - tokens.shape[1]))
-        return ranks.own_part(
-            self.scorer(ranks.gather_with_gradient(tokens), ranks.gather_with_gradient(images))
-        )  # document frequencies are counted over the whole batch
+        # document frequencies are counted over the whole batch
+        scores = self.scorer(ranks.gather_with_gradient(tokens), ranks.gather_with_gradient(images))
+        return ranks.own_part(scores)
 
 
 @dataclass(frozen=True)

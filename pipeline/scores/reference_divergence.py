@@ -26,9 +26,10 @@ class ReferenceDivergence:
 
     At each token the divergence is exact, a sum over the vocabulary given the tokens before it. Its mean over sampled
     captions is an unbiased estimate of the divergence of whole captions. With `ScoreFunction` and the reduction
-    "words", so is the gradient: through the distributions at the sampled prefixes, and through their probability.
+    "words", the gradient is unbiased, too: through the distributions at the sampled prefixes, and through the
+    probability of the prefixes.
 
-    The reference has no dropout; the divergence is 0 at the start where the speaker has none either.
+    The reference has no dropout. At the start the divergence is 0 if the speaker has no dropout either.
     """
 
     reference: Decoder
@@ -68,7 +69,7 @@ class _Divergence(Function):
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor, None]:
         logits, reference, value = ctx.saved_tensors
         parts = zip(_ratios(logits, reference), value.split(ROWS), d.split(ROWS), strict=True)
-        slopes = [log_p.exp() * (ratio - of.unsqueeze(1)) * rise.unsqueeze(1) for (log_p, ratio), of, rise in parts]
+        slopes = [log_p.exp() * (ratio - kl.unsqueeze(1)) * d_kl.unsqueeze(1) for (log_p, ratio), kl, d_kl in parts]
         return torch.cat(slopes), None
 
 

@@ -39,7 +39,7 @@ class BleuScore:
     differentiable = False
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
-        words, human = self.scorer.side_by_side(message.tokens, batch.images[message.images])
+        words, human = self.scorer.pair_with_references(message.tokens, batch.images[message.images])
         bleu = bleu_per_caption(words, human)
         return (bleu * bleu.new_tensor(self.weights).unsqueeze(1)).sum(0).to(self.scorer.idf.dtype)
 
@@ -52,7 +52,7 @@ class RougeLScore:
     differentiable = False
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
-        words, human = self.scorer.side_by_side(message.tokens, batch.images[message.images])
+        words, human = self.scorer.pair_with_references(message.tokens, batch.images[message.images])
         return rouge_l(words, human).to(self.scorer.idf.dtype)
 
 
@@ -89,7 +89,7 @@ def mix_metrics(mix: Mix | Mapping[RewardMetric, float], cider: CiderD, texts: T
     """
     weights = {metric: weight for metric, weight in (MIXES[mix] if isinstance(mix, str) else mix).items() if weight}
     if not weights:
-        raise UserError(f"reward: no metric has a weight; give some one, as in {{CIDEr: 1, {BLEU[3]}: 0.5}}")
+        raise UserError(f"reward: no metric has a weight; set one or more, as in {{CIDEr: 1, {BLEU[3]}: 0.5}}")
     parts: list[tuple[float, Score]] = []
     if "CIDEr" in weights:
         parts.append((weights["CIDEr"], CiderScore(cider)))

@@ -1,4 +1,4 @@
-"""All forms in which a corpus can be read."""
+"""All formats of corpora."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All forms in which extracted features are imported."""
+"""All formats of imported features."""
 
 from __future__ import annotations
 

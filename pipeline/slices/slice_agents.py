@@ -17,19 +17,19 @@ SLICES: tuple[Slice, ...] = (DialogSlice(),)
 AGENTS = KINDS | {kind.__name__: kind for each in SLICES for kind in each.agents}
 
 
-class OwnsAgents(Protocol):
+class AgentOwner(Protocol):
     """A part of a slice that serves the agents of the classes `owned`."""
 
     owned: tuple[type[nn.Module], ...]
 
 
-Part = TypeVar("Part", bound=OwnsAgents)
+Part = TypeVar("Part", bound=AgentOwner)
 
 
 def find_owner(parts: Iterable[Part], agents: Iterable[nn.Module]) -> Part | None:
     """Return the part of a slice that one of the agents belongs to; None: the core's."""
-    together = tuple(agents)
-    return next((part for part in parts if any(isinstance(agent, part.owned) for agent in together)), None)
+    listed = tuple(agents)
+    return next((part for part in parts if any(isinstance(agent, part.owned) for agent in listed)), None)
 
 
 def load_speaker(folder: Path) -> Decoder:

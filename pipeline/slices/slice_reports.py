@@ -1,4 +1,4 @@
-"""The report's parts with those of slices. They stand apart from `slices.py`: the report stage needs no networks."""
+"""The report's parts with those of slices, apart from `slice_agents.py`, since the report stage needs no networks."""
 
 from pipeline.dialog.report.dialog_page import write_dialog_report
 from pipeline.dialog.report.dialog_ranking import MRR

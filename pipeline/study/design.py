@@ -18,9 +18,9 @@ Task = Literal["retrieval", "naturalness"]
 RETRIEVAL: Task = "retrieval"
 NATURALNESS: Task = "naturalness"
 TASKS = (RETRIEVAL, NATURALNESS)
-PEOPLE = "human"  # the name of human captions among methods
+HUMAN = "human"  # the name of human captions among methods
 KEY = "key.json"
-SERVED = "/data/local-files/?d=images/"  # the path under which Label Studio serves pictures from its disk
+PICTURE_ROOT = "/data/local-files/?d=images/"  # the path under which Label Studio serves pictures from its disk
 QUALIFICATION, PASSED = 10, 9  # rounds, and right answers needed: one rater in a hundred passes at random
 
 

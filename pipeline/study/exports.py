@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from pipeline.report.number_files import as_csv
-from pipeline.study.design import RETRIEVAL, SERVED, Sheet, StudyRound, Task
+from pipeline.study.design import PICTURE_ROOT, RETRIEVAL, Sheet, StudyRound, Task
 from pipeline.study.pages import INSTRUCTIONS
 
 SECONDS = 10  # estimated duration of a round
@@ -55,9 +55,9 @@ def _data(each: StudyRound, sheet: Sheet, study: str) -> dict[str, object]:
         "sheet": sheet.name,
         "task": sheet.task,
         "question": each.question.name,
-        "asked": each.question.shown if images else f"{SERVED}{each.question.shown}",
-        "left": f"{SERVED}{left}" if images else left,
-        "right": f"{SERVED}{right}" if images else right,
+        "asked": each.question.shown if images else f"{PICTURE_ROOT}{each.question.shown}",
+        "left": f"{PICTURE_ROOT}{left}" if images else left,
+        "right": f"{PICTURE_ROOT}{right}" if images else right,
     }
 
 

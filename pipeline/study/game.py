@@ -62,7 +62,7 @@ def read_game(paths: Sequence[Path]) -> list[GameResult]:
         if not {played.right, played.chosen, played.listener} <= set(played.shown):
             raise UserError(f"{where}: not a round of the game as the page saves it")
         of_model[played.model].append(played)
-    return [_played(model, rounds) for model, rounds in of_model.items()]
+    return [_summarise_rounds(model, rounds) for model, rounds in of_model.items()]
 
 
 def success_rate(right: np.ndarray) -> tuple[float, float, float]:
@@ -73,9 +73,9 @@ def success_rate(right: np.ndarray) -> tuple[float, float, float]:
     return 100 * float(right.mean()), 100 * float(ends.low), 100 * float(ends.high)
 
 
-def _played(model: str, rounds: Sequence[GameRound]) -> GameResult:
-    def share(who: str) -> np.ndarray:
-        return np.array([getattr(each, who) == each.right for each in rounds])
+def _summarise_rounds(model: str, rounds: Sequence[GameRound]) -> GameResult:
+    def share(picker: str) -> np.ndarray:
+        return np.array([getattr(each, picker) == each.right for each in rounds])
 
     shown = float(np.mean([len(each.shown) for each in rounds]))
     seconds = float(np.median([each.seconds for each in rounds]))

@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.analysis.bootstrap import draw_resamples, interval
 from pipeline.study.rater_answers import Vote
 
-TURNS = 10_000  # largest number of iterations for Bradley-Terry scores
+MAX_ITERATIONS = 10_000  # largest number of iterations for Bradley-Terry scores
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class MajorityResult:
         return binomial(int(np.nansum(decided)), int(np.isfinite(decided).sum()))
 
     @property
-    def alikeness(self) -> float:
+    def intraclass_correlation(self) -> float:
         """Return the correlation of two votes on one image, estimated from pairs of votes; NaN where no image has two.
 
         Above 0, some images are harder than others, so that another rater adds less information than another image.
@@ -134,11 +134,11 @@ def bradley_terry(wins: np.ndarray) -> np.ndarray:
     wins = wins + 0.5 * (compared > 0)
     games, won = wins + wins.swapaxes(-1, -2), wins.sum(-1)
     strength = np.ones(won.shape)
-    for _ in range(TURNS):
-        before = strength
+    for _ in range(MAX_ITERATIONS):
+        previous = strength
         strength = won / (games / (strength[..., :, None] + strength[..., None, :])).sum(-1)
         strength = strength / np.exp(np.log(strength).mean(-1, keepdims=True))
-        if np.allclose(strength, before, rtol=1e-10, atol=0):
+        if np.allclose(strength, previous, rtol=1e-10, atol=0):
             break
     scores = np.log(strength)
     return scores - scores[..., -1:]
@@ -146,8 +146,8 @@ def bradley_terry(wins: np.ndarray) -> np.ndarray:
 
 def preferences(results: Sequence[MajorityResult]) -> Mapping[str, ShareEstimate]:
     """Return Bradley-Terry scores of methods from single votes, each compared with one reference of score 0."""
-    many = len(results) + 1
-    wins = np.zeros((1 + len(results[0].weights), many, many)) if results else np.empty(0)
+    methods = len(results) + 1
+    wins = np.zeros((1 + len(results[0].weights), methods, methods)) if results else np.empty(0)
     for n, each in enumerate(results):
         for side, counts in (((n, -1), each.first), ((-1, n), each.votes - each.first)):
             wins[:, *side] = np.concatenate([[counts.sum()], each.weights @ counts])

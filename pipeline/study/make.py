@@ -15,11 +15,11 @@ from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.runtime.files import write_atomically
-from pipeline.study import questions as asking
+from pipeline.study import questions as study_questions
 from pipeline.study.design import (
+    HUMAN,
     KEY,
     NATURALNESS,
-    PEOPLE,
     RETRIEVAL,
     Sheet,
     StudyDesign,
@@ -48,28 +48,26 @@ def make_study(
 
     Equal inputs give equal bytes. Raises UserError where captions, images or methods are missing.
     """
-    methods = asking.contestants(results, design.methods, control)
+    methods = study_questions.choose_methods(results, design.methods, control)
     reference = design.reference or (REFERENCE if REFERENCE in methods else methods[0])
     if reference not in methods:
         raise UserError(f"--reference {reference}: must be one of the methods, {', '.join(methods)}")
-    retrieval, cider = asking.by_cider(results, methods, design.cider)
-    naturalness, score = asking.by_score(results, methods, design.score)
+    retrieval, cider = study_questions.by_cider(results, methods, design.cider)
+    naturalness, score = study_questions.by_score(results, methods, design.score)
     (first,) = read_captions([retrieval[reference]], None, [])
     rows = sorted(first)
-    pairs = [
-        (rows[target], rows[distractor])
-        for target, distractor in asking.similar_pairs(features.pooled(_array(rows)), design.pairs, design.seed)
-    ]
+    similar = study_questions.similar_pairs(features.pooled(_array(rows)), design.pairs, design.seed)
+    pairs = [(rows[target], rows[distractor]) for target, distractor in similar]
     files = {image: f"{opaque_name(design.seed, image)}.jpg" for image in range(len(prepared))}
     sheets = []
-    easy = list(asking.easy_rounds(prepared, design.seed))
-    asked = asking.retrieval_questions(retrieval, prepared, pairs, files, design.seed)
-    trial = [StudyQuestion("", RETRIEVAL, text, (files[a], files[b]), a) for a, b, text, _ in easy]
-    sheets += _sheets(list(asked), trial, [*methods, PEOPLE], design)
-    asked = asking.naturalness_questions(naturalness, reference, [target for target, _ in pairs], files)
-    trial = [StudyQuestion("", NATURALNESS, files[a], (text, broken), a) for a, _, text, broken in easy]
-    sheets += _sheets(list(asked), trial, [method for method in methods if method != reference], design)
-    about = {
+    easy = list(study_questions.easy_rounds(prepared, design.seed))
+    asked = study_questions.retrieval_questions(retrieval, prepared, pairs, files, design.seed)
+    qualification = [StudyQuestion("", RETRIEVAL, text, (files[a], files[b]), a) for a, b, text, _ in easy]
+    sheets += _sheets(list(asked), qualification, [*methods, HUMAN], design)
+    asked = study_questions.naturalness_questions(naturalness, reference, [target for target, _ in pairs], files)
+    qualification = [StudyQuestion("", NATURALNESS, files[a], (text, scrambled), a) for a, _, text, scrambled in easy]
+    sheets += _sheets(list(asked), qualification, [method for method in methods if method != reference], design)
+    description = {
         "dataset": prepared.manifest["dataset"],
         "pairs": len(pairs),
         "raters": design.raters,
@@ -80,7 +78,7 @@ def make_study(
             NATURALNESS: _comparison(naturalness, f"{results.score} {results.first.name}", score),
         },
     }
-    key = key_of(sheets, about)
+    key = key_of(sheets, description)
     needed = images_of(sheets)
     write_images(out, images_root, {name: prepared.file(image) for image, name in files.items() if name in needed})
     write_pages(out, sheets, key["study"], send)
@@ -92,19 +90,18 @@ def make_study(
 
 
 def _sheets(
-    asked: Sequence[StudyQuestion], trial: Sequence[StudyQuestion], methods: Sequence[str], design: StudyDesign
+    asked: Sequence[StudyQuestion], qualification: Sequence[StudyQuestion], methods: Sequence[str], design: StudyDesign
 ) -> list[Sheet]:
     if not asked:  # all methods generate the same caption for every image
         return []
     task = asked[0].task
     questions = name_questions(asked, task[0], design.seed)
-    return lay_out(
-        questions, name_questions(trial, f"q{task[0]}", design.seed), methods, design.raters, design.rounds, design.seed
-    )
+    named = name_questions(qualification, f"q{task[0]}", design.seed)
+    return lay_out(questions, named, methods, design.raters, design.rounds, design.seed)
 
 
 def _comparison(runs: Mapping[str, Run], by: str, level: float) -> dict[str, Any]:
-    settings = {method: {key: value for key, value in run.settings.items()} for method, run in runs.items()}
+    settings = {method: dict(run.settings) for method, run in runs.items()}
     return {"methods": settings, "alike_in": by, "at": round(level, 4)}
 
 

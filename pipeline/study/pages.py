@@ -52,8 +52,10 @@ def write_pages(out: Path, sheets: Sequence[Sheet], study: str, send: str | None
             "study": study,
             "sheet": sheet.name,
             "task": sheet.task,
-            "qualification": [{**_shown(each), "right": each.question.options[0]} for each in sheet.qualification],
-            "rounds": [_shown(each) for each in sheet.rounds],
+            "qualification": [
+                {**_round_content(each), "right": each.question.options[0]} for each in sheet.qualification
+            ],
+            "rounds": [_round_content(each) for each in sheet.rounds],
             "needed": PASSED,
             "codes": {"complete": sheet.completion_code, "screened": sheet.screen_out_code},
             "send": send,
@@ -80,8 +82,8 @@ def write_images(out: Path, root: Path, files: Mapping[str, str]) -> None:
         picture.save(folder / name, format="JPEG", quality=88)
 
 
-def key_of(sheets: Sequence[Sheet], about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of key.json: `about`, all questions with their methods, and the sheets with their codes.
+def key_of(sheets: Sequence[Sheet], description: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of key.json: `description`, all questions with their methods, and the sheets with their codes.
 
     `study` is its name, a digest of the rest, which every answer repeats.
     """
@@ -89,14 +91,14 @@ def key_of(sheets: Sequence[Sheet], about: Mapping[str, Any]) -> dict[str, Any]:
     questions = {each.question.name: asdict(each.question) for each in rounds}
     qualification = {each.question.name for sheet in sheets for each in sheet.qualification}
     key = {
-        **about,
+        **description,
         "questions": [questions[name] | {"qualification": name in qualification} for name in sorted(questions)],
         "sheets": [_sheet(sheet) for sheet in sheets],
     }
     return {"study": study_name(key), **key}
 
 
-def _shown(each: StudyRound) -> dict[str, Any]:
+def _round_content(each: StudyRound) -> dict[str, Any]:
     return {"question": each.question.name, "asked": each.question.shown, "shown": list(each.options)}
 
 

@@ -20,26 +20,26 @@ class RatingPlan:
         return 2 * self.raters * self.pairs
 
 
-def majority_accuracy(skill: float, raters: int, alike: float = 0.0) -> float:
+def majority_accuracy(skill: float, raters: int, correlation: float = 0.0) -> float:
     """Return the probability that the majority of `raters` is right, a tie counted half, for single accuracy `skill`.
 
-    `alike` is the correlation of two votes on one pair: 0, or that of a beta-binomial distribution.
+    `correlation` is the correlation of two votes on one pair: 0, or that of a beta-binomial distribution.
     """
     from scipy.stats import betabinom, binom
 
-    if alike > 0:
-        strength = (1 - alike) / alike
+    if correlation > 0:
+        strength = (1 - correlation) / correlation
         votes = betabinom(raters, skill * strength, (1 - skill) * strength)
     else:
         votes = binom(raters, skill)
     return float(votes.sf(raters / 2) + (votes.pmf(raters // 2) / 2 if raters % 2 == 0 else 0))
 
 
-def skill_of(accuracy: float, raters: int, alike: float = 0.0) -> float:
+def skill_of(accuracy: float, raters: int, correlation: float = 0.0) -> float:
     """Return the single rater's accuracy at which the majority has `accuracy`: the inverse of `majority_accuracy`."""
     from scipy.optimize import brentq
 
-    return float(brentq(lambda skill: majority_accuracy(skill, raters, alike) - accuracy, 1e-6, 1 - 1e-6))
+    return float(brentq(lambda skill: majority_accuracy(skill, raters, correlation) - accuracy, 1e-6, 1 - 1e-6))
 
 
 def power(left: float, right: float, pairs: int) -> float:
@@ -64,12 +64,15 @@ def pairs_needed(left: float, right: float) -> int:
 
 
 def plans(
-    left: float, right: float, raters: int, alike: float, numbers: tuple[int, ...] = (1, 3, 5, 7, 9)
+    left: float, right: float, raters: int, correlation: float, numbers: tuple[int, ...] = (1, 3, 5, 7, 9)
 ) -> list[RatingPlan]:
     """Return plans for several numbers of raters per pair, given the majority accuracies of `raters` raters."""
-    skills = skill_of(left, raters, alike), skill_of(right, raters, alike)
+    skills = skill_of(left, raters, correlation), skill_of(right, raters, correlation)
     rating_plans = []
     for number in numbers:
-        accuracies = majority_accuracy(skills[0], number, alike), majority_accuracy(skills[1], number, alike)
+        accuracies = (
+            majority_accuracy(skills[0], number, correlation),
+            majority_accuracy(skills[1], number, correlation),
+        )
         rating_plans.append(RatingPlan(number, accuracies, pairs_needed(*accuracies)))
     return rating_plans

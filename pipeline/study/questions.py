@@ -19,12 +19,12 @@ from pipeline.analysis.results import CIDER, Point, Results, Run
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.metrics.retrieval import similar_distractors
-from pipeline.study.design import NATURALNESS, PEOPLE, QUALIFICATION, RETRIEVAL, StudyQuestion
+from pipeline.study.design import HUMAN, NATURALNESS, QUALIFICATION, RETRIEVAL, StudyQuestion
 
-CONTESTANTS = ("luo", "st_multinomial", "psst_multinomial")  # methods of the paper's tables
+PAPER_METHODS = ("luo", "st_multinomial", "psst_multinomial")  # methods of the paper's tables
 
 
-def contestants(results: Results, wanted: Sequence[str], control: str) -> list[str]:
+def choose_methods(results: Results, wanted: Sequence[str], control: str) -> list[str]:
     """Return the methods to compare: `wanted`, else those of the paper that were run, else all but the control.
 
     Raises UserError for a method that was not run, and where there are fewer than two.
@@ -32,7 +32,7 @@ def contestants(results: Results, wanted: Sequence[str], control: str) -> list[s
     run = [method for method in results.methods if method not in (control, "pretrained")]
     if unknown := [method for method in wanted if method not in results.methods]:
         raise UserError(f"--methods {unknown[0]}: no captions of it; there are {', '.join(results.methods)}")
-    methods = list(wanted) or [method for method in CONTESTANTS if method in run] or run
+    methods = list(wanted) or [method for method in PAPER_METHODS if method in run] or run
     if len(methods) < 2:
         raise UserError(f"a comparison needs two methods, there are captions of {', '.join(methods) or 'none'}")
     return methods
@@ -95,11 +95,11 @@ def retrieval_questions(
     captions_of = _captions(runs, [target for target, _ in pairs])
     draw = np.random.default_rng([seed, 1])
     for target, distractor in pairs:
-        # in the form of generated captions: no capitals, no full stop
-        people = [" ".join(words) for words in prepared.words(target)]
+        # written like generated captions: no capitals, no full stop
+        human = [" ".join(words) for words in prepared.words(target)]
         captions = {method: texts[target] for method, texts in captions_of.items()}
-        captions |= {PEOPLE: people[draw.integers(len(people))]} if people else {}
-        for caption, methods in _together(captions).items():
+        captions |= {HUMAN: human[draw.integers(len(human))]} if human else {}
+        for caption, methods in _methods_by_caption(captions).items():
             yield StudyQuestion("", RETRIEVAL, caption, (files[target], files[distractor]), target, methods)
 
 
@@ -111,7 +111,7 @@ def naturalness_questions(
     for image in images:
         captions = {method: texts[image] for method, texts in captions_of.items()}
         base = captions.pop(reference)
-        for caption, methods in _together(captions).items():
+        for caption, methods in _methods_by_caption(captions).items():
             if caption != base:
                 yield StudyQuestion("", NATURALNESS, files[image], (caption, base), image, methods)
 
@@ -136,7 +136,7 @@ def _captions(runs: Mapping[str, Run], images: Sequence[int]) -> dict[str, dict[
     return {method: dict(zip(images, read_texts(run, images), strict=True)) for method, run in runs.items()}
 
 
-def _together(captions: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def _methods_by_caption(captions: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Return the methods that generated each distinct caption."""
     methods: dict[str, tuple[str, ...]] = {}
     for method, caption in captions.items():

@@ -16,9 +16,9 @@ from pydantic import ConfigDict, Field
 
 from pipeline.errors import UserError, reason
 from pipeline.runtime.records import Line, Record, parse_json, parse_record, read_bytes, read_json
-from pipeline.study.design import KEY, PASSED, SERVED, TASKS, StudyQuestion, Task, study_name
+from pipeline.study.design import KEY, PASSED, PICTURE_ROOT, TASKS, StudyQuestion, Task, study_name
 
-MOST = 2**26  # bytes of a file of answers, or of a key
+MAX_BYTES = 2**26  # bytes of a file of answers, or of a key
 Text = Annotated[str, Field(max_length=10_000)]
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
 
@@ -96,19 +96,19 @@ def read_answers(study: Path, paths: Sequence[Path]) -> Answers:
     A rater's second answer to a question is omitted, and so are raters who did not pass the qualification of a task.
     Raises UserError for a file that cannot be read, and for answers of another study.
     """
-    key = _key(study / KEY)
+    key = _read_key(study / KEY)
     questions = {each.name: each for each in key.questions}
     of_rater: dict[tuple[str, str], dict[str, RaterAnswer]] = defaultdict(dict)
-    again = 0
+    repeated = 0
     for where, given in located_answers(paths):
         answer = parse_record(given, RaterAnswer, where, "not an answer of a study's page")
         if answer.study != key.study:
-            raise UserError(f"{where}: of the study {answer.study[:40]}, and {study / KEY} is of {key.study}")
+            raise UserError(f"{where}: expected an answer of the study {key.study}, found one of {answer.study[:40]}")
         asked = questions.get(answer.question)
         if asked is None or answer.chosen not in asked.options:
             raise UserError(f"{where}: no such question, or no such option of it; the file was changed")
         earlier = of_rater[str(answer.rater), asked.task]
-        again += answer.question in earlier
+        repeated += answer.question in earlier
         earlier.setdefault(answer.question, answer)
     votes, failed = [], []
     for (rater, task), given in of_rater.items():
@@ -124,7 +124,7 @@ def read_answers(study: Path, paths: Sequence[Path]) -> Answers:
         ]
     reason = f"Left out, with fewer than {PASSED} right answers in the qualification"
     notes = [f"{reason}: {', '.join(failed)}."] if failed else []
-    notes += [f"{again} answers to questions that the rater had answered before are left out."] if again else []
+    notes += [f"{repeated} answers to questions that the rater had answered before are left out."] if repeated else []
     return Answers(key, tuple(votes), tuple(notes))
 
 
@@ -135,14 +135,14 @@ def located_answers(paths: Sequence[Path]) -> Iterator[tuple[str, Any]]:
             yield f"{path}, answer {number}", answer
 
 
-def _key(path: Path) -> StudyKey:
-    """Read a study's key; raises UserError where it was changed: the study's name is a digest of the rest."""
+def _read_key(path: Path) -> StudyKey:
+    """Read a study's key. Raises UserError where it was changed: the study's name is a digest of all else."""
     if not path.exists():
         raise UserError(f"{path}: no such file; saywhich study writes it")
-    content = read_json(path, "make the study again", MOST)
+    content = read_json(path, "make the study again", MAX_BYTES)
     key = parse_record(content, StudyKey, str(path), "make the study again")
     if study_name({name: value for name, value in content.items() if name != "study"}) != key.study:
-        raise UserError(f"{path}: not what was written; make the study again, or get the file again")
+        raise UserError(f"{path}: its content was changed; make the study again, or get the file again")
     if set(key.tasks) != set(TASKS) or len({each.name for each in key.questions}) < len(key.questions):
         raise UserError(f"{path}: a task is missing, or two questions have one name; make the study again")
     return key
@@ -166,11 +166,11 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
 def _answers(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield the answers of a file, numbered from 1."""
     if path.suffix == ".json":
-        tasks = read_json(path, "expected an export of Label Studio", MOST)
+        tasks = read_json(path, "expected an export of Label Studio", MAX_BYTES)
         yield from enumerate(_of_label_studio(tasks, path), 1)
         return
     try:
-        content = read_bytes(path, "give what a study's page saved", MOST).decode("utf-8")
+        content = read_bytes(path, "give what a study's page saved", MAX_BYTES).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 ({error}); give what a study's page saved") from None
     for number, line in enumerate(content.split("\n"), 1):
@@ -183,16 +183,17 @@ def _of_label_studio(tasks: Any, path: Path) -> Iterator[dict[str, Any]]:
     try:
         for task in tasks:
             data = task["data"]
-            for made in task["annotations"]:
-                if made.get("was_cancelled") or not made["result"]:
+            for annotation in task["annotations"]:
+                if annotation.get("was_cancelled") or not annotation["result"]:
                     continue
-                side = made["result"][0]["value"]["choices"][0]
-                by = made["completed_by"]
+                side = annotation["result"][0]["value"]["choices"][0]
+                annotator = annotation["completed_by"]
+                rater = (annotator.get("email") or annotator["id"]) if isinstance(annotator, dict) else annotator
                 yield {
                     **data,
-                    "rater": str(by.get("email") or by["id"]) if isinstance(by, dict) else str(by),
-                    "chosen": data[side].removeprefix(SERVED),
-                    "seconds": made.get("lead_time"),
+                    "rater": str(rater),
+                    "chosen": data[side].removeprefix(PICTURE_ROOT),
+                    "seconds": annotation.get("lead_time"),
                 }
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         raise UserError(

@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline.analysis.comparison import REFERENCE, holm_adjust
 from pipeline.report.method_names import published_name
 from pipeline.report.tables import Table, TableColumn, format_number, typographic_sign
-from pipeline.study.design import NATURALNESS, PEOPLE, RETRIEVAL, Task
+from pipeline.study.design import HUMAN, NATURALNESS, RETRIEVAL, Task
 from pipeline.study.game import GameResult, read_game, success_rate
 from pipeline.study.majority import (
     MajorityResult,
@@ -22,7 +22,7 @@ from pipeline.study.rater_answers import Answers, read_answers
 
 ANSWERS = "answers"  # the report reads answers from this folder of a study
 VOTES = TableColumn("votes", show=lambda each: f"{each.votes.sum():.0f}")
-ALIKE = TableColumn("votes alike", show=lambda each: typographic_sign(format_number(each.alikeness, 2)))
+ALIKE = TableColumn("votes alike", show=lambda each: typographic_sign(format_number(each.intraclass_correlation, 2)))
 
 
 def study_tables(study: Path, paths: Sequence[Path]) -> list[Table]:
@@ -37,14 +37,14 @@ def study_tables(study: Path, paths: Sequence[Path]) -> list[Table]:
 
 
 def _game_table(games: Sequence[GameResult]) -> Table:
-    def percent(each: GameResult, who: str) -> str:
-        value, low, high = success_rate(getattr(each, who))
+    def percent(each: GameResult, picker: str) -> str:
+        value, low, high = success_rate(getattr(each, picker))
         return f"{value:.1f} [{low:.1f}, {high:.1f}]"
 
     columns = [TableColumn(name) for name in ("rounds", "photos", "you, %", "the listener, %", "p", "your seconds")]
     rows: list[list[str]] = []
     for each in games:
-        both = [percent(each, who) for who in ("person", "listener")]
+        both = [percent(each, picker) for picker in ("person", "listener")]
         counted = [str(len(each.person)), f"{each.photos:.1f}"]
         rows.append([each.model, *counted, *both, _p(each.p), f"{each.seconds:.1f}"])
     notes = [
@@ -62,7 +62,7 @@ def _game_table(games: Sequence[GameResult]) -> Table:
 
 def _retrieval_table(answers: Answers) -> Table | None:
     task = answers.key.tasks[RETRIEVAL]
-    results = majority_results(answers.of(RETRIEVAL), [*task.methods, PEOPLE])
+    results = majority_results(answers.of(RETRIEVAL), [*task.methods, HUMAN])
     if not results:
         return None
     base = next((each for each in results if each.method == REFERENCE), results[0])
@@ -74,13 +74,13 @@ def _retrieval_table(answers: Answers) -> Table | None:
     columns = [
         TableColumn("pairs", show=lambda each: str(each.images)),
         VOTES,
-        TableColumn("majority right, %", show=lambda each: _shown(each.by_majority)),
+        TableColumn("majority right, %", show=lambda each: _format_share(each.by_majority)),
         TableColumn("p, chance", show=lambda each: _p(chance[each.method])),
         TableColumn(
-            f"− {name}", show=lambda each: _shown(gaps[each.method][0], sign=True) if each is not base else None
+            f"− {name}", show=lambda each: _format_share(gaps[each.method][0], sign=True) if each is not base else None
         ),
         TableColumn("p", show=lambda each: _p(p_values[each.method]) if each is not base else None),
-        TableColumn("single vote right, %", show=lambda each: _shown(each.by_vote)),
+        TableColumn("single vote right, %", show=lambda each: _format_share(each.by_vote)),
         ALIKE,
     ]
     caption = f"Which of two similar images is a caption of? Methods of similar {task.alike_in}, {task.at:.3f}"
@@ -97,14 +97,14 @@ def _naturalness_table(answers: Answers) -> Table | None:
     columns = [
         TableColumn("images", show=lambda each: str(each.images)),
         VOTES,
-        TableColumn("majority prefers it, %", show=lambda each: _shown(each.by_majority)),
+        TableColumn("majority prefers it, %", show=lambda each: _format_share(each.by_majority)),
         TableColumn("p", show=lambda each: _p(p_values[each.method])),
         TableColumn(
             "minus that for the reference",
             show=lambda each: typographic_sign(f"{2 * each.by_majority.value - 100:+.1f}"),
         ),
-        TableColumn("single vote, %", show=lambda each: _shown(each.by_vote)),
-        TableColumn("Bradley–Terry score", show=lambda each: _shown(scores[each.method], 2, sign=True)),
+        TableColumn("single vote, %", show=lambda each: _format_share(each.by_vote)),
+        TableColumn("Bradley–Terry score", show=lambda each: _format_share(scores[each.method], 2, sign=True)),
         ALIKE,
     ]
     caption = (
@@ -138,7 +138,7 @@ def _table(
     return Table(name, caption, [TableColumn("Method", text=True), *columns], rows, notes)
 
 
-def _shown(share: ShareEstimate, digits: int = 1, sign: bool = False) -> str:
+def _format_share(share: ShareEstimate, digits: int = 1, sign: bool = False) -> str:
     plus = "+" if sign else ""
     low, high = share.interval
     ends = [f"{value:{plus}.{digits}f}" for value in (share.value, low, high)]

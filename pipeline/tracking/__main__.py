@@ -14,7 +14,7 @@ from typing import TextIO
 from pipeline.errors import UserError
 from pipeline.runtime.command import run_command
 from pipeline.tracking import sender
-from pipeline.tracking.costs import page
+from pipeline.tracking.costs import cost_report
 from pipeline.tracking.runs_view import comparison_address, save_view
 from pipeline.tracking.spool import SYNC, root, without_secrets
 from pipeline.tracking.tracker import connect
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
         if list(arguments) == ["sync"]:
             return sender.sync(root() / "mlflow-spool")
         if list(arguments) == ["costs"]:
-            print(page())
+            print(cost_report())
             return 0
         if list(arguments) == ["view"]:
             tracker = connect()

@@ -17,12 +17,12 @@ from pipeline.tracking.tracker import connect
 COLUMNS = ("stage", "runs", "median, s", "longest, s", "processor, s", "peak memory, GB", "together, hours")
 
 
-def page() -> str:
+def cost_report() -> str:
     """Return a Markdown table with its caption, a row for each stage of the experiment's finished runs."""
-    return f"**Cost of each stage**\n\n{table(finished())}"
+    return f"**Cost of each stage**\n\n{table(finished_runs())}"
 
 
-def finished() -> Iterator[Mapping[str, Any]]:
+def finished_runs() -> Iterator[Mapping[str, Any]]:
     """Yield name, seconds, processor seconds and megabytes of each finished run that reused no other run's outputs."""
     tracker = connect()
     token = None

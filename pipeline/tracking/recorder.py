@@ -31,7 +31,7 @@ from pipeline.runtime.files import digest, sha256, write_atomically
 from pipeline.tracking.spool import NOT_SENT, SYNC, address, is_locked, line_of, now, root
 
 PARENT, PROFILE = "SAYWHICH_PARENT_RUN", "SAYWHICH_PROFILE"
-PATIENCE = 120.0  # seconds that a finished run waits for its records to be sent
+MAX_WAIT = 120.0  # seconds that a finished run waits for its records to be sent
 MEMORY, PROCESSOR = "process/peak_memory_megabytes", "process/processor_seconds"
 LARGEST_OUTPUT = 64 * 2**20  # bytes; larger outputs are recorded by their digests alone
 
@@ -146,12 +146,12 @@ def record_run(
     if os.environ.get("SAYWHICH_TRACKING") == "off" or ranks.rank():
         yield RunRecord(None)
         return
-    started = _start(name, params or {}, tags or {}, inputs or {})
-    folder = started._folder
+    record = _start(name, params or {}, tags or {}, inputs or {})
+    folder = record._folder
     sender = Sender(folder) if folder else None
     status = "FAILED"
     try:
-        yield started
+        yield record
         status = "FINISHED"
     except KeyboardInterrupt:
         status = "KILLED"
@@ -160,9 +160,9 @@ def record_run(
         status = "FAILED" if ended.code else "FINISHED"
         raise
     finally:
-        started.metrics(_used(), step=0)
-        started._record({"status": status, "time": now()})
-        started._close()
+        record.metrics(_resource_usage(), step=0)
+        record._record({"status": status, "time": now()})
+        record._close()
         if sender and status != "KILLED":  # a killed run does not wait; the sender finishes alone
             sender.wait()
 
@@ -172,20 +172,20 @@ def _start(name: str, params: Mapping[str, Any], tags: Mapping[str, str], inputs
     name = f"{name} {os.environ.get('SAYWHICH_CELL', '')}".strip()
     folder_name = re.sub(r"[^\w@=,.-]", "_", f"{time.strftime('%Y%m%dT%H%M%S')}-{name}")[:150]
     try:
-        started = RunRecord(root() / "mlflow-spool" / f"{folder_name}-{key[:8]}", key)
+        record = RunRecord(root() / "mlflow-spool" / f"{folder_name}-{key[:8]}", key)
     except OSError as error:
         _warn(f"nothing is recorded of this run: {error}")
         return RunRecord(None)
     profile = os.environ.get(PROFILE)
     head = {"name": name, "key": key, "parent": os.environ.get(PARENT), "sender": address(), "time": now()}
-    started._record(head | ({"profile": profile} if profile else {}))
-    started._record({"params": {record_name(option): value for option, value in _flat(params)}})
-    started._record({"datasets": {str(path): content for path, content in inputs.items()}})
+    record._record(head | ({"profile": profile} if profile else {}))
+    record._record({"params": {record_name(option): value for option, value in _flat(params)}})
+    record._record({"datasets": {str(path): content for path, content in inputs.items()}})
     source = {"mlflow.source.name": " ".join(sys.argv), "mlflow.source.type": "LOCAL"} | _git()
     if "DVC_EXP_NAME" in os.environ:
         source["dvc.experiment"] = os.environ["DVC_EXP_NAME"]
-    started.tags(source | {f"input.{path}": content for path, content in inputs.items()} | dict(tags))
-    return started
+    record.tags(source | {f"input.{path}": content for path, content in inputs.items()} | dict(tags))
+    return record
 
 
 class Sender:
@@ -195,32 +195,32 @@ class Sender:
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self._tries = 3
-        self._look()
+        self._ensure_sender()
 
     def wait(self) -> None:
-        """Wait until the whole run is sent, at most PATIENCE seconds. Unsent records are reported in one line."""
-        deadline = time.monotonic() + PATIENCE
+        """Wait until the whole run is sent, at most MAX_WAIT seconds. Unsent records are reported in one line."""
+        deadline = time.monotonic() + MAX_WAIT
         reason = ""
         while not reason and (self._folder / "records.jsonl").exists():
             with suppress(FileNotFoundError):
                 reason = (self._folder / NOT_SENT).read_text(encoding="utf-8")
             if time.monotonic() > deadline:
-                reason = f"not done after {PATIENCE:.0f} s"
-            elif not self._look():
+                reason = f"not done after {MAX_WAIT:.0f} s"
+            elif not self._ensure_sender():
                 reason = "no sender stays alive"
             time.sleep(0.1)
         if reason:
             _warn(f"MLflow: {reason[:150]}; the records wait in {self._folder}, send them with: {SYNC}")
 
-    def _look(self) -> bool:
+    def _ensure_sender(self) -> bool:
         """Return whether a sender is alive or was started."""
-        at = self._folder.with_name(f"sender-{address()}")
+        base = self._folder.with_name(f"sender-{address()}")
         with suppress(OSError):
-            if (self._process and self._process.poll() is None) or is_locked(at.with_suffix(".lock")):
+            if (self._process and self._process.poll() is None) or is_locked(base.with_suffix(".lock")):
                 return True
         self._tries -= 1
-        with suppress(OSError), open(at.with_suffix(".log"), "w", encoding="utf-8") as log:
-            # in a session of its own, Ctrl-C and a closed terminal do not end the sender, which reports them
+        with suppress(OSError), open(base.with_suffix(".log"), "w", encoding="utf-8") as log:
+            # in its own session, Ctrl-C and a closed terminal do not end the sender, which must report the killed run
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "pipeline.tracking", "send"],
                 stdin=subprocess.DEVNULL,
@@ -231,7 +231,7 @@ class Sender:
         return self._tries > 0
 
 
-def _used() -> dict[str, float]:
+def _resource_usage() -> dict[str, float]:
     """Return the peak memory of this process or of any awaited child, and the processor time of all of them."""
     own, others = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     unit = 1 if sys.platform == "darwin" else 1024  # bytes

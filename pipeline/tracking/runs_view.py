@@ -31,9 +31,9 @@ def save_view(tracker: Tracker) -> str:
 
 
 def comparison_address(tracker: Tracker) -> str:
-    """Return the address of MLflow's comparison of each method's last evaluation in the profile of the last of all.
+    """Return the address of MLflow's comparison of each method's last evaluation in the last evaluated profile.
 
-    Cells of a grid, whose names have a second word, are left out. Returns "" where there are fewer than two.
+    Cells of a grid, whose names have a second word, are left out. Returns "" where there are fewer than two runs.
     """
     order = ["attributes.start_time DESC"]
     runs = tracker.client.search_runs([tracker.experiment], EVALUATIONS, order_by=order, max_results=1000)

@@ -41,7 +41,7 @@ Result = TypeVar("Result")
 class SendResult:
     """The outcome of sending a run's records.
 
-    Damaged ones are named, a line each, and kept in the spool's `damaged`.
+    `damaged` has a line for each damaged record, which is kept in the spool's folder `damaged`.
     """
 
     damaged: list[str]
@@ -52,9 +52,9 @@ class SendResult:
 
 
 def send(folder: Path) -> SendResult | None:
-    """Send one run's records, following them while it lasts, and remove its `folder`.
+    """Send one run's records, following them while the run lasts, and remove its `folder`.
 
-    None if another process sends it, or the run is only starting.
+    Returns None if another process sends the records, or the run is only starting.
     """
     try:
         with hold_lock(folder / "sender.lock", wait=False), open(folder / "records.jsonl", "rb") as file:
@@ -69,8 +69,8 @@ def send(folder: Path) -> SendResult | None:
                 return SendResult(
                     [_set_aside(folder, folder, "holds the records of another run: nothing of it is sent")]
                 )
-            tracker = _patiently(connect, folder)
-            run_id = _patiently(lambda: _open_run(tracker, head, folder.parent), folder)
+            tracker = _retry(connect, folder)
+            run_id = _retry(lambda: _open_run(tracker, head, folder.parent), folder)
             sent = _follow(tracker, run_id, file, folder, str(head["key"]))
             shutil.rmtree(folder)
     except BlockingIOError:
@@ -79,33 +79,33 @@ def send(folder: Path) -> SendResult | None:
 
 
 def _is_cut(folder: Path, file: BinaryIO) -> bool:
-    """Return whether a run without a whole first record is over, and not only starting."""
+    """Return whether a run without a complete first record has ended, and is not only starting."""
     if is_recording(folder):
         return False
     time.sleep(POLL)  # a new file is not locked at once
     file.seek(0)
-    over = not is_recording(folder) and not file.readline().endswith(b"\n")
+    ended = not is_recording(folder) and not file.readline().endswith(b"\n")
     file.seek(0)
-    return over
+    return ended
 
 
 def _set_aside(folder: Path, path: Path, why: str) -> str:
     """Move a run's `folder`, or the file `path` in it, to the spool's `damaged`; return a message."""
-    place = folder.parent / DAMAGED / folder.name / path.relative_to(folder)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if place.is_dir():
-        shutil.rmtree(place)
-    shutil.move(path, place)
-    return f"{folder.name}: {why}; it is kept in {place}"
+    kept = folder.parent / DAMAGED / folder.name / path.relative_to(folder)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    if kept.is_dir():
+        shutil.rmtree(kept)
+    shutil.move(path, kept)
+    return f"{folder.name}: {why}; it is kept in {kept}"
 
 
 def _keep_line(folder: Path, line: bytes, why: str) -> str:
     """Append a damaged line to a file in the spool's `damaged`; return a message."""
-    place = folder.parent / DAMAGED / folder.name / "records.jsonl"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with open(place, "ab") as file:
+    kept = folder.parent / DAMAGED / folder.name / "records.jsonl"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with open(kept, "ab") as file:
         file.write(line + b"\n")
-    return f"{folder.name}: {why} and not sent; it is kept in {place}"
+    return f"{folder.name}: {why} and not sent; it is kept in {kept}"
 
 
 def serve_spool(spool: Path) -> None:
@@ -113,27 +113,31 @@ def serve_spool(spool: Path) -> None:
 
     Only one process at a time does so; a second one ends at once.
     """
-    ours = address()
+    own_address = address()
     threads: dict[Path, Thread] = {}
     with suppress(BlockingIOError):
         while True:
-            with hold_lock(spool / f"sender-{ours}.lock", wait=False):
-                busy = time.monotonic()
+            with hold_lock(spool / f"sender-{own_address}.lock", wait=False):
+                last_active = time.monotonic()
                 # check the time after looking for work: the machine may have slept between two checks
-                while _begin(spool, ours, threads) or _at_work(threads) or time.monotonic() - busy < IDLE:
-                    if _at_work(threads):
-                        busy = time.monotonic()
+                while (
+                    _start_sending(spool, own_address, threads)
+                    or _is_sending(threads)
+                    or time.monotonic() - last_active < IDLE
+                ):
+                    if _is_sending(threads):
+                        last_active = time.monotonic()
                     time.sleep(POLL)
             # a run that began just before the lock was released relies on this process
-            if not _begin(spool, ours, threads):
+            if not _start_sending(spool, own_address, threads):
                 return
 
 
-def _at_work(threads: Mapping[Path, Thread]) -> bool:
+def _is_sending(threads: Mapping[Path, Thread]) -> bool:
     return any(thread.is_alive() for thread in threads.values())
 
 
-def _begin(spool: Path, ours: str, threads: dict[Path, Thread]) -> bool:
+def _start_sending(spool: Path, own_address: str, threads: dict[Path, Thread]) -> bool:
     """Start to send the runs that are new; return whether there were any."""
     new = []
     for records in spool.glob("*/records.jsonl"):
@@ -143,7 +147,7 @@ def _begin(spool: Path, ours: str, threads: dict[Path, Thread]) -> bool:
                 continue
             with open(records, "rb") as file:
                 head = head_of(file.readline().removesuffix(b"\n"))
-            if head["sender"] == ours:
+            if head["sender"] == own_address:
                 new.append(folder)
     for folder in new:
         threads[folder] = Thread(target=_send_or_report, args=(folder,))
@@ -205,9 +209,9 @@ def _follow(tracker: Tracker, run_id: str, file: BinaryIO, folder: Path, key: st
     end: Mapping[str, Any] | None = None
     damaged: list[str] = []
     artifacts: dict[str, str] = {}  # artifacts that are not sent yet, and their SHA-256
-    rest, over = b"", False
-    while not over:
-        over = not is_recording(folder)  # checked before reading, so that nothing is missed
+    rest, ended = b"", False
+    while not ended:
+        ended = not is_recording(folder)  # checked before reading, so that nothing is missed
         *lines, rest = (rest + file.read()).split(b"\n")  # `rest` is an incomplete last line
         records = []
         for line in lines:
@@ -216,15 +220,15 @@ def _follow(tracker: Tracker, run_id: str, file: BinaryIO, folder: Path, key: st
             except ValueError:
                 damaged.append(_keep_line(folder, line, "a record is damaged"))
         if records:
-            _patiently(partial(tracker.log, run_id, records), folder)
+            _retry(partial(tracker.log, run_id, records), folder)
         artifacts |= {record["artifact"]: record["sha256"] for record in records if "artifact" in record}
         for name, content in list(artifacts.items()):
             if (path := folder / "artifacts" / name).is_file() and sha256(path) == content:
-                _patiently(partial(tracker.log_artifact, run_id, folder, name), folder)
+                _retry(partial(tracker.log_artifact, run_id, folder, name), folder)
                 del artifacts[name]
         end = next((record for record in records if "status" in record), end)
-        over = over or end is not None
-        if not over:
+        ended = ended or end is not None
+        if not ended:
             time.sleep(POLL)
     if rest:
         damaged.append(_keep_line(folder, rest, "its last record is cut off"))
@@ -237,12 +241,12 @@ def _follow(tracker: Tracker, run_id: str, file: BinaryIO, folder: Path, key: st
         )
     if monitor:
         finish_monitor(monitor)
-    ended = end or {"status": "KILLED", "time": now()}
-    _patiently(lambda: tracker.client.set_terminated(run_id, ended["status"], ended["time"]), folder)
+    final = end or {"status": "KILLED", "time": now()}
+    _retry(lambda: tracker.client.set_terminated(run_id, final["status"], final["time"]), folder)
     return SendResult(damaged, end is not None)
 
 
-def _patiently(action: Callable[[], Result], folder: Path) -> Result:
+def _retry(action: Callable[[], Result], folder: Path) -> Result:
     """Return the action's result, with retries as long as the run lasts, and at least TRIES attempts."""
     failures = 0
     while True:

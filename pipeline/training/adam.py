@@ -14,22 +14,22 @@ class Adam:
 
     def __init__(self, model: nn.Module) -> None:
         self._parameters = dict(model.named_parameters())
-        self._memory: dict[str, dict[str, Tensor]] = {}
+        self._state: dict[str, dict[str, Tensor]] = {}
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
         """Update the parameters that have a gradient, and clear their gradients."""
         updated = {name: p for name, p in self._parameters.items() if p.grad is not None}
-        for name in updated.keys() - self._memory.keys():
-            self._memory[name] = _fresh(updated[name])
-        memory = [self._memory[name] for name in updated]
+        for name in updated.keys() - self._state.keys():
+            self._state[name] = _initial_state(updated[name])
+        state = [self._state[name] for name in updated]
         adam(
             list(updated.values()),
             [p.grad for p in updated.values() if p.grad is not None],
-            [each["exp_avg"] for each in memory],
-            [each["exp_avg_sq"] for each in memory],
+            [each["exp_avg"] for each in state],
+            [each["exp_avg_sq"] for each in state],
             [],
-            [each["step"] for each in memory],
+            [each["step"] for each in state],
             fused=True,
             amsgrad=False,
             beta1=0.9,
@@ -44,19 +44,19 @@ class Adam:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the optimiser's state by `<parameter>:<quantity>`."""
-        return {f"{name}:{quantity}": t for name, memory in self._memory.items() for quantity, t in memory.items()}
+        return {f"{name}:{quantity}": t for name, state in self._state.items() for quantity, t in state.items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Load the state that `tensors` returned. Raises ValueError for parameters that the model lacks."""
-        self._memory = {}
+        self._state = {}
         for key, value in tensors.items():
             name, _, quantity = key.rpartition(":")
             if name not in self._parameters:
                 raise ValueError(f"the model has no parameter {name!r}")
-            self._memory.setdefault(name, {})[quantity] = value.to(self._parameters[name].device, copy=True)
+            self._state.setdefault(name, {})[quantity] = value.to(self._parameters[name].device, copy=True)
 
 
-def _fresh(parameter: nn.Parameter) -> dict[str, Tensor]:
+def _initial_state(parameter: nn.Parameter) -> dict[str, Tensor]:
     return {
         "step": torch.zeros((), device=parameter.device),
         "exp_avg": torch.zeros_like(parameter),

@@ -45,9 +45,8 @@ class Checkpoints:
         Raises OSError, such as for a full disk, with older checkpoints unchanged. Raises TypeError for a `state` that
         JSON cannot hold.
         """
-        metadata = {
-            "state": json.dumps({"step": step, "of": self.folder.name, "state": state})
-        }  # one entry, since the order of several is not kept
+        # one entry, since safetensors does not keep the order of several
+        metadata = {"state": json.dumps({"step": step, "of": self.folder.name, "state": state})}
         # copies: safetensors refuses tensors that share memory
         content = safetensors.torch.save(
             {name: tensor.to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}, metadata
@@ -80,7 +79,7 @@ class Checkpoints:
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         saved = json.loads(header["__metadata__"]["state"])
         if saved["of"] != self.folder.name:
-            raise ValueError(f"it is of another run, {saved['of']}")
+            raise ValueError(f"it belongs to another run, {saved['of']}")
         return Checkpoint(saved["step"], safetensors.torch.load(content), saved["state"])
 
     def clear(self) -> None:

@@ -31,40 +31,40 @@ def run_training(
     """Train, and write to `out`: weights.safetensors, history.jsonl (a line per epoch) and metrics.json.
 
     metrics.json holds the history entry of the kept weights. Processor seconds are written beside the checkpoints
-    (`write_processor_seconds`): `out` holds equal bytes after equal trainings. `checkpoints` is the folder of this
-    work's checkpoints; one is written every `seconds` seconds, and all are removed when the outputs are on disk.
+    (`write_processor_seconds`), so that `out` holds equal bytes after equal trainings. `checkpoints` is the folder of
+    this run's checkpoints; one is written every `seconds` seconds, and all are removed when the outputs are on disk.
 
     `roles` are the roles whose weights are written; None: all. `data` are digests of the data, which the weights keep.
     With several ranks, only rank 0 writes.
     """
     training.record = record.metrics
     record.tags({"products": matmul_precision.current_precision()})
-    kept = Checkpoints(checkpoints)
+    saved = Checkpoints(checkpoints)
     if ranks.rank():
-        training.run(kept, seconds)
+        training.run(saved, seconds)
         return
     with exclusive(checkpoints.with_name(f"{checkpoints.name}.lock"), str(out)):
-        _train_and_write(training, out, kept, record, seconds, roles, data)
+        _train_and_write(training, out, saved, record, seconds, roles, data)
 
 
 def _train_and_write(
     training: Training,
     out: Path,
-    kept: Checkpoints,
+    saved: Checkpoints,
     record: RunRecord,
     seconds: float,
     roles: frozenset[str] | None,
     data: Mapping[str, str] | None,
 ) -> None:
-    history = training.run(kept, seconds)
+    history = training.run(saved, seconds)
     agents: dict[str, Agent] = {}
     for role, agent in training.method.final_agents().items():
         if roles is None or role in roles:
             agents[role] = agent
     paths = [out / name for name in ("history.jsonl", "weights.safetensors", "metrics.json")]
-    write_processor_seconds(kept.folder.with_name(FOLDER), history, training.processor_seconds)
+    write_processor_seconds(saved.folder.with_name(FOLDER), history, training.processor_seconds)
     write_atomically(paths[0], history_lines(history))
     save_agents(paths[1], agents, paths[0], data)
     write_atomically(paths[2], json.dumps(training.result(), indent=2) + "\n")
     record.outputs(paths)
-    kept.clear()
+    saved.clear()

@@ -28,7 +28,7 @@ from pipeline.types import Batch, Losses, Report
 
 LOG_EVERY = 25  # steps between two reads of the losses, each of which synchronises with the device
 
-EXPLODED = 100  # factor over the largest earlier gradient norm from which a warning is printed
+MAX_NORM_GROWTH = 100  # a gradient norm above this multiple of its largest earlier value prints a warning
 
 Record = Callable[[dict[str, float], int], None]
 
@@ -75,7 +75,7 @@ class Training:
         record: Record = lambda metrics, step: None,
     ) -> None:
         self.method, self.batches, self.seed, self.device = method, batches, seed, device
-        self.settings = settings.lengthened(len(batches))
+        self.settings = settings.lengthen(len(batches))
         self.validate, self.record = validate, record
         self.modules = method.modules()
         for module in self.modules.values():
@@ -116,21 +116,21 @@ class Training:
                     break
                 with closing(self.batches.epoch(epoch, self.step % total)) as batches:
                     for batch in batches:
-                        self._learn(batch.to(self.device))
+                        self._train_step(batch.to(self.device))
                         bar.update()
                         if self.step % LOG_EVERY == 0 or self.step % total == 0:
-                            self._look(bar)
+                            self._report_means(bar)
                         if self.step % total == 0:
                             self._add_entry(epoch + 1, self.settings.validates(epoch))
                         elif self.settings.ends_part(self.step, total):
                             self._add_entry(round(self.step / total, 3), validates=True)
-                        asked = asked_to_end()
-                        due = asked or time.monotonic() - saved >= every_seconds
+                        requested = asked_to_end()
+                        due = requested or time.monotonic() - saved >= every_seconds
                         if checkpoints is not None and not ranks.rank() and due:
                             self._check_finite()
                             checkpoints.save(self.step, *self._state())
                             saved = time.monotonic()
-                        if asked:
+                        if requested:
                             return self.history
         if self.best:
             self._load_agents(self.best)
@@ -144,7 +144,7 @@ class Training:
             return self.history[-1] if self.history else {"epoch": 0, "step": 0}
         return max(scored, key=lambda entry: entry[f"val/{self.settings.select}"])
 
-    def _learn(self, batch: Batch) -> None:
+    def _train_step(self, batch: Batch) -> None:
         # dropout draws from the global generator; seeded by the step, a resumed run draws the same numbers
         # the seed is hashed, since a CPU generator uses only its low 32 bits
         torch.manual_seed(zlib.crc32(f"{self.seed} {self.step}".encode()))
@@ -162,7 +162,7 @@ class Training:
                 ranks.all_reduce_sum(
                     [p.grad for agent in agents.values() for p in agent.parameters() if p.grad is not None]
                 )
-            report = _of_all_ranks(values)
+            report = _average_over_ranks(values)
             for role in sorted(roles):
                 norm = _norm(agents[role])
                 self.settings.clip(agents[role].parameters())
@@ -172,7 +172,7 @@ class Training:
         self.budget.add(rollouts.captions_drawn)
         self.step += 1
 
-    def _look(self, bar: tqdm) -> None:
+    def _report_means(self, bar: tqdm) -> None:
         means = self.means.take()
         if not_finite := [name for name, value in means.items() if not math.isfinite(value)]:
             raise self._diverged(f"{', '.join(not_finite)} is not a number, or infinite")
@@ -189,33 +189,38 @@ class Training:
             if finite and not torch.stack(finite).all():
                 raise self._diverged(f"weights of the {name} are not numbers, or infinite")
 
-    def _diverged(self, what: str) -> UserError:
+    def _diverged(self, problem: str) -> UserError:
         return UserError(
-            f"training diverged before step {self.step}: {what}; lower the learning rate or clip gradients "
+            f"training diverged before step {self.step}: {problem}; lower the learning rate or clip gradients "
             "(optimisation in params.yaml)"
         )
 
     def _warn_of_growth(self, means: Mapping[str, float]) -> None:
-        """Warn once where a gradient norm exceeds EXPLODED times its largest earlier value: the loss will diverge."""
+        """Warn once when a gradient norm exceeds MAX_NORM_GROWTH times its largest so far: the loss diverges."""
         for name, norm in means.items():
             if name.endswith("/gradient_norm") and norm:
                 usual = self.usual_norms.setdefault(name, [])
-                if len(usual) >= 3 and norm > EXPLODED * max(usual) and name not in self.warned and not ranks.rank():
+                if (
+                    len(usual) >= 3
+                    and norm > MAX_NORM_GROWTH * max(usual)
+                    and name not in self.warned
+                    and not ranks.rank()
+                ):
                     self.warned.add(name)
                     line = f"{name} is {norm:.3g} before step {self.step}, and was {max(usual):.3g} at most"
                     tqdm.write(f"warning: {line}; lower the learning rate or clip gradients", file=sys.stderr)
                 usual.append(norm)
 
     def _add_entry(self, epoch: float, validates: bool) -> None:
-        """Append an entry to the history, and record what was spent until then."""
+        """Append an entry to the history, and record the budget spent until then."""
         drawn, seconds = self.budget.captions_drawn, self.budget.processor_seconds
         self.record({"captions_drawn": drawn, "processor_seconds": seconds}, self.step)
         entry = {"epoch": epoch, "step": self.step, "captions_drawn": drawn, **self.latest}
         with self.budget.paused():
-            self.history.append(entry | (self._validated() if validates else {}))
+            self.history.append(entry | (self._run_validation() if validates else {}))
         self.processor_seconds.append(seconds)
 
-    def _validated(self) -> dict[str, float]:
+    def _run_validation(self) -> dict[str, float]:
         """Compute and record validation metrics; return an empty dictionary without a validation function."""
         if self.validate is None:
             return {}
@@ -306,7 +311,7 @@ def _normalised_backward(losses: Losses, weights: Mapping[str, float], learners:
                 parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
 
 
-def _of_all_ranks(report: Report) -> Report:
+def _average_over_ranks(report: Report) -> Report:
     """Return the report averaged over the ranks."""
     if ranks.size() == 1 or not report:
         return report

@@ -34,7 +34,7 @@ class Optimisation:
     """Factor of the schedule `step` after each `decay_every` epochs."""
     decay_every: Count | None = None
     start_epoch: Natural = 0
-    """Epochs of an earlier training that the decay of `step` counts too (DiscCaptioning, PSST)."""
+    """Epochs of an earlier training, which the schedule `step` adds to the epoch (DiscCaptioning, PSST)."""
     clip_value: Positive | None = None
     """Limit to which every element of a gradient is clamped, ± (DiscCaptioning)."""
     clip_norm: Positive | None = None
@@ -50,7 +50,7 @@ class Optimisation:
     min_steps: Natural = 0
     """Minimum number of steps; where `epochs` give fewer, all lengths in epochs here are multiplied."""
 
-    def lengthened(self, steps_an_epoch: int) -> Optimisation:
+    def lengthen(self, steps_an_epoch: int) -> Optimisation:
         """Return settings whose lengths in epochs are multiplied by the smallest integer that gives `min_steps` steps.
 
         These are `epochs`, `validate_every`, `decay_every` and `start_epoch`. Zero epochs stay zero.

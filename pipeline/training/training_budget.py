@@ -30,12 +30,12 @@ class TrainingBudget:
         self._began = time.process_time()
 
     def add(self, captions_drawn: Tensor) -> None:
-        """Add the captions that this rank drew in one step. The device is not waited for."""
+        """Add the captions that this rank drew in one step, without waiting for the device."""
         self._drawn += ranks.all_sum(captions_drawn)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave the processor time of the block out."""
+        """Exclude the processor time of the block."""
         before = time.process_time()
         try:
             yield
@@ -51,10 +51,10 @@ class TrainingBudget:
         return self._earlier + (time.process_time() - self._began) * ranks.size()
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint holds."""
+        """Return the budget spent so far, for a checkpoint."""
         return {"captions_drawn": self.captions_drawn, "processor_seconds": self.processor_seconds}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` returned, in this process or an earlier one."""
+        """Continue from the budget that `state` returned, in this process or an earlier one."""
         self._drawn.fill_(state["captions_drawn"])
         self._earlier = state["processor_seconds"]

@@ -23,9 +23,9 @@ class CaptionerSize:
     """Sizes of a captioner's text side that determine what a step costs."""
 
     weights: int
-    trained: int  # trained ones among these weights: the adapters, or all
+    trained: int  # number of trained weights: the adapters, or all
     products: int  # weights that each token is multiplied with
-    kept: int  # numbers per token that a backward pass needs, without attention
+    saved: int  # numbers per token that a backward pass needs, without attention
     layers: int
     heads: int
     hidden: int
@@ -84,7 +84,7 @@ def read_size(model: str, max_words: int, lora: dict[str, Any] | None) -> Captio
         weights=sum(count for count, _ in counts),
         trained=sum(count for count, trained in counts if trained),
         products=sum(weight.numel() for weight in tables) + speaker.logit.weight.numel(),
-        kept=sum(sum(weight.shape) for weight in tables),
+        saved=sum(sum(weight.shape) for weight in tables),
         layers=getattr(text, "decoder_layers", None) or text.num_hidden_layers,
         heads=text.num_attention_heads,
         hidden=text.hidden_size,
@@ -125,7 +125,7 @@ def step_cost(
         "weights": size.weights * giga,
         "gradients and Adam": size.trained * 3 * giga,
         "keys and values of regions": 2 * captions * size.region_cache * giga,
-        "kept for the backward pass": tokens * (size.kept + attention) * giga,
+        "kept for the backward pass": tokens * (size.saved + attention) * giga,
         "logits": tokens * size.vocabulary * (4 if penalised else 2) * giga,
         "CUDA": OVERHEAD,
     }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.analysis.comparison import compare_methods
-from pipeline.analysis.measured_baselines import EXPLAINED
+from pipeline.analysis.measured_baselines import BASELINE_DESCRIPTIONS
 from pipeline.analysis.method_claims import MethodClaim, check_claim
 from pipeline.analysis.results import evaluated, read_results, read_results_json, with_frozen_speakers
 from pipeline.analysis.selection import choose_all
@@ -23,18 +23,18 @@ from pipeline.report.starts import CLAIMS_OVER_STARTS
 from pipeline.report.tables import Table
 from pipeline.runtime.command import run_command
 
-FAR = 20  # differing lines of params.yaml from which a recorded profile is no record of this run
-MOST_NAMED = 3
+MAX_DIFFERENCES = 20  # most lines of params.yaml that may differ from a recorded profile
+MAX_NAMED = 3
 
 
 def claims_of(root: Path) -> Table | None:
     """Return the claims about the profile, else the data set, checked on the run in data/; None if there are none."""
     data = root / "data"
-    if not (every := read_claims(root)):
+    if not (all_claims := read_claims(root)):
         return None
     params = load(root / "params.yaml")
-    about = [_profile(root), read_results_json(data / "prepared" / "manifest.json")["dataset"]]
-    if not (claims := select_claims(every, params, about)):
+    subjects = [_profile(root), read_results_json(data / "prepared" / "manifest.json")["dataset"]]
+    if not (claims := select_claims(all_claims, params, subjects)):
         return None
     evaluations = evaluated(data, params.methods)
     results = read_results(data / "sweep", evaluations, first=(params.report.control,), score=params.report.score)
@@ -43,14 +43,14 @@ def claims_of(root: Path) -> Table | None:
     return claims_table([check_claim(claim, comparison, choices) for claim in claims], results.score)
 
 
-def select_claims(claims: Iterable[MethodClaim], params: Params, about: Iterable[str | None]) -> list[MethodClaim]:
-    """Return the claims about the first of the profile and the data set `about` that has any.
+def select_claims(claims: Iterable[MethodClaim], params: Params, subjects: Iterable[str | None]) -> list[MethodClaim]:
+    """Return the claims about the first of the profile and the data set `subjects` that has any.
 
     A claim about a method that `params` do not have is left out; one about a method without a result stays.
     """
-    known = {*params.methods, *(f"frozen_{name}" for name in params.report.frozen_speakers), *EXPLAINED}
+    known = {*params.methods, *(f"frozen_{name}" for name in params.report.frozen_speakers), *BASELINE_DESCRIPTIONS}
     fitting = [claim for claim in claims if {claim.more, claim.than} <= known]
-    return next(filter(None, ([claim for claim in fitting if claim.applies_to(name)] for name in about)), [])
+    return next(filter(None, ([claim for claim in fitting if claim.applies_to(name)] for name in subjects)), [])
 
 
 def claims_text() -> str:
@@ -61,7 +61,7 @@ def claims_text() -> str:
 
 @dataclass(frozen=True)
 class NearestRecord:
-    """The recorded profile that is nearest to params.yaml, and the lines of params.yaml that it has otherwise."""
+    """The recorded profile that is nearest to params.yaml, and the lines of params.yaml that differ from it."""
 
     name: str
     result: ResultFile
@@ -70,8 +70,8 @@ class NearestRecord:
     def describe(self) -> str:
         """Return one sentence on the recorded profile and the differences."""
         lines = [line.partition(" #")[0].strip() for line in self.differing]
-        more = f" and {len(lines) - MOST_NAMED} more" if len(lines) > MOST_NAMED else ""
-        other = f"; params.yaml differs in: {'; '.join(lines[:MOST_NAMED])}{more}" if lines else ""
+        more = f" and {len(lines) - MAX_NAMED} more" if len(lines) > MAX_NAMED else ""
+        other = f"; params.yaml differs in: {'; '.join(lines[:MAX_NAMED])}{more}" if lines else ""
         return f"Recorded: the profile {self.name}, results/{self.name}.json{other}."
 
 
@@ -83,10 +83,10 @@ def nearest_record(root: Path) -> NearestRecord | None:
         return None
     text = (root / "params.yaml").read_text(encoding="utf-8")
     name, differing = nearest_profile(text, recorded, profiles)
-    return None if len(differing) > FAR else NearestRecord(name, read_result(root, name), differing)
+    return None if len(differing) > MAX_DIFFERENCES else NearestRecord(name, read_result(root, name), differing)
 
 
-def _recorded(record: NearestRecord | None) -> PrintedTable | None:
+def _recorded_claims(record: NearestRecord | None) -> PrintedTable | None:
     """Return the recorded table of claims; None where there is none."""
     tables = record.result.tables if record else {}
     return tables.get(CLAIMS_OVER_STARTS) or tables.get(CAPTION)
@@ -101,10 +101,10 @@ def main() -> int:
     """Return the exit status: 0 printed; 2 no finished run, or no claim about it, reported in one line."""
 
     def work() -> None:
-        if (here := claims_of(Path())) is None:
+        if (own_claims := claims_of(Path())) is None:
             raise UserError("results/claims.toml: no claim about this data set")
         record = nearest_record(Path())
-        print(markdown([compare_claims(here, _recorded(record))]))
+        print(markdown([compare_claims(own_claims, _recorded_claims(record))]))
         print(record.describe() if record else "Recorded: no profile that is near params.yaml.")
 
     return run_command("compare", work)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 CODE = Path("data/code")
-# These modules change no results: parameters and cards count themselves, records are only written, an error ends a run.
-DECIDES_NOTHING = (
+# Modules whose code changes no results. Parameters and cards are part of a digest themselves; records are only written.
+WITHOUT_EFFECT = (
     "pipeline.config",
     "pipeline.tracking",
     "pipeline.errors",
@@ -34,20 +34,20 @@ DECIDES_NOTHING = (
     "pipeline.workflow.reuse",
     "pipeline.workflow.stage",
 )
-SHOWS_CARDS = "pipeline.report.method_names"  # it imports the cards of all methods by their names
+CARD_READER = "pipeline.report.method_names"  # the module that imports the cards of all methods, by their names
 CELL_STAGES = ("train", "adapt", "evaluate")  # stages that Snakemake runs for each cell of `sweep`
 
 
 @cache
 def import_graph() -> ImportGraph:
-    """Return the import graph, without the modules of DECIDES_NOTHING.
+    """Return the import graph, without the modules of WITHOUT_EFFECT.
 
     It includes imports within functions, and those of architectures by their names.
     """
     import grimp
 
     graph = grimp.build_graph("pipeline", "stages", exclude_type_checking_imports=True, cache_dir=None)
-    for module in [name for name in graph.modules if name.startswith(DECIDES_NOTHING)]:
+    for module in [name for name in graph.modules if name.startswith(WITHOUT_EFFECT)]:
         graph.remove_module(module)
     for each in architectures.ARCHITECTURES.values():
         graph.add_import(importer=architectures.__name__, imported=each.module)
@@ -77,7 +77,7 @@ def code_digest(stage: str, methods: Collection[str] = ()) -> str:
     """
     modules = stage_modules(stage, methods)
     lines = [f"{module} {_code_sha256(module)}" for module in sorted(modules)]
-    if SHOWS_CARDS in modules:
+    if CARD_READER in modules:
         lines += [cards for module in sorted(method_modules().values()) if (cards := _split_cards(module)[1])]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 

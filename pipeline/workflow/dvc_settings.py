@@ -18,7 +18,7 @@ from pipeline.runtime.command import run_command
 from pipeline.runtime.files import write_atomically
 
 SCRIPTS = ("vega/vega.js", "vega-lite/vega-lite.js", "vega-embed/vega-embed.js")
-LOADED = "{scripts}"  # DVC's placeholder of the scripts that it loads
+PLACEHOLDER = "{scripts}"  # DVC's placeholder of the scripts that it loads
 TEMPLATE = "plots.html"
 
 
@@ -39,7 +39,7 @@ def offline_page() -> str:
 
     assets = files("snakemake") / "assets" / "data"
     scripts = "\n".join(f"<script>{(assets / name).read_text(encoding='utf-8')}</script>" for name in SCRIPTS)
-    before, _, after = PAGE_HTML.partition(LOADED)
+    before, _, after = PAGE_HTML.partition(PLACEHOLDER)
     return before + scripts + after
 
 

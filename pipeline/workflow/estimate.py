@@ -99,12 +99,12 @@ def estimate_grid(
         parts = (f"{stage} {cost.seconds:.0f} s" for stage, cost in zip(STAGES, known, strict=True))
         lines.append(f"measured on {known[0].jobs} cells here, medians: {', '.join(parts)}; at most {largest:.1f} GB")
     else:
-        lines.append(f"as params.yaml says: {each[0]:.0f} s a cell")
+        lines.append(f"sweep.seconds_per_cell in params.yaml: {each[0]:.0f} s a cell")
     total = makespan(missing, each, slots, overhead)
     work = missing * sum(each)
     lines += [
-        f"{machines} machines, {slots} jobs at once{' (by memory)' if fit < cores else ''}: {_length(total)}",
-        f"work {_length(work)} of one core; a cell alone {_length(sum(each) + overhead * len(each))}",
+        f"{machines} machines, {slots} jobs at once{' (by memory)' if fit < cores else ''}: {_format_duration(total)}",
+        f"work {_format_duration(work)} of one core; a cell alone {_format_duration(sum(each) + overhead * len(each))}",
     ]
     if total:
         lines[-1] += f"; {work / total / slots:.0%} of the slots' time is work"
@@ -121,7 +121,7 @@ def _row(benchmark: Path) -> tuple[float, float] | None:
         return None
 
 
-def _length(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"

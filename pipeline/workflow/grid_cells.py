@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from pipeline.config.name_checks import read_checked_names
+from pipeline.config.name_checks import read_checked_names, value_at
 from pipeline.config.views import listed_deps, listed_keys
 from pipeline.errors import UserError, reason
 from pipeline.runtime.checksums import check_captions, check_history, read_checksummed_json, write_checksums
@@ -44,7 +44,9 @@ class GridCell:
 
         It has no comma: Snakemake would take one for the next wildcard when it submits the cell to a cluster.
         """
-        return "_".join(f"{key}={_word(value)}" for key, value in {**self.settings, "seed": self.seed}.items())
+        return "_".join(
+            f"{key}={_file_name_part(value)}" for key, value in {**self.settings, "seed": self.seed}.items()
+        )
 
     @property
     def folder(self) -> Path:
@@ -109,7 +111,7 @@ def cell_digest(
     tree = copy.deepcopy(dict(params))
     tree["seed"] = cell.seed
     tree["methods"][cell.method] = {**(tree["methods"][cell.method] or {}), **cell.settings}
-    values = {key: _at(tree, key) for key in listed_keys(workflow, stage, cell.method, tree)}
+    values = {key: value_at(tree, key) for key in listed_keys(workflow, stage, cell.method, tree)}
     files = {path: content[path] for path in listed_deps(workflow, stage, params["methods"][cell.method] or {})}
     return hashlib.sha256(json.dumps([values, files], sort_keys=True).encode()).hexdigest()
 
@@ -130,10 +132,10 @@ def gather_results(grid: Sequence[GridCell], out: Path) -> None:
         for line in (cell.folder / "history.jsonl").read_text(encoding="utf-8").splitlines():
             epochs.append(json.dumps({"method": cell.method, "cell": cell.name, **json.loads(line)}))
         measured = cell.folder / "evaluation/metrics.json"
-        again = f"delete {cell.folder} and run the grid again"
-        metrics = read_checksummed_json(measured, again)
+        remedy = f"delete {cell.folder} and run the grid again"
+        metrics = read_checksummed_json(measured, remedy)
         if (metrics.get("method"), metrics.get("settings", {}).get("seed")) != (cell.method, cell.seed):
-            raise UserError(f"{measured}: is of another method or seed; {again}")
+            raise UserError(f"{measured}: expected results of {cell.method} with seed {cell.seed}; {remedy}")
         check_captions(measured, metrics)
         settings = {**metrics.get("settings", {}), **cell.settings, "seed": cell.seed}
         entries.append({"cell": cell.name, **metrics, "settings": settings})
@@ -151,14 +153,11 @@ def gather_results(grid: Sequence[GridCell], out: Path) -> None:
         }
         tables.append(pa.table({**named, **{name: table[name] for name in table.column_names if name not in named}}))
     write_atomically(out / "history.jsonl", "".join(f"{line}\n" for line in epochs))
+    all_captions = pa.table({"cell": pa.array([], pa.string())})
+    if tables:
+        all_captions = pa.concat_tables(tables, promote_options="default")
     with atomic_path(out / "captions.parquet") as temporary:
-        pq.write_table(
-            pa.concat_tables(tables, promote_options="default")
-            if tables
-            else pa.table({"cell": pa.array([], pa.string())}),
-            temporary,
-            write_page_checksum=True,
-        )
+        pq.write_table(all_captions, temporary, write_page_checksum=True)
     write_atomically(out / "cells.json", json.dumps(entries, indent=1, ensure_ascii=False) + "\n")
     write_checksums(out)
 
@@ -188,12 +187,12 @@ def wait_for_another(folder: Path = Path(".snakemake")) -> None:
 
 
 def free_locks(folder: Path = Path(".snakemake")) -> TextIO | None:
-    """Remove the locks of a killed Snakemake. No other one is alive if the lock on alive.lock is free.
+    """Remove the locks of a killed Snakemake. No other Snakemake is alive if the lock on alive.lock is free.
 
-    Only the Snakemake that runs the grid calls this, not those that it starts for its jobs, which may outlive it.
+    Only the Snakemake that runs the grid calls this. The Snakemake processes of its jobs, which may outlive it, do not.
 
-    The caller must keep the returned file as long as the process lives. None: another Snakemake is running, or the file
-    system has no locks.
+    The caller must keep the returned file as long as the process lives. Returns None if another Snakemake is running,
+    or the file system has no locks.
     """
     folder.mkdir(exist_ok=True)
     file = open(folder / "alive.lock", "w", encoding="utf-8")  # noqa: SIM115 (open as long as the process lives)
@@ -206,16 +205,10 @@ def free_locks(folder: Path = Path(".snakemake")) -> TextIO | None:
     return file
 
 
-def _at(tree: Any, key: str) -> Any:
-    for part in key.split("."):
-        tree = tree.get(part) if isinstance(tree, Mapping) else None
-    return tree
-
-
-def _word(value: Any) -> str:
+def _file_name_part(value: Any) -> str:
     """Return a value as a part of a file name."""
     if isinstance(value, Mapping):
-        return "+".join(f"{key}-{_word(inner)}" for key, inner in value.items())
+        return "+".join(f"{key}-{_file_name_part(inner)}" for key, inner in value.items())
     return re.sub(r"[^\w.+-]", "_", value if isinstance(value, str) else json.dumps(value))
 
 

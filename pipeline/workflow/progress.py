@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline.errors import UserError
 from pipeline.report.result_file import read_result
 
-CACHED = 0.2  # a stage that takes less of its recorded cost had its outputs already and measures no speed
+CACHED_SHARE = 0.2  # a stage that takes a smaller share of its recorded cost had its outputs in DVC's cache
 WORK = {  # work of each stage; {} is the instance of a foreach
     "validate": "check params.yaml",
     "draw": "draw {}, images and captions",
@@ -36,7 +36,7 @@ def recorded_costs(root: Path) -> dict[str, float]:
 
 
 def with_grid(costs: Mapping[str, float], cells: int) -> dict[str, float]:
-    """Return the costs with that of a grid of so many cells, each a training, an adaptation and an evaluation."""
+    """Return the costs with the cost of a grid of `cells` cells, each a training, an adaptation and an evaluation."""
     return {**costs, "sweep": cells * sum(costs.get(stage, 0.0) for stage in ("train", "adapt", "evaluate"))}
 
 
@@ -46,22 +46,22 @@ class Progress:
     def __init__(self, stages: Collection[str], costs: Mapping[str, float], cores: int) -> None:
         """Plan the `stages`; `costs` are processor seconds, by stage or by its name without the instance."""
         self._costs = {stage: costs.get(stage, costs.get(stage.partition("@")[0], 0.0)) for stage in stages}
-        self._cores, self._begun = cores, 0
+        self._cores, self._started = cores, 0
         self._done: set[str] = set()
         self._expected = self._took = 0.0
 
     def begin(self, stage: str) -> str:
         """Return the line of a stage that begins."""
-        self._begun += 1
+        self._started += 1
         count = len(self._costs)
         name, _, instance = stage.partition("@")
-        does = WORK.get(name, "").format(instance) or "run"
-        return f"[{self._begun:>{len(str(count))}}/{count}] {stage}: {does}{self._left()}"
+        work = WORK.get(name, "").format(instance) or "run"
+        return f"[{self._started:>{len(str(count))}}/{count}] {stage}: {work}{self._left()}"
 
     def end(self, stage: str, seconds: float) -> None:
-        """Note that a stage has ended, `seconds` after it began."""
+        """Record that a stage has ended, `seconds` after it began."""
         self._done.add(stage)
-        if seconds > CACHED * self._costs[stage]:
+        if seconds > CACHED_SHARE * self._costs[stage]:
             self._expected += self._costs[stage]
             self._took += seconds
 

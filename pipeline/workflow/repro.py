@@ -40,7 +40,8 @@ UP_TO_DATE = "Data and pipelines are up to date."  # DVC's words
 def stale_stages() -> dict[str, set[str]] | None:
     """Return the outdated stages and all stages that depend on them, each with its inputs among these stages.
 
-    None where DVC cannot read the repository. Where nothing is outdated, that is recorded (unchanged.py).
+    Returns None where DVC cannot read the repository. If nothing is outdated, a record of this is written
+    (unchanged.py).
     """
     import networkx as nx
     from dvc.exceptions import DvcException
@@ -58,8 +59,8 @@ def stale_stages() -> dict[str, set[str]] | None:
                 unchanged.write_record(paths, before)
     except DvcException:
         return None
-    found = changed.union(*(nx.ancestors(graph, stage) for stage in changed))
-    return {stage: set(graph[stage]) & found for stage in graph if stage in found}
+    outdated = changed.union(*(nx.ancestors(graph, stage) for stage in changed))
+    return {stage: set(graph[stage]) & outdated for stage in graph if stage in outdated}
 
 
 def check_annotations(params: Path = PARAMS) -> None:
@@ -73,13 +74,13 @@ def check_annotations(params: Path = PARAMS) -> None:
     for file in (*files, *filter(None, [prepare.get("splits")])):
         if not (path := Path(prepare["root"], file)).is_file():
             raise UserError(
-                f"{path}: the file of captions (prepare.annotations) is missing; the head of the profile says which "
-                "files go where, and `make data` where to get those of the papers' corpora"
+                f"{path}: the file of captions (prepare.annotations) is missing; the head of the profile lists the "
+                "files and their folders, and `make data` lists the sources of the papers' corpora"
             )
 
 
 def profile_title(params: Path = PARAMS) -> str:
-    """Return the profile and start of params.yaml; of a changed one, the data set."""
+    """Return the profile and the start of params.yaml; for changed parameters, the data set and the start."""
     settings = read_mapping(params)
     dataset = (settings.get("prepare") or {}).get("dataset", "data")
     name = profile_of(params.read_text(encoding="utf-8")) or f"{dataset}, changed"
@@ -95,9 +96,9 @@ def grid_last(waits: Mapping[str, set[str]]) -> dict[str, set[str]]:
 class DvcJobs:
     """DVC processes and the METEOR server that they share."""
 
-    def __init__(self, asked: Callable[[], signal.Signals | None]) -> None:
-        """Store `asked`, which returns the request to end that this process received, or None."""
-        self._asked = asked
+    def __init__(self, get_request: Callable[[], signal.Signals | None]) -> None:
+        """Store `get_request`, which returns the request to end that this process received, or None."""
+        self._get_request = get_request
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._meteor: subprocess.Popen[str] | None = None
         self._profile: dict[str, str] = {}
@@ -155,7 +156,7 @@ class DvcJobs:
         """Wait until a process ends, and return the exit statuses by name. Raises Stopped for a request to end."""
         while True:
             ended = {name: status for name, process in self._running.items() if (status := process.poll()) is not None}
-            request = self._asked() or next(filter(None, map(signals.request_of, ended.values())), None)
+            request = self._get_request() or next(filter(None, map(signals.request_of, ended.values())), None)
             if request:
                 raise signals.Stopped(request)
             if ended:
@@ -185,7 +186,7 @@ def remove_partial_files() -> None:
                 schema(read_mapping(path))
                 continue
         state = "empty" if empty else "cut"
-        print(f"{path} is {state}, as a kill leaves it: removed; what was computed comes from DVC's cache")
+        print(f"{path} was {state} after a kill and is removed; finished results come from DVC's cache")
         path.unlink(missing_ok=True)
 
 
@@ -222,8 +223,8 @@ def main(arguments: Sequence[str] = ()) -> int:
         print(UP_TO_DATE)
         return 0
     signals.adopt_orphans()
-    with signals.noting_requests() as asked:
-        jobs = DvcJobs(asked)
+    with signals.noting_requests() as get_request:
+        jobs = DvcJobs(get_request)
         try:
             keep_private()
             remove_partial_files()

@@ -21,7 +21,7 @@ from pipeline.runtime.untrusted import leads_outside
 from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage
 
-TRAINED = ("weights.safetensors", "history.jsonl", "metrics.json")
+TRAINING_OUTPUTS = ("weights.safetensors", "history.jsonl", "metrics.json")
 
 
 def reuse_finished(
@@ -29,13 +29,13 @@ def reuse_finished(
 ) -> Callable[[Stage], None]:
     """Wrap `run` so that it copies the outputs `names` of a finished run with the same `inputs`, where there is one."""
 
-    def run_or_take(stage: Stage) -> None:
+    def run_or_copy(stage: Stage) -> None:
         if not {"DVC_STAGE", "SAYWHICH_CELL"} & os.environ.keys() or "TORCHELASTIC_RUN_ID" in os.environ:
             return run(stage)
         read = inputs(stage)
         note = stage.root / "checkpoints" / "finished" / f"{stage.key(read)}.json"
         with exclusive(note.with_suffix(".lock"), stage.title):  # the second of two equal cells waits
-            if source := _take(note, stage.out, names):
+            if source := _copy_finished(note, stage.out, names):
                 print(f"{stage.title}: the same work was done before, in {source}", flush=True)
                 tags = {"taken from": source}
                 with recorder.record_run(stage.title, stage.params.plain(), tags, stage.digests(read)) as record:
@@ -44,7 +44,7 @@ def reuse_finished(
                 run(stage)
             write_note(note, stage.out, {name: sha256(stage.out / name) for name in names})
 
-    return run_or_take
+    return run_or_copy
 
 
 def write_note(path: Path, folder: Path, files: Mapping[str, str]) -> None:
@@ -72,7 +72,7 @@ def read_note(path: Path) -> dict[str, Any]:
     return content
 
 
-def _take(note: Path, out: Path, names: Sequence[str]) -> str | None:
+def _copy_finished(note: Path, out: Path, names: Sequence[str]) -> str | None:
     """Copy the files `names` of a note to `out` and return their folder; None where one is missing or has changed."""
     with suppress(OSError, ValueError, KeyError), ExitStack() as files:
         content = read_note(note)

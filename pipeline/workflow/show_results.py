@@ -1,4 +1,4 @@
-"""The results of the last run, beside what is recorded over starts: python -m pipeline.workflow.show_results."""
+"""The results of the last run, beside the recorded results over starts: python -m pipeline.workflow.show_results."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def comparison_text(root: Path) -> str:
     """Return this run's results beside the recorded mean and deviation over starts; "" where none is recorded."""
     record = nearest_record(root)
     starts = read_starts(root, record.name) if record else {}
-    here = dict(tables_in((root / TABLE).read_text(encoding="utf-8"))).get(RESULTS)
-    if record is None or here is None or len(starts) < 2:
+    own_results = dict(tables_in((root / TABLE).read_text(encoding="utf-8"))).get(RESULTS)
+    if record is None or own_results is None or len(starts) < 2:
         return ""
-    table, outside = compare_with_recorded(here, [file.table(RESULTS) for file in starts.values()])
+    table, outside = compare_with_recorded(own_results, [file.table(RESULTS) for file in starts.values()])
     right = [n > 0 for n in range(len(table.columns))]
     lines = [
         f"**This run (recorded: mean ± standard deviation of {len(starts)} starts)**",

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import torch
 
 DATA = Path("data")
-OUT = {
+OUTPUT_FOLDERS = {
     "draw": "raw/{}",
     "prepare": "prepared",
     "features": "features/{}",
@@ -44,7 +44,7 @@ OUT = {
     "cross": "crossed",
     "report": "report",
 }
-TRAINS = ("pretrain", "retriever", "train", "adapt")  # stages that may run as several processes
+PARALLEL_STAGES = ("pretrain", "retriever", "train", "adapt")  # stages that may run as several processes
 INSTANCE = {
     "draw": "dataset",
     "features": "features",
@@ -75,7 +75,7 @@ class Stage:
 
     @property
     def settings(self) -> Params:
-        """Return the settings, of which the stage can read those that dvc.yaml lists for it."""
+        """Return the settings; the stage can read only those that dvc.yaml lists for it."""
         settings: Params = self.params.settings
         return settings
 
@@ -139,11 +139,11 @@ def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | Non
     options = _options(name, arguments)
 
     def work() -> None:
-        if name in TRAINS:
-            _become_several(name, sys.argv[1:] if arguments is None else arguments)
+        if name in PARALLEL_STAGES:
+            _replace_by_torchrun(name, sys.argv[1:] if arguments is None else arguments)
         os.environ.setdefault("OMP_NUM_THREADS", str(_cores()))
         keep_freed()
-        stage = _opened(name, options)
+        stage = _build_stage(name, options)
         clear_parts(stage.out)
         run(stage)
 
@@ -156,10 +156,10 @@ def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | Non
 
 def open_stage(name: str, arguments: Sequence[str]) -> Stage:
     """Return the stage `name` with the options of a command line."""
-    return _opened(name, _options(name, arguments))
+    return _build_stage(name, _options(name, arguments))
 
 
-def _opened(name: str, options: argparse.Namespace) -> Stage:
+def _build_stage(name: str, options: argparse.Namespace) -> Stage:
     overrides = [*options.set, *([] if options.seed is None else [f"seed={options.seed}"])]
     # DVC passes its own name of an instance, such as train@psst_multinomial
     instance = getattr(options, INSTANCE[name]).rpartition("@")[2] if name in INSTANCE else None
@@ -168,8 +168,8 @@ def _opened(name: str, options: argparse.Namespace) -> Stage:
         name=name,
         instance=instance,
         params=view,
-        out=options.out or DATA / OUT[name].format(instance),
-        model=getattr(options, "model", None) or DATA / OUT["train"].format(instance),
+        out=options.out or DATA / OUTPUT_FOLDERS[name].format(instance),
+        model=getattr(options, "model", None) or DATA / OUTPUT_FOLDERS["train"].format(instance),
         shard=_shard(getattr(options, "shard", None)),
     )
 
@@ -193,7 +193,9 @@ def _options(name: str, arguments: Sequence[str] | None) -> argparse.Namespace:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a.b=1; may be given several times"
     )
     parser.add_argument("--seed", metavar="N", help="short for --set seed=N")
-    parser.add_argument("--out", type=Path, metavar="DIR", help=f"default: {DATA / OUT[name].format('NAME')}")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help=f"default: {DATA / OUTPUT_FOLDERS[name].format('NAME')}"
+    )
     if name in ("adapt", "evaluate"):
         parser.add_argument("--model", type=Path, metavar="DIR", help="the trained model; default: data/models/NAME")
     if name == "features":
@@ -203,8 +205,8 @@ def _options(name: str, arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _become_several(name: str, arguments: Sequence[str]) -> None:
-    """Replace this process by torchrun where SAYWHICH_PROCESSES asks for several and torchrun has not started it."""
+def _replace_by_torchrun(name: str, arguments: Sequence[str]) -> None:
+    """Replace this process by torchrun if SAYWHICH_PROCESSES is above 1 and torchrun has not started this process."""
     given = os.environ.get("SAYWHICH_PROCESSES", "1")
     if not re.fullmatch(r"[1-9]\d*", given):
         raise UserError(f"SAYWHICH_PROCESSES={given}: must be a number of processes, 1 or more")

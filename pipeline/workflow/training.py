@@ -25,7 +25,7 @@ from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
 from pipeline.worlds.neighbourhoods import neighbourhood_numbers
 
-SPARE = 4  # candidates per place in a group of look-alikes: some are in other groups already
+CANDIDATES_PER_IMAGE = 4  # candidates for each image of a group of look-alikes, since some are in other groups already
 
 
 def load_training_data(root: Path) -> tuple[Prepared, FeatureStore]:
@@ -60,7 +60,7 @@ def build_training(
     neighbourhoods = neighbourhood_numbers(prepared)
     if neighbourhoods is None and settings.order == "neighbourhoods":
         raise UserError(
-            f"{prepared.folder}: images without a neighbourhood; with these images optimisation.order must be random"
+            f"{prepared.folder}: these images have no neighbourhoods; set optimisation.order to random or look_alikes"
         )
     gallery = None if neighbourhoods is None else galleries_by_key(neighbourhoods[prepared.rows("val")].tolist())
     batches = Batches(
@@ -93,7 +93,7 @@ def find_look_alikes(store: FeatureStore, rows: np.ndarray, size: int, device: t
             "in params.yaml"
         )
     vectors = torch.from_numpy(store.pooled(rows)).to(device)
-    found = similar_distractors(vectors, min(SPARE * (size - 1), len(rows) - 1)).cpu().numpy()
+    found = similar_distractors(vectors, min(CANDIDATES_PER_IMAGE * (size - 1), len(rows) - 1)).cpu().numpy()
     nearest = np.full((len(store), found.shape[1]), -1)
     nearest[rows] = rows[found]
     return LookAlikeGroups(nearest, size)

@@ -1,8 +1,8 @@
 """A record that nothing was outdated, by which `make repro` answers "up to date" without DVC.
 
 DVC itself takes a file for unchanged while its size, time of modification and inode are the same. The record holds a
-digest of these, and of the time of the last change of the inode, for all inputs and outputs of all stages, the files of
-the workflow and DVC's lock file. Where any of them differs, or a file came or went, DVC decides.
+digest of these, and of the time of the last change of the inode. It covers all inputs and outputs of all stages, the
+files of the workflow and DVC's lock file. Where one of them differs, or a file was added or removed, DVC decides.
 """
 
 from __future__ import annotations

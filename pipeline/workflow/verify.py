@@ -36,7 +36,7 @@ def main() -> int:
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
-    print(f"{checked - wrong} of {checked} files are what was written")
+    print(f"{checked - wrong} of {checked} files are unchanged")
     return 1 if wrong else 0
 
 
@@ -49,23 +49,23 @@ def _problems() -> Iterator[str]:
     yield from _lacking(locked)
     for name, stage in locked.items():
         for out in _outs(stage):
-            again = f"dvc repro --force --single-item {name}"
-            for path, wanted in _files(out):
-                yield _differs(path, wanted, f"an output of {name}; {again} makes it again")
-                if (kept := CACHE / wanted[:2] / wanted[2:]).exists():
-                    yield _differs(kept, wanted, f"DVC's copy of {path}; remove it, then {again}")
+            rerun = f"dvc repro --force --single-item {name}"
+            for path, expected in _files(out):
+                yield _differs(path, expected, f"an output of {name}; {rerun} makes it again")
+                if (cached := CACHE / expected[:2] / expected[2:]).exists():
+                    yield _differs(cached, expected, f"DVC's copy of {path}; remove it, then {rerun}")
     notes, damaged = _newest_notes()
     yield from damaged
     for cell in sorted({path.parents[0] for path in Path(CELLS).glob("*/*/metrics.json")}):
         if str(cell) not in notes and not damaged:
-            print(f"{cell}: no note has digests of its files; they were not looked at")
+            print(f"{cell}: no note has digests of its files; they were not checked")
     for note in notes.values():
-        for name, wanted in note["files"].items():
+        for name, expected in note["files"].items():
             path = Path(note["folder"], name)
-            if path.is_file() and sha256(path) == wanted:
+            if path.is_file() and sha256(path) == expected:
                 yield ""
             else:
-                yield f"{path}: missing or not what was written; remove the cell's folder, dvc repro makes it again"
+                yield f"{path}: missing or changed; remove the cell's folder, dvc repro makes it again"
 
 
 def _lacking(locked: dict[str, Any]) -> Iterator[str]:
@@ -86,8 +86,8 @@ def _lacking(locked: dict[str, Any]) -> Iterator[str]:
 def _outs(stage: Any) -> list[dict[str, Any]]:
     """Return the complete output entries of a stage in dvc.lock; a truncated lock has incomplete ones."""
     outs = [out for out in (stage.get("outs") if isinstance(stage, dict) else None) or [] if isinstance(out, dict)]
-    wanted = {"path", "md5", "size"}
-    return [out for out in outs if wanted | ({"nfiles"} if _is_folder(out) else set()) <= out.keys()]
+    expected = {"path", "md5", "size"}
+    return [out for out in outs if expected | ({"nfiles"} if _is_folder(out) else set()) <= out.keys()]
 
 
 def _is_folder(out: dict[str, Any]) -> bool:
@@ -111,10 +111,10 @@ def _files(out: dict[str, Any]) -> Iterator[tuple[Path, str]]:
         raise UserError(f"{listing}: the list of the files of {path} is missing or damaged; run dvc commit") from None
 
 
-def _differs(path: Path, wanted: str, what: str) -> str:
+def _differs(path: Path, expected: str, description: str) -> str:
     if not path.is_file():  # or a folder, where the lock's digest of its list has lost its ending
-        return f"{path}: is missing, or no file, {what}"
-    return "" if _md5(path) == wanted else f"{path}: is not what was written, {what}"
+        return f"{path}: is missing, or no file, {description}"
+    return "" if _md5(path) == expected else f"{path}: has changed, {description}"
 
 
 def _md5(path: Path) -> str:
@@ -133,7 +133,7 @@ def _newest_notes() -> tuple[dict[str, dict[str, Any]], list[str]]:
                 newest[note["folder"]] = note
         except (OSError, ValueError):
             damaged.append(
-                f"{path}: is damaged, or of an older version; remove it, the work that it is of is done again"
+                f"{path}: is damaged, or of an older version; remove it, and the work that it records is done again"
             )
     return newest, damaged
 

@@ -82,7 +82,7 @@ def test_attention_to_a_photo_is_summed_over_time(trained, films):
 
 
 def test_a_model_of_still_images_refuses_films_and_takes_a_gifs_first_frame(model, films):
-    with pytest.raises(UserError, match=r"a.mkv: a film, and the network expects one image"):
+    with pytest.raises(UserError, match=r"a.mkv: expected one image, found a film"):
         model.extract_features(["a.mkv"])
     with Image.open("a.gif") as image:
         assert model.extract_features(["a.gif"]).contents == model.extract_features([image.convert("RGB")]).contents

@@ -24,7 +24,7 @@ class CardEntry(BaseModel):
 
 
 class CardSource(CardEntry):
-    """One source of a corpus's files. Of sources with the same `choice` one is enough, for its `profile`."""
+    """One source of a corpus's files. One of the sources with the same `choice` is enough, for its `profile`."""
 
     optional: bool = False
     choice: Text = ""
@@ -49,9 +49,9 @@ class ArchiveSource(CardSource):
     @model_validator(mode="after")
     def _checkable(self) -> Self:
         if self.url and not (self.bytes and self.sha256):
-            raise ValueError("what is downloaded needs bytes and sha256; without them it is brought by hand")
+            raise ValueError("an archive with a url needs bytes and sha256; without them, leave out the url")
         if not self.url and not self.where:
-            raise ValueError("what is brought by hand needs where")
+            raise ValueError("an archive without a url needs where")
         return self
 
 

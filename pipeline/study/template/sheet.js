@@ -7,11 +7,11 @@ const retrieval = content.task === "retrieval";
 const buttons = [...document.querySelectorAll("#options button")];
 let rater = "", answers = [], began = 0;
 
-const place = () => `${content.study}/${content.sheet}/${rater}`;
-function kept() { // a browser may forbid to keep anything
-  try { return JSON.parse(localStorage.getItem(place())) ?? []; } catch { return []; }
+const storageKey = () => `${content.study}/${content.sheet}/${rater}`;
+function loadAnswers() { // a browser may forbid storage
+  try { return JSON.parse(localStorage.getItem(storageKey())) ?? []; } catch { return []; }
 }
-function keep() { try { localStorage.setItem(place(), JSON.stringify(answers)); } catch { /* then it is not kept */ } }
+function saveAnswers() { try { localStorage.setItem(storageKey(), JSON.stringify(answers)); } catch { /* no storage */ } }
 
 function passed() {
   const right = content.qualification.filter((round, n) => answers[n]?.chosen === round.right).length;
@@ -49,7 +49,7 @@ function choose(side) {
     study: content.study, sheet: content.sheet, task: content.task, rater, question: round.question, asked: round.asked,
     shown: round.shown, chosen: round.shown[side], seconds: Math.round(performance.now() - began) / 1000,
   });
-  keep();
+  saveAnswers();
   next();
 }
 
@@ -77,7 +77,7 @@ at("who").addEventListener("submit", (event) => {
   event.preventDefault();
   rater = at("rater").value.trim();
   if (!rater) return;
-  answers = kept();
+  answers = loadAnswers();
   next();
 });
 at("rater").value = new URLSearchParams(location.search).get("PROLIFIC_PID") ?? "";

@@ -5,7 +5,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.analysis.bootstrap import _again, bleu_from_counts, draw_resamples, interval, resample
+from pipeline.analysis.bootstrap import _resampled_metrics, bleu_from_counts, draw_resamples, interval, resample
 from pipeline.analysis.judge_titles import recall_keys
 from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.errors import UserError
@@ -88,7 +88,7 @@ def test_all_images_once_give_what_was_measured(full_world, monkeypatch):
         expected += [recall_keys(judge, f"R@{k}") for judge in results.judges for k in (1, 5, 10)]
         for keys in expected:
             assert samples.of(run, *keys) == pytest.approx([run.value("test", *keys)]), (run.method, keys)
-            found = samples.numbers[run.place]
+            found = samples.numbers[run.captions_key]
             if keys[0] == "language":
                 assert found[keys][1] == pytest.approx(run.value("test", *keys)), keys  # no shift is needed
             else:
@@ -188,6 +188,6 @@ def test_an_empty_bleu_row_is_refused(full_world, make_full_cell):
 def test_an_image_that_is_alone_in_its_hard_gallery_does_not_count():
     frame = pd.DataFrame({"neighbourhood_own": pd.array([1, 2, 0, 1], dtype="int64[pyarrow]")})
     drawn = np.array([[0.0, 1, 3, 0], [1, 1, 1, 1]])
-    ((again, measured),) = _again(Path(), frame, drawn).values()
+    ((again, measured),) = _resampled_metrics(Path(), frame, drawn).values()
     assert measured == pytest.approx(200 / 3)
     assert again == pytest.approx([0, 200 / 3])

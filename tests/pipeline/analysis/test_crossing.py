@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from pipeline.analysis.crossing import crossing
+from pipeline.analysis.crossing import measure_cross_play
 from pipeline.analysis.results import Point, Run
 from pipeline.data.feature_store import FeatureWriter
 from pipeline.evaluation.judges import JUDGES
@@ -84,7 +84,7 @@ def recall(root, method: str, seed: int, listener: str) -> float:
 
 def test_every_listener_ranks_every_methods_captions_of_its_own_seed(root):
     judges = {"pretrained": "listener", "mine": "own", "used to it": "adapted"}
-    found = crossing(chosen(root), judges, JUDGES, Prepared(), root, CPU)
+    found = measure_cross_play(chosen(root), judges, JUDGES, Prepared(), root, CPU)
     assert (found["captions"], found["listeners"]) == (["psst", "luo"], ["pretrained", "psst", "luo", "used to it"])
     assert (found["split"], found["recall"], found["seeds"]) == ("test", "R@10", [1, 2])
     expected = [
@@ -105,7 +105,7 @@ def test_every_listener_ranks_every_methods_captions_of_its_own_seed(root):
 
 def test_without_a_seed_in_common_the_first_run_of_each_method_counts(root):
     points = {method: Point(point.runs[:1]) for method, point in chosen(root).items()}  # seeds 1 and 3
-    found = crossing(points, {"pretrained": "listener"}, JUDGES, Prepared(), root, CPU)
+    found = measure_cross_play(points, {"pretrained": "listener"}, JUDGES, Prepared(), root, CPU)
     assert found["seeds"] == []
     listeners = ("pretrained/listener", "cells/psst/seed=1", "cells/luo/seed=3")
     captions = (("psst", 1), ("luo", 3))

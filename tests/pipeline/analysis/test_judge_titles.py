@@ -8,7 +8,7 @@ def test_judges_are_in_the_order_of_the_evaluation_with_the_most_judges():
 
 
 def test_a_judge_without_a_title_has_its_name():
-    assert (judge_title("clip").title, judge_title("clip").words) == ("clip", "clip")
+    assert (judge_title("clip").title, judge_title("clip").description) == ("clip", "clip")
 
 
 def test_paths_to_numbers_in_metrics_json():

@@ -152,5 +152,5 @@ def test_levels_are_rounded_within_what_the_curves_share(world, make_cell):
 def test_curves_of_one_value_are_not_compared_at_it(monkeypatch):
     """Several settings that all have the same CIDEr have no range to read between."""
     ends = iter([(0.8, 0.8), (0.7, 0.8)])
-    monkeypatch.setattr("pipeline.analysis.levels._steady", lambda curve, keys: next(ends))
+    monkeypatch.setattr("pipeline.analysis.levels._covered_range", lambda curve, keys: next(ends))
     assert _spans([SimpleNamespace(points=(1, 2))] * 2, CIDER) == [(0.7, 0.8)]

@@ -100,7 +100,7 @@ def test_cells_without_a_name_and_files_of_an_older_version_are_refused(world, m
     with pytest.raises(UserError, match="cells with their names"):
         read_results(world.sweep, [])
     path.write_text(json.dumps([{**cell, "test": {"own": cell["test"]["judges"]["own"]}}]))
-    with pytest.raises(UserError, match="an older version wrote it"):
+    with pytest.raises(UserError, match="which an older version lacks"):
         read_results(world.sweep, [])
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pipeline.channels.corrupted import MOST, WAYS, CorruptedCaptions, _corrupt
+from pipeline.channels.corrupted import KINDS, MAX_SPAN, CorruptedCaptions, _corrupt
 from pipeline.estimators.rollouts import StepRollouts
 
 WORDS, OTHER = [1, 2, 3, 4], [7, 8]
@@ -30,7 +30,7 @@ WORDS, OTHER = [1, 2, 3, 4], [7, 8]
     ],
 )
 def test_each_corruption_by_hand(numbers, expected):
-    assert (WAYS, MOST) == (5, 3)
+    assert (KINDS, MAX_SPAN) == (5, 3)
     assert _corrupt(WORDS, OTHER, numbers) == expected
     assert WORDS == [1, 2, 3, 4]
 

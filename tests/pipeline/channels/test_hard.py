@@ -215,7 +215,7 @@ def test_gumbel_tokens_have_the_frequencies_of_their_probabilities_at_any_temper
 
 def test_the_number_of_forced_tokens_falls_from_epoch_to_epoch():
     schedule = PrefixSchedule(start=16, every=2, decrement=5)
-    assert [schedule.words(epoch) for epoch in range(9)] == [16, 16, 11, 11, 6, 6, 1, 1, 0]
+    assert [schedule.length(epoch) for epoch in range(9)] == [16, 16, 11, 11, 6, 6, 1, 1, 0]
 
 
 def test_a_forced_prefix_is_followed_by_sampled_tokens(toy):
@@ -294,6 +294,6 @@ def test_continuations_are_generated_with_dropout(toy):
     for dropout in (0.0, 0.9):
         speaker = toy.agents(dropout=dropout).speaker.train()
         rollouts = StepRollouts(speaker, toy.batch(), 1)
-        rollouts._spoken[Multinomial()] = generate(toy.agents().speaker.eval(), toy.batch(), Multinomial(), rng())
+        rollouts._messages[Multinomial()] = generate(toy.agents().speaker.eval(), toy.batch(), Multinomial(), rng())
         found.append(rollouts.continue_prefixes(Multinomial(), 20).tokens)
     assert not torch.equal(*found)

@@ -84,19 +84,19 @@ def test_the_discriminator_is_updated_before_it_rewards_in_every_step(toy, make)
     assert method.schedule.rounds(3) == (frozenset({"discriminator"}), frozenset({"speaker"}))
     channel = Forced(requires_grad=False) if make is wtf else rewards.search
     generated = StepRollouts(toy.agents().speaker, toy.batch(), seed=1).of(channel)
-    before = float(rewards.human(generated, toy.batch()).mean())
+    before = float(rewards.human_probability(generated, toy.batch()).mean())
     settings = Optimisation(epochs=1, learning_rate=0.1, validate_every=0)
     device = torch.device("cpu")
     Training(
         method, ToyBatches(toy, steps=1), settings, 1, device, record=lambda metrics, step: logged.append(metrics)
     ).run()
-    after = float(rewards.human(generated, toy.batch()).mean())
+    after = float(rewards.human_probability(generated, toy.batch()).mean())
     assert logged[0]["naturalness_of_human/score" if make is wtf else "naturalness/score"] == pytest.approx(after)
     assert abs(after - before) > 1e-3
 
 
 def test_a_discriminator_is_updated_in_every_step_of_a_method(toy, rewards):
-    term = Term("naturalness", 1.0, rewards.human, ScoreFunction(Multinomial()), frozenset({"speaker"}))
+    term = Term("naturalness", 1.0, rewards.human_probability, ScoreFunction(Multinomial()), frozenset({"speaker"}))
     roles = toy.agents().roles
     turns = UpdateSchedule((frozenset({"speaker"}), frozenset({"listener"})), frozenset({"listener"}), 2)
     method = with_discriminator(Method(roles, (term,), turns, rates={"listener": 0.5}), rewards, Multinomial())
@@ -120,12 +120,14 @@ def test_searched_greedy_and_human_captions_are_compared(rewards):
     assert (made.directions, made.combine, made.clamp) == ("both", "mean", 3.0)
     other = reward_models(6).retriever
     assert rewards.contrastive("both", "sum", None, other).retriever is other
-    assert rewards.searched == SearchTrajectory(rewards.search)
+    assert rewards.search_trajectory == SearchTrajectory(rewards.search)
     judged = replace(rewards, judge=other)
     assert judged.validation_judge == {"rewarded": rewards.retriever, "judged": other}
 
 
 def test_a_method_drops_terms_of_weight_0(toy, rewards):
-    terms = reward_trajectories(rewards.contrastive("both", "sum", None), rewards, 1.0, Forced(), rewards.searched)
+    terms = reward_trajectories(
+        rewards.contrastive("both", "sum", None), rewards, 1.0, Forced(), rewards.search_trajectory
+    )
     method = Method(toy.agents().roles, terms, SPEAKER_ONLY)
     assert [term.name for term in method.terms] == ["discriminability_of_human", "discriminability"]

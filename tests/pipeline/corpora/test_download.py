@@ -232,7 +232,7 @@ def test_a_silent_server_fails_the_attempt(web, fetched):
 
 
 def test_attempts_with_progress_do_not_count_as_failed(web, fetched, monkeypatch):
-    monkeypatch.setattr(module, "PROGRESS", 5_000)
+    monkeypatch.setattr(module, "MIN_PROGRESS", 5_000)
     assert fetched(*[web.cutting(10_000)] * 9).read_bytes() == BODY
     os.remove(fetched())
     web.asked.clear()

@@ -134,7 +134,7 @@ def test_a_second_fetch_sends_no_request_and_writes_nothing(web, world):
     printed = world.fetch()
     assert len(web.asked) == 1
     assert {path: path.stat().st_mtime_ns for path in world.out.rglob("*")} == before
-    assert f"there: {world.out / 'images' / 'balls'}, 2 files" in printed
+    assert f"found: {world.out / 'images' / 'balls'}, 2 files" in printed
     assert "fetching" not in printed
 
 

@@ -64,7 +64,7 @@ def test_continuations_begin_with_the_captions_words_and_end_otherwise(rollouts)
 @pytest.mark.parametrize("together", [1, 40, 10**6])
 def test_continuations_do_not_depend_on_the_size_of_parts(rollouts, toy, monkeypatch, together):
     whole = rollouts.continue_prefixes(CHANNEL, SAMPLES)
-    monkeypatch.setattr(rolling, "TOGETHER", together)
+    monkeypatch.setattr(rolling, "MAX_CONTINUATIONS", together)
     cut = StepRollouts(rollouts.speaker, rollouts.batch, seed=1).continue_prefixes(CHANNEL, SAMPLES)
     assert torch.equal(cut.tokens, whole.tokens)
 

@@ -93,7 +93,7 @@ def test_the_control_reads_the_state_before_a_word_and_fresh_noise_at_every_word
     message = rollouts.of(Multinomial(2))
     logits = message.logits()
     index = message.tokens.flatten()[logits.positions]
-    perturbed, times = relax._perturbed(logits.probabilities.detach(), logits.positions, index, message, rollouts)
+    perturbed, times = relax._perturb(logits.probabilities.detach(), logits.positions, index, message, rollouts)
     assert torch.equal(perturbed.argmax(1), index)
     torch.testing.assert_close(perturbed, -times.log())
     shortest = times.gather(1, index.unsqueeze(1)).flatten()

@@ -89,7 +89,7 @@ def test_continuations_have_their_own_stream_for_every_channel(toy):
     rollouts = StepRollouts(speaker, batch, 1)
     message = rollouts.of(Multinomial())
     channels = (Multinomial(), ForcedPrefix(PrefixSchedule(0)))
-    rollouts._spoken[channels[1]] = message
+    rollouts._messages[channels[1]] = message
     found = [rollouts.continue_prefixes(channel, 6).tokens for channel in channels]
     assert not torch.equal(*found)
     steps = message.tokens.shape[1]
@@ -133,7 +133,7 @@ def test_every_score_has_its_own_credit(toy):
         value = score(rollouts.of(channel), rollouts.batch)
         found.append(credit(value, score, channel, rollouts))
     assert not torch.equal(*found)
-    assert len(rollouts._continued) == 1
+    assert len(rollouts._continuations) == 1
 
 
 def test_advantages_and_credits_have_no_graph(toy):

@@ -83,7 +83,7 @@ def evaluation(prepared, store, judges=None, beam: int = 3, **options) -> Evalua
 def test_a_split_of_one_image_is_reported_before_captions_are_generated():
     prepared = SimpleNamespace(folder=Path("prepared"), rows=lambda split: np.array([7]))
     evaluation = Evaluation(prepared, None, {}, None, 2, torch.device("cpu"))
-    with pytest.raises(UserError, match="prepared: 1 image in the split val, among which none can be found"):
+    with pytest.raises(UserError, match="prepared: expected two or more images in the split val, found 1; add"):
         evaluation.split(None, "val")
 
 

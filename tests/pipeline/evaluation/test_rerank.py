@@ -29,7 +29,7 @@ def test_parts_equal_the_whole(monkeypatch):
     text_vectors, images = torch.randn(7, 4, 5), torch.randn(7, 5)
     same = torch.eye(7, dtype=torch.bool)
     whole = rank_candidates(text_vectors, images, images, same)
-    monkeypatch.setattr("pipeline.evaluation.rerank.AT_ONCE", 1)
+    monkeypatch.setattr("pipeline.evaluation.rerank.MAX_SCORES", 1)
     parts = rank_candidates(text_vectors, images, images, same)
     assert parts.best.equal(whole.best)
     assert parts.ranks.equal(whole.ranks)

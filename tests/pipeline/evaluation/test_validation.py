@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pipeline.evaluation.judges import ListenerJudge
-from pipeline.evaluation.validation import FEW, Validation, _warn_of_collapse
+from pipeline.evaluation.validation import MIN_COUNT, Validation, _warn_of_collapse
 
 CPU = torch.device("cpu")
 
@@ -67,7 +67,7 @@ def test_captions_without_eos_are_counted_and_more_than_half_give_a_warning(caps
     ended, endless = [3, 4, 0, 0], [3, 4, 5, 6]
     for many in (4, 5):
         _warn_of_collapse(torch.tensor([endless] * many + [ended] * (8 - many)))
-    assert FEW <= 8
+    assert MIN_COUNT <= 8
     assert capsys.readouterr().err == (
         "warning: 5 of 8 captions of the validation split do not end before 4 words\n"
     )  # fmt: skip
@@ -75,7 +75,7 @@ def test_captions_without_eos_are_counted_and_more_than_half_give_a_warning(caps
 
 def test_two_captions_or_few_images_give_no_warning(capsys):
     _warn_of_collapse(torch.tensor([[3, 0]] * 7 + [[4, 0]]))
-    _warn_of_collapse(torch.tensor([[3, 0]] * (FEW - 1)))
+    _warn_of_collapse(torch.tensor([[3, 0]] * (MIN_COUNT - 1)))
     assert capsys.readouterr().err == ""
-    _warn_of_collapse(torch.tensor([[3, 0]] * FEW))
-    assert f"gives the same caption to all {FEW} images" in capsys.readouterr().err
+    _warn_of_collapse(torch.tensor([[3, 0]] * MIN_COUNT))
+    assert f"gives the same caption to all {MIN_COUNT} images" in capsys.readouterr().err

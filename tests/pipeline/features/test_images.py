@@ -165,7 +165,7 @@ def test_a_large_image_is_reduced_upright(tmp_path, monkeypatch, form):
     Image.fromarray(blocks).save(tmp_path / f"a.{form}", exif=exif, **({"quality": 100} if form == "jpg" else {}))
     whole = pixels(tmp_path / f"a.{form}")
     assert whole.shape == (160, 80, 3)
-    monkeypatch.setattr(images, "LARGEST", 160 * 80 // 16)
+    monkeypatch.setattr(images, "MAX_PIXELS", 160 * 80 // 16)
     monkeypatch.setattr(images, "STRIP", 700)
     reduced = pixels(tmp_path / f"a.{form}")
     assert reduced.shape == (40, 20, 3)
@@ -175,7 +175,7 @@ def test_a_large_image_is_reduced_upright(tmp_path, monkeypatch, form):
 def test_an_image_above_the_memory_limit_is_reported_in_one_line(tmp_path, monkeypatch):
     Image.new("RGB", (40, 50)).save(tmp_path / "a.webp")
     monkeypatch.setattr(images, "MEMORY", 30_000)
-    with pytest.raises(UserError, match=r"a.webp: an image of 0 megapixels \(WEBP\) needs .* GB to be decoded where"):
+    with pytest.raises(UserError, match=r"a.webp: an image of 0 megapixels \(WEBP\) needs .* GB to be decoded, and"):
         open_image(tmp_path / "a.webp")
     Image.new("RGB", (40, 50)).save(tmp_path / "a.png")
     assert open_image(tmp_path / "a.png").size == (40, 50)

@@ -58,7 +58,7 @@ def test_weights_of_the_hub_are_checked_against_the_hubs_digest(cache, tmp_path)
 def test_the_hub_out_of_reach_is_reported_in_one_line(cache):
     with pytest.raises(UserError, match=r"^features.weights: hub has no weights for test_resnet that can be") as error:
         TimmNetwork(NetworkSettings(TINY, 32, "hub"))
-    assert "fetch model.safetensors of timm/test_resnet.r160_in1k where there is a network" in str(error.value)
+    assert "fetch model.safetensors of timm/test_resnet.r160_in1k on a machine with internet access" in str(error.value)
     assert "give its path as features.weights" in str(error.value)
     assert "\n" not in str(error.value)
 

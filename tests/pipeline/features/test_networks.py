@@ -87,7 +87,7 @@ def test_weights_that_do_not_fit_are_reported_in_one_line(timm, weights, tmp_pat
         ),
         (SMALL, {"num_classes": 0}, "classifier.bias: has the shape .*, which the network does not have"),
         ("resnet18", {}, "conv1.weight: is missing, the network expects"),
-        (SMALL, {"nonsense": 1}, "features.options: the network mobilenetv3_small_050 does not take them"),
+        (SMALL, {"nonsense": 1}, "features.options: the network mobilenetv3_small_050 does not accept them"),
         ("resnet0", {}, "features.network: timm has no network 'resnet0'"),
     ):
         with pytest.raises(UserError, match=message) as error:
@@ -124,7 +124,7 @@ def test_torchvisions_resnets_average_their_last_map_too(tmp_path):
     [
         ("torchvision/resnet0", {}, "torchvision has no network 'resnet0'"),
         ("torchvision/resnet18.V9", {}, "resnet18 has no weights 'V9'; it has IMAGENET1K_V1"),
-        ("torchvision/resnet18", {"nonsense": 1}, "features.options: the network resnet18 does not take them"),
+        ("torchvision/resnet18", {"nonsense": 1}, "features.options: the network resnet18 does not accept them"),
         (
             "torchvision/mobilenet_v2",
             {},

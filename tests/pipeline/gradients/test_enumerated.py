@@ -67,7 +67,7 @@ def test_one_word_of_a_linear_score_goes_straight_through_without_bias_or_noise(
 def test_probabilities_of_all_outcomes_sum_to_one(alone, mix, feed):
     estimator = psst(0.3, mix, feed)
     alone.moments(estimator)
-    outcomes = alone._found[psst(0.5, mix, feed)]
+    outcomes = alone._outcomes[psst(0.5, mix, feed)]
     for rho in (0.0, 0.3, 1.0):
         share = outcomes.likely * rho ** outcomes.full.double() * (1 - rho) ** (outcomes.parts - outcomes.full).double()
         assert float(share.sum()) == pytest.approx(1, abs=1e-12)

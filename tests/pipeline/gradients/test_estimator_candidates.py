@@ -8,7 +8,7 @@ import torch
 from pipeline.gradients.estimator_candidates import ESTIMATORS
 from pipeline.gradients.gradient_world import drawn_world
 from pipeline.gradients.measure import estimate_gradients
-from pipeline.gradients.observe import OWN
+from pipeline.gradients.observe import BOTH_SCORES
 from pipeline.gradients.pretraining_world import pretrained_world
 from pipeline.scores.discriminability import Hinge
 
@@ -19,13 +19,13 @@ def test_names_of_candidates_are_unique():
     called = [(candidate.name, *candidate.settings.items()) for candidate in ESTIMATORS]
     assert len(set(called)) == len(called)
     assert {candidate.name for candidate in MIDDLE} == {candidate.name for candidate in ESTIMATORS}
-    assert set(OWN) <= {candidate.name for candidate in ESTIMATORS}
+    assert set(BOTH_SCORES) <= {candidate.name for candidate in ESTIMATORS}
 
 
 @pytest.mark.parametrize("candidate", ESTIMATORS, ids=lambda c: " ".join([c.name, *map(str, c.settings.values())]))
 def test_a_candidate_estimates_a_gradient(candidate):
     world = drawn_world(images=2, vocabulary=2, max_words=2, seed=1)
-    estimator = candidate.of(candidate.min_samples, world.speaker)
+    estimator = candidate.build(candidate.min_samples, world.speaker)
     assert estimator.channel.samples == candidate.min_samples
     found = estimate_gradients(world, estimator, Hinge(world.listener, 1.0), rounds=4)
     assert torch.isfinite(found).all()
@@ -43,5 +43,5 @@ def taught():
 @pytest.mark.parametrize("candidate", MIDDLE, ids=lambda c: c.name)
 def test_a_candidates_mean_has_the_direction_of_the_exact_gradient(taught, candidate):
     world, score, truth = taught
-    found = estimate_gradients(world, candidate.of(32, world.speaker), score, rounds=16).mean(0)
+    found = estimate_gradients(world, candidate.build(32, world.speaker), score, rounds=16).mean(0)
     assert float(torch.cosine_similarity(found, truth, dim=0)) > 0.5

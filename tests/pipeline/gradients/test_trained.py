@@ -34,7 +34,7 @@ def test_biases_are_the_exact_ones_within_their_errors():
             assert row["bias"] < 3 * row["bias_error"]
             assert row["cosine"] > 0.95
         else:
-            exact = accuracy(*enumeration.moments(one.of(5, world.speaker)), truth)
+            exact = accuracy(*enumeration.moments(one.build(5, world.speaker)), truth)
             assert row["bias"] == pytest.approx(exact.bias, abs=4 * row["bias_error"])
             assert row["cosine"] == pytest.approx(exact.cosine, abs=0.1)
             assert row["variance"] == pytest.approx(exact.variance, rel=0.6)  # of twenty parts

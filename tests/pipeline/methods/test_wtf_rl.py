@@ -104,7 +104,7 @@ def test_the_loss_weighs_the_likelihood_of_trajectories_by_their_rewards(generat
     losses = losses_of(method, batch)
     assert set(losses) == {"discriminator", *(f"{n}{of}" for of in along for n in ("discriminability", "naturalness"))}
     for of, settings in along.items():
-        message = rollouts.of(Forced() if of else rewards.searched)
+        message = rollouts.of(Forced() if of else rewards.search_trajectory)
         reward = contrastive(rewards, rollouts, message if of else rollouts.of(rewards.search), **settings)
         for name, weight, value in (
             ("discriminability", ALPHA, reward),
@@ -127,7 +127,7 @@ def equation_3(rewards, rollouts, batch) -> torch.Tensor:
     """Return −[r(x_bs) log p(x_bs) + r(x_gt) log p(x_gt)], a mean over images."""
     total = torch.zeros(())
     for channel, captions in (
-        (rewards.searched, rollouts.of(rewards.search)),
+        (rewards.search_trajectory, rollouts.of(rewards.search)),
         (Forced(), rollouts.of(Forced(requires_grad=False))),
     ):
         message = rollouts.of(channel)
@@ -159,7 +159,7 @@ def test_equation_3_is_a_mean_over_captions_where_asked(generated, rewards):
 def test_scst_with_discriminator_has_a_baseline_for_the_cosine_alone(generated, rewards):
     agents, batch, rollouts = generated
     losses = losses_of(scst_discriminator(agents, Objective(), rewards, alpha=ALPHA), batch)
-    message, greedy = rollouts.of(rewards.searched), rollouts.of(Greedy())
+    message, greedy = rollouts.of(rewards.search_trajectory), rollouts.of(Greedy())
     cosines, baselines = (
         torch.tensor([cosine(rewards, captions, n, int(image)) for n, image in enumerate(captions.images)])
         for captions in (message, greedy)
@@ -177,7 +177,7 @@ def test_scst_with_grammar_has_a_baseline_for_both_and_updates_the_speaker_alone
     agents, batch, rollouts = generated
     method = scst_grammar(agents, Objective(), rewards, **options)
     losses = losses_of(method, batch)
-    message, greedy = rollouts.of(rewards.searched), rollouts.of(Greedy())
+    message, greedy = rollouts.of(rewards.search_trajectory), rollouts.of(Greedy())
     clip, grammar = [], []
     for captions in (message, greedy):
         own = [cosine(rewards, captions, n, int(image)) for n, image in enumerate(captions.images)]

@@ -1,7 +1,7 @@
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.metrics.chair import LONGEST, chair, mentioned_objects
+from pipeline.metrics.chair import MAX_PHRASE, chair, mentioned_objects
 from pipeline.metrics.object_words import OBJECTS, SYNONYMS
 
 
@@ -47,7 +47,7 @@ def test_captions_without_objects():
 
 def test_every_listed_word_has_its_object():
     for phrase, name in OBJECTS.items():
-        assert len(phrase.split()) <= LONGEST
+        assert len(phrase.split()) <= MAX_PHRASE
         assert mentioned_objects(phrase.split()) == [name]
     assert sum(map(len, SYNONYMS)) == len(OBJECTS), "a word is listed twice"
     assert len(SYNONYMS) > 200

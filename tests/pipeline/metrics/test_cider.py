@@ -165,7 +165,7 @@ def test_every_key_is_in_one_of_its_two_slots_and_other_keys_are_absent(amount):
 
 
 def test_a_hash_table_grows_where_keys_do_not_fit(monkeypatch):
-    monkeypatch.setattr(cider, "_places", lambda keys, slots: (keys & (slots - 1), (keys >> 1) & (slots - 1)))
+    monkeypatch.setattr(cider, "_slots_of", lambda keys, slots: (keys & (slots - 1), (keys >> 1) & (slots - 1)))
     keys = np.array([1, 33, 65])  # all at 1 or 0 of 16 slots; of 32, one may lie at 16
     slots, values = cider._hash_table(keys, np.array([1.0, 2.0, 3.0]))
     assert len(slots) == 32
@@ -211,8 +211,8 @@ def test_invalid_inputs_are_reported_in_one_line():
         ([[[1]], [[3, 0]]], 2, "id 0 in caption 0 of image row 1"),
         ([[[1], [2, 32768]]], 2, "id 32768 in caption 1 of image row 0"),
         ([[[1]]], 1, "do not come from 1 images"),
-        ([[[]]], 2, "no words"),
-        ([], 2, "no words"),
+        ([[[]]], 2, "expected words in at least one"),
+        ([], 2, "expected words in at least one"),
     ):
         with pytest.raises(UserError, match=message) as raised:
             CiderD.build(references, keys, counts, images)

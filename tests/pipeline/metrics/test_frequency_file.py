@@ -236,9 +236,9 @@ def test_a_file_of_other_images_words_or_captions_is_refused(tmp_path):
     assert "holds 'zebra', which is none" in refused(counted(images, lambda word: "zebra", "<eos>"))
     order = np.random.default_rng(0).permutation(len(VOCABULARY)) + 1
     shuffled = refused(counted(images, lambda word: str(order[word - 1])))
-    assert "it was counted with another vocabulary or over other captions" in shuffled
-    assert "says that word " in shuffled
+    assert "use the file of the same vocabulary and captions" in shuffled
+    assert "counts word " in shuffled
     turned = refused(counted(images, lambda word: str({1: 2, 2: 1}.get(word, word))))  # two words of 31
-    assert "says that word 1, 'w1', is in" in turned
+    assert "counts word 1, 'w1', in" in turned
     others = refused(counted(captions(200, seed=5)))
     assert "over other captions" in others

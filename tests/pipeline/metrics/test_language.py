@@ -142,7 +142,7 @@ def script(folder, text):
     ("meteor", "seconds", "reason"),
     [
         ("exec sleep 3600", 5, "no answer within 5 s; the longest text has 2 words"),
-        ("echo no memory >&2; exit 1", 600, "Java said: no memory"),
+        ("echo no memory >&2; exit 1", 600, "Java's last line: no memory"),
         ("while read line; do echo Error: something; done", 600, "answered 'Error: something'"),
     ],
 )

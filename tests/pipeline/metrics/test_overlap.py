@@ -42,7 +42,7 @@ def world(request):
 def test_bleu_of_each_caption_equals_pycocoevalcap(world):
     scorer, tokens, texts, human = world
     _, expected = Bleu(4).compute_score(human, texts, verbose=0)
-    found = bleu_per_caption(*scorer.side_by_side(tokens, torch.arange(IMAGES)))
+    found = bleu_per_caption(*scorer.pair_with_references(tokens, torch.arange(IMAGES)))
     assert (found > 0.5).any()
     np.testing.assert_allclose(found.numpy(), np.array(expected), rtol=1e-9, atol=1e-30)
 
@@ -50,7 +50,7 @@ def test_bleu_of_each_caption_equals_pycocoevalcap(world):
 def test_rouge_l_of_each_caption_equals_pycocoevalcap(world):
     scorer, tokens, texts, human = world
     _, expected = Rouge().compute_score(human, texts)
-    found = rouge_l(*scorer.side_by_side(tokens, torch.arange(IMAGES)))
+    found = rouge_l(*scorer.pair_with_references(tokens, torch.arange(IMAGES)))
     assert len(found.unique()) > IMAGES // 2
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12)
 
@@ -58,7 +58,7 @@ def test_rouge_l_of_each_caption_equals_pycocoevalcap(world):
 def test_captions_of_one_image_are_scored_each_by_itself(world):
     scorer, tokens, *_ = world
     images = torch.full((IMAGES,), 4)
-    both = scorer.side_by_side(tokens, images)
-    alone = [scorer.side_by_side(row.unsqueeze(0), images[:1]) for row in tokens]
+    both = scorer.pair_with_references(tokens, images)
+    alone = [scorer.pair_with_references(row.unsqueeze(0), images[:1]) for row in tokens]
     torch.testing.assert_close(bleu_per_caption(*both), torch.cat([bleu_per_caption(*one) for one in alone], 1))
     torch.testing.assert_close(rouge_l(*both), torch.cat([rouge_l(*one) for one in alone]))

@@ -26,7 +26,7 @@ IMAGES = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
 def at_once(request, monkeypatch):
     """So many scores at once: all captions in one block, or one to fifteen in each."""
     if request.param is not None:
-        monkeypatch.setattr(retrieval, "AT_ONCE", request.param)
+        monkeypatch.setattr(retrieval, "BLOCK_SCORES", request.param)
 
 
 def plain(captions, images, owners):
@@ -165,7 +165,7 @@ def test_random_distractors_are_others_and_different():
 
 @pytest.mark.parametrize("images", [1, 3, 512])
 def test_similar_distractors_are_the_nearest_others(monkeypatch, images):
-    monkeypatch.setattr(retrieval, "AT_ONCE", 5 * images)  # so many of the five images at once
+    monkeypatch.setattr(retrieval, "BLOCK_SCORES", 5 * images)  # so many of the five images at once
     features = torch.tensor([[10.0, 0.0], [10.1, 0.1], [0.0, 10.0], [0.2, 10.0], [5.0, 5.0]])
     found = similar_distractors(features, 1)
     assert found[:4].squeeze(1).tolist() == [1, 0, 3, 2]

@@ -142,7 +142,7 @@ def test_a_disconnected_or_late_client_does_not_affect_others(shared):
     meteor.kill()
     assert ended(meteor)
     assert other.score(SAID, HUMAN) == SCORES
-    assert other._own is None
+    assert other._fallback is None
     other.close()
 
 
@@ -163,7 +163,7 @@ def test_a_server_with_another_meteor_jar_is_not_used(shared, monkeypatch):
     client = shared_meteor.connect_meteor(100)
     assert isinstance(client, shared_meteor.SharedMeteor)
     assert client.score(SAID, HUMAN) == SCORES
-    assert isinstance(client._own, Meteor)
+    assert isinstance(client._fallback, Meteor)
     client.close()
 
 

@@ -49,7 +49,7 @@ def test_each_different_caption_is_scored_once(asked):
 
 
 def test_the_cache_of_scores_is_bounded(asked, monkeypatch):
-    monkeypatch.setattr(text_rewards, "KEPT", 2)
+    monkeypatch.setattr(text_rewards, "CACHED_CAPTIONS", 2)
     scorer = TextScorer(decode, HUMAN.__getitem__)
     for _ in range(2):
         scorer.score(METEOR, TOKENS, IMAGES)

@@ -91,9 +91,7 @@ def test_complete_weights_of_another_training_are_named(toy, tmp_path):
             tmp_path / name / "history.jsonl",
         )
     shutil.copy(tmp_path / "b/weights.safetensors", tmp_path / "a/weights.safetensors")
-    with pytest.raises(
-        UserError, match=r"a/weights\.safetensors: is not of the training that .*a/history\.jsonl is of"
-    ):
+    with pytest.raises(UserError, match=r"a/weights\.safetensors: is not from the same training as .*a/history\.jsonl"):
         load_agent(tmp_path / "a/weights.safetensors", "listener")
     with pytest.raises(UserError, match="holds no speaker, only listener"):
         load_agent(tmp_path / "b/weights.safetensors", "speaker")

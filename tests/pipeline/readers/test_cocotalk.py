@@ -170,7 +170,7 @@ MISTAKES = [
     (data("ix_to_word", {"1": "a b", "2": "UNK"}), r'ix_to_word\["1"\] must be a word, not "a b"'),
     (data("ix_to_word", {"1": "a", "2": "a"}), r'ix_to_word\["2"\] is "a", which is word 1 already'),
     (data("ix_to_word", {"1": "UNK", "2": "a"}), r'the last word, ix_to_word\["2"\], is "a" and not UNK'),
-    (data("bpe", "#version: 0.2"), r"its words are parts of words"),
+    (data("bpe", "#version: 0.2"), r"its tokens are parts of words"),
     (data("images", {}), r"needs a list `images`"),
     (data("images", []), r"do not belong to the 0 images"),
     (image(split="dev"), r'images\[2\] \(line 1\): the split "dev" is unknown'),
@@ -185,7 +185,7 @@ MISTAKES = [
     (array("labels", (1, 0), 6), r"labels\[1\] holds an id outside 0 … 5"),
     (array("labels", (1, 3), 2), r"labels\[1\] goes on after its end"),
     (array("labels", (4, 0), 0), r"labels\[4\] is empty"),
-    (array("label_length", 1, 3), r"labels\[1\] is not as long as label_length says"),
+    (array("label_length", 1, 3), r"labels\[1\] has another length than label_length states"),
     (lambda data, arrays: arrays.update(labels=arrays["labels"].ravel()), r"labels \(20,\)"),
 ]
 

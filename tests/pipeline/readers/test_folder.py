@@ -9,7 +9,7 @@ from pipeline.data.corpus import tokenise
 from pipeline.errors import UserError
 from pipeline.readers import read_corpus, read_folder, table_files
 from pipeline.readers.checks import check_corpus
-from pipeline.readers.splits import drawn_split
+from pipeline.readers.splits import draw_split
 
 ROWS = [
     ("001.png", "A cat, asleep.", "train"),
@@ -55,10 +55,10 @@ def test_texts_of_a_parquet_file_are_counted_before_they_are_unpacked(tmp_path, 
     rows = list(table_files.read_texts(tmp_path / "c.parquet", ("file", "caption"), ("file",)))
     assert len(rows) == 3000
     assert rows[-1][1] == {"file": "a.png", "caption": ("a cat " * 1000).strip()}
-    monkeypatch.setattr(table_files, "MOST_BYTES", 3000 * 6005 - 1)
+    monkeypatch.setattr(table_files, "MAX_BYTES", 3000 * 6005 - 1)
     with pytest.raises(UserError, match=r"c.parquet: 3,000 rows, or texts of more than 18,014,999 bytes"):
         list(table_files.read_texts(tmp_path / "c.parquet", ("file", "caption"), ("file",)))
-    monkeypatch.setattr(table_files, "MOST_ROWS", 2999)
+    monkeypatch.setattr(table_files, "MAX_ROWS", 2999)
     with pytest.raises(UserError, match=r"c.parquet: 3,000 rows.*; at most 2,999 rows"):
         list(table_files.read_texts(tmp_path / "c.parquet", ("file",), ("file",)))
 
@@ -93,7 +93,7 @@ def test_splits_are_random_without_a_column_and_independent_of_order_and_other_i
         }
 
     whole = splits(names)
-    assert whole == {name: drawn_split(name, 0.2, 0.2, 0) for name in names}
+    assert whole == {name: draw_split(name, 0.2, 0.2, 0) for name in names}
     assert splits(names[::-1]) == whole
     assert splits(names[:30]) == {name: whole[name] for name in names[:30]}
 
@@ -105,7 +105,7 @@ def test_random_splits_that_are_too_small_name_a_seed_that_suffices(tmp_path):
     (tmp_path / "c.csv").write_text(csv_of([(name, "it") for name in names], "file,caption"))
 
     def least(seed):
-        drawn = [drawn_split(name, 0.2, 0.2, seed) for name in names]
+        drawn = [draw_split(name, 0.2, 0.2, seed) for name in names]
         return min(drawn.count(split) for split in ("train", "val", "test"))
 
     for small in (next(seed for seed in range(100) if least(seed) == count) for count in (0, 1)):
@@ -198,18 +198,18 @@ MISTAKES = {
         "row 2: the caption is empty",
     ),
     "no Parquet": ("c.parquet", "file,caption", "c.parquet: not a Parquet file"),
-    "no table": ("c.txt", "", r"c.txt: a table of captions is a file .csv, .tsv, .jsonl, .parquet, by its ending"),
+    "no table": ("c.txt", "", r"c.txt: expected a table of captions whose name ends in .csv, .tsv, .jsonl, .parquet"),
     "a spreadsheet": ("c.xlsx", "", "c.xlsx: a spreadsheet; save it as “CSV UTF-8” and name that file"),
     "one photo": ("c.csv", "file,caption\n001.png,a cat\n", r"c.csv: captions of 1 photo; 6 are needed"),
     "another ending": (
         "c.csv",
         GOOD + "A.JPG,one,train\n",
-        r'row 6: the image "A.JPG" is missing in .*; "a.png" is there',
+        r'row 6: the image "A.JPG" is missing in .*; "a.png" exists',
     ),
     "backslashes": (
         "c.csv",
         GOOD + r"trip\sea.jpg,blue,val" + "\n",
-        r"row 6: the image .* is missing in .*; trip/sea.jpg is there: write / in place of \\",
+        r"row 6: the image .* is missing in .*; trip/sea.jpg exists: write / in place of \\",
     ),
     "semicolons in a caption": (
         "c.csv",

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from pipeline.errors import UserError
-from pipeline.readers.splits import drawn_split, read_splits
+from pipeline.readers.splits import draw_split, read_splits
 
 FORMS = {
     "lists": {"train": [9, "b.jpg"], "restval": [42], "val": ["c.jpg"], "test": []},
@@ -64,13 +64,13 @@ def test_random_splits_are_blake2b_of_seed_and_name():
         lots[name] = int(digest, 16) / 16**16
     for name, lot in lots.items():
         expected = "val" if lot < 0.4 else "test" if lot < 0.7 else "train"
-        assert drawn_split(name, 0.4, 0.3, 7) == expected
+        assert draw_split(name, 0.4, 0.3, 7) == expected
 
 
 def test_shares_are_met_within_the_documented_deviation():
     names = [f"{i}.jpg" for i in range(10_000)]
     for seed in (0, 1):
-        drawn = [drawn_split(name, 0.1, 0.2, seed) for name in names]
+        drawn = [draw_split(name, 0.1, 0.2, seed) for name in names]
         assert abs(drawn.count("val") - 1000) < 3 * 30  # three standard deviations, √(n·p·(1 − p))
         assert abs(drawn.count("test") - 2000) < 3 * 40
-    assert drawn != [drawn_split(name, 0.1, 0.2, 0) for name in names]
+    assert drawn != [draw_split(name, 0.1, 0.2, 0) for name in names]

@@ -73,7 +73,7 @@ def test_a_history_of_another_training_is_detected(tmp_path):
     weights.write_bytes(len(header).to_bytes(8, "little") + header.encode())
     check_history(weights)
     history.write_text("{} \n")
-    with pytest.raises(UserError, match=r"weights\.safetensors: is not of the training that .*history\.jsonl is of"):
+    with pytest.raises(UserError, match=r"weights\.safetensors: is not from the same training as .*history\.jsonl"):
         check_history(weights)
     history.unlink()
     check_history(weights)

@@ -40,7 +40,7 @@ def write_film(path, lasts):
 
 def greys(path, frames, rate=None):
     times = read_timeline(path)
-    chosen = frames_to_take(times.lasts, frames, rate, times.second)
+    chosen = frames_to_take(times.durations, frames, rate, times.ticks_per_second)
     return [image.convert("L").getpixel((20, 20)) for image in decode_frames(path, sorted(set(chosen)), times)]
 
 
@@ -58,7 +58,7 @@ def test_a_rate_gives_between_one_and_the_largest_number_of_frames():
     assert frames_to_take([100] * 30, 8, rate=2.0) == [2, 7, 12, 17, 22, 27]  # 3 s: six, at 250, 750, … ms
     assert frames_to_take([100] * 30, 4, rate=2.0) == frames_to_take([100] * 30, 4)
     assert frames_to_take([100], 8, rate=2.0) == [0]
-    assert frames_to_take([1] * 30, 8, rate=2.0, second=Fraction(10)) == [2, 7, 12, 17, 22, 27]
+    assert frames_to_take([1] * 30, 8, rate=2.0, ticks_per_second=Fraction(10)) == [2, 7, 12, 17, 22, 27]
 
 
 @pytest.mark.parametrize("name", ["a.gif", "a.mp4", "a.webm", "a.mkv", "a.mov"])
@@ -66,7 +66,8 @@ def test_frames_of_a_varying_rate_are_taken_by_time(tmp_path, name):
     lasts = [100] * 8 + [200] * 7 + [100]  # 2,300 ms; taken at 383, 1150, 1917
     (write_gif if name == "a.gif" else write_film)(tmp_path / name, lasts)
     times = read_timeline(tmp_path / name)
-    assert [round(1000 * each / times.second) for each in times.lasts[:-1]] == lasts[:-1]  # the last one's is a guess
+    # the last frame's duration is a guess
+    assert [round(1000 * each / times.ticks_per_second) for each in times.durations[:-1]] == lasts[:-1]
     assert greys(tmp_path / name, 3) == pytest.approx([30, 90, 130], abs=4)
 
 
@@ -83,7 +84,7 @@ def test_a_still_image_and_a_file_with_pages_have_one_frame(tmp_path):
 
 def test_a_gif_without_durations_has_those_of_browsers(tmp_path):
     write_gif(tmp_path / "a.gif", [0, 10, 20, 300])
-    assert read_timeline(tmp_path / "a.gif").lasts == [100, 100, 20, 300]
+    assert read_timeline(tmp_path / "a.gif").durations == [100, 100, 20, 300]
 
 
 @pytest.mark.parametrize("name", ["a.gif", "a.mp4", "a.webm"])
@@ -123,9 +124,9 @@ def test_a_film_beyond_the_limits_is_refused_before_it_is_read_completely(tmp_pa
     (write_gif if name == "a.gif" else write_film)(path, [100] * 16)
     check_film(path)
     seen = []
-    bounded = film_decoding._bounded
-    monkeypatch.setattr(film_decoding, "_bounded", lambda *given: seen.append(given[1]) or bounded(*given))
-    for limit, value, most in (("MOST_FRAMES", 5, 6), ("MOST_PIXELS", 64 * 48 * 5, 6), ("MOST_OF_A_FRAME", 3000, 1)):
+    bounded = film_decoding._check_bounds
+    monkeypatch.setattr(film_decoding, "_check_bounds", lambda *given: seen.append(given[1]) or bounded(*given))
+    for limit, value, most in (("MAX_FRAMES", 5, 6), ("MAX_PIXELS", 64 * 48 * 5, 6), ("MAX_FRAME_PIXELS", 3000, 1)):
         with monkeypatch.context() as context:
             context.setattr(film_decoding, limit, value)
             seen.clear()

@@ -61,7 +61,7 @@ def test_the_faster_library_is_chosen_if_it_is_as_exact(cache, monkeypatch, seco
 def test_the_measured_choice_is_cached(cache, monkeypatch):
     matmul_precision.choose_precision(large(), CPU)
     first = matmul_precision.current_precision()
-    monkeypatch.setattr(matmul_precision, "_measured", lambda shapes: pytest.fail("measured again"))
+    monkeypatch.setattr(matmul_precision, "_measure", lambda shapes: pytest.fail("measured again"))
     torch.set_float32_matmul_precision("high")
     matmul_precision.choose_precision(large(), CPU)
     assert matmul_precision.current_precision() == first
@@ -73,7 +73,7 @@ def test_the_measured_choice_is_cached(cache, monkeypatch):
 
 @pytest.mark.parametrize("how", ["another choice", *HOW])
 def test_a_damaged_cache_or_one_of_another_machine_is_measured_again(cache, monkeypatch, how):
-    monkeypatch.setattr(matmul_precision, "_measured", lambda shapes: {"precision": "highest"})
+    monkeypatch.setattr(matmul_precision, "_measure", lambda shapes: {"precision": "highest"})
     matmul_precision.choose_precision(large(), CPU)
     (file,) = cache.iterdir()
     whole = file.read_bytes()
@@ -94,7 +94,8 @@ def test_a_folder_writable_by_others_is_reported_and_not_used(cache, capsys):
     matmul_precision.choose_precision(large(), CPU)
     assert list(cache.iterdir()) == []
     printed = capsys.readouterr().err
-    assert printed.startswith(f"warning: the choice of a library of products is not kept: others can write to {cache}")
+    refusal = f"warning: the choice of a library for matrix products is not kept: others can write to {cache}"
+    assert printed.startswith(refusal)
     assert printed.count("\n") == 1
 
 
@@ -107,7 +108,7 @@ def test_the_environment_variable_decides(cache, monkeypatch):
     matmul_precision.choose_precision(large(), torch.device("cuda"))
     assert matmul_precision.current_precision() == "high"
     monkeypatch.setenv("SAYWHICH_PRODUCTS", "fast")
-    with pytest.raises(UserError, match="SAYWHICH_PRODUCTS=fast: one of highest, high, medium"):
+    with pytest.raises(UserError, match="SAYWHICH_PRODUCTS=fast: expected highest, high or medium"):
         matmul_precision.choose_precision(large(), CPU)
 
 

@@ -70,7 +70,7 @@ def test_equal_signals_from_group_and_caller_are_one_request():
 @pytest.mark.usefixtures("signals")
 def test_an_endless_step_is_interrupted(monkeypatch):
     monkeypatch.setattr(signals, "STEP", 0.1)
-    monkeypatch.setattr(signals, "SAME", 0.0)
+    monkeypatch.setattr(signals, "REPEAT_SECONDS", 0.0)
     with pytest.raises(Stopped, match="SIGTERM"), raising_requests(), postponing_requests():
         kill_myself(signal.SIGTERM)
 

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.errors import UserError
 from pipeline.report.number_files import markdown
-from pipeline.study.design import SERVED, StudyDesign
+from pipeline.study.design import PICTURE_ROOT, StudyDesign
 from pipeline.study.study_tables import study_tables
 
 TIMES = int(os.environ.get("SAYWHICH_DAMAGES", "60"))
@@ -38,7 +38,7 @@ def study(trial, tmp_path_factory):
     for path in sorted((out / "label_studio").glob("*.json")):
         for task in json.loads(path.read_text()):
             right = questions[task["data"]["question"]]["options"][0]
-            side = next(side for side in ("left", "right") if task["data"][side].removeprefix(SERVED) == right)
+            side = next(side for side in ("left", "right") if task["data"][side].removeprefix(PICTURE_ROOT) == right)
             made = {"completed_by": {"email": path.stem}, "result": [{"value": {"choices": [side]}}], "lead_time": 3.5}
             tasks.append({"data": task["data"], "annotations": [made]})
     told = {"study": "play", "rater": "s", "asked": "a dog", "shown": ["1 a.jpg", "2 b.jpg"], "right": "1 a.jpg"}
@@ -124,5 +124,5 @@ def test_a_changed_key_is_reported_in_one_line(study, tmp_path):
         (out / "key.json").read_text().replace("psst_multinomial", "psst_multinomiak", 1)
     )
     (tmp_path / "answers.jsonl").write_bytes(written("answers.jsonl", files["answers.jsonl"]))
-    with pytest.raises(UserError, match=r"key\.json: not what was written; make the study again"):
+    with pytest.raises(UserError, match=r"key\.json: its content was changed; make the study again"):
         study_tables(tmp_path, [tmp_path / "answers.jsonl"])

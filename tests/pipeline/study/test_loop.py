@@ -12,7 +12,7 @@ import yaml
 from watched_pages import watched_pages
 
 from pipeline.errors import UserError
-from pipeline.study.design import SERVED, StudyDesign
+from pipeline.study.design import PICTURE_ROOT, StudyDesign
 from pipeline.study.study_tables import study_tables
 from saywhich.commands import study as command
 
@@ -195,7 +195,7 @@ def test_label_studios_export_is_read_like_the_pages_answers(made, key, tmp_path
     for path in sorted((made / "label_studio").glob("*.json")):
         for n, task in enumerate(json.loads(path.read_text())):
             question = questions[task["data"]["question"]]
-            left = task["data"]["left"].removeprefix(SERVED)
+            left = task["data"]["left"].removeprefix(PICTURE_ROOT)
             side = "left" if left == question["options"][misunderstood(question)] else "right"
             result = [{"from_name": "chosen", "type": "choices", "value": {"choices": [side]}}]
             made_by = {"completed_by": {"email": path.stem}, "result": result, "lead_time": 3.5 + n}
@@ -214,7 +214,7 @@ def test_answers_that_are_not_of_this_study_are_reported_in_one_line(made, key, 
         "1 answers to questions that the rater had answered before" in n for n in study_tables(made, [path])[0].notes
     )
     for change, pattern in (
-        ({"study": "other"}, "of the study other, and .*key.json is of"),
+        ({"study": "other"}, "expected an answer of the study .*, found one of other"),
         ({"chosen": "something"}, "no such question, or no such option"),
     ):
         path.write_text(json.dumps(good[0] | change) + "\n")

@@ -77,9 +77,9 @@ def test_krippendorffs_alpha_by_hand():
 
 def test_votes_are_correlated_where_images_differ_in_difficulty():
     alike = [vote for n in range(10) for vote in votes_on(n, "x", *[n < 5] * 3)]
-    assert majority_results(alike, ["x"])[0].alikeness == pytest.approx(1.0)
+    assert majority_results(alike, ["x"])[0].intraclass_correlation == pytest.approx(1.0)
     (independent,) = majority_results(synthetic({"x": 0.7}, 2000, 5, 0), ["x"])
-    assert independent.alikeness == pytest.approx(0, abs=0.03)
+    assert independent.intraclass_correlation == pytest.approx(0, abs=0.03)
 
 
 def test_bradley_terry_scores_of_two_are_log_odds():
@@ -132,7 +132,7 @@ def test_the_accuracy_of_a_majority():
     assert majority_accuracy(0.7, 1) == pytest.approx(0.7)
     assert majority_accuracy(0.7, 3) == pytest.approx(3 * 0.7**2 * 0.3 + 0.7**3)
     assert majority_accuracy(0.7, 2) == pytest.approx(0.7)  # ties count half
-    assert majority_accuracy(0.7, 5, alike=0.999) == pytest.approx(0.7, abs=0.002)
+    assert majority_accuracy(0.7, 5, correlation=0.999) == pytest.approx(0.7, abs=0.002)
     assert skill_of(majority_accuracy(0.64, 5, 0.2), 5, 0.2) == pytest.approx(0.64)
 
 

@@ -119,7 +119,7 @@ def test_a_server_that_does_not_answer(database):
 
 
 def test_a_database_locked_by_another_process(database, monkeypatch, capsys):
-    monkeypatch.setattr(recorder, "PATIENCE", 3.0)
+    monkeypatch.setattr(recorder, "MAX_WAIT", 3.0)
     other = sqlite3.connect(database, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     with recorder.record_run("patient") as run:

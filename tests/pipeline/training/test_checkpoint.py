@@ -136,4 +136,4 @@ def test_a_checkpoint_of_another_run_is_named_and_skipped(tmp_path, capsys):
     mine.save(5, tensors(1.0), {})
     other.rename(mine.folder / other.name)
     assert mine.latest().step == 5
-    assert "it is of another run, key-of-seed-2" in capsys.readouterr().err
+    assert "it belongs to another run, key-of-seed-2" in capsys.readouterr().err

@@ -62,11 +62,11 @@ def test_epochs_are_multiplied_to_give_min_steps(toy):
     _, history = train(method, toy, settings, validate=lambda: {"cider": 1.0})
     assert history[-1]["step"] == 45
     assert [entry["epoch"] for entry in history if "val/cider" in entry] == [15]
-    longer = settings.lengthened(3)
+    longer = settings.lengthen(3)
     assert longer.rate(17, 3) == pytest.approx(5e-4)
     assert longer.rate(18, 3) == pytest.approx(5e-5)
-    assert settings.lengthened(8) == settings  # 40 steps as it is
-    assert dataclasses.replace(settings, epochs=0).lengthened(3).epochs == 0
+    assert settings.lengthen(8) == settings  # 40 steps as it is
+    assert dataclasses.replace(settings, epochs=0).lengthen(3).epochs == 0
 
 
 def _recovering(toy):
@@ -145,7 +145,7 @@ def test_weights_with_nan_are_never_kept(toy, tmp_path):
 
     def training(broken: bool) -> Training:
         made = Training(psst_multinomial(toy.agents(), Objective(), 0.3), ToyBatches(toy), FIVE, seed=4, device=CPU)
-        learn = made._learn
+        learn = made._train_step
 
         def breaking(batch):
             learn(batch)
@@ -153,7 +153,7 @@ def test_weights_with_nan_are_never_kept(toy, tmp_path):
                 with torch.no_grad():
                     made.method.agents["speaker"].logit.bias[2] = float("nan")
 
-        made._learn = breaking
+        made._train_step = breaking
         return made
 
     with pytest.raises(UserError, match="diverged before step 7: weights of the speaker are not numbers"):
@@ -202,14 +202,14 @@ def test_a_run_saves_its_step_on_a_request_and_resumes_to_the_same_bits(toy, tmp
     whole, _ = train(psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3), toy)
     method = psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3)
     training = Training(method, ToyBatches(toy), FIVE, seed=4, device=CPU)
-    learn = training._learn
+    learn = training._train_step
 
     def asked_in_the_eighth_step(batch):
         if training.step == 7:
             os.kill(os.getpid(), request_)
         learn(batch)
 
-    training._learn = asked_in_the_eighth_step
+    training._train_step = asked_in_the_eighth_step
     with pytest.raises(Stopped) as stopped, raising_requests():
         training.run(Checkpoints(tmp_path), every_seconds=1e9)
     assert stopped.value.request == request_
@@ -371,7 +371,7 @@ def test_a_continued_epoch_counter_decays_as_the_published_joint_training_does()
     rates = [settings.rate(epoch * 4, 4) for epoch in (0, 9, 10, 24, 25, 149)]
     by_hand = [1.187863e-4, 1.187863e-4, 8.908974e-5, 8.908974e-5, 6.681731e-5, 6.689275e-6]
     assert rates == pytest.approx(by_hand, rel=1e-5)
-    longer = dataclasses.replace(settings, min_steps=150 * 4 * 2).lengthened(4)  # all lengths in epochs are doubled
+    longer = dataclasses.replace(settings, min_steps=150 * 4 * 2).lengthen(4)  # all lengths in epochs are doubled
     assert [longer.rate(epoch * 4, 4) for epoch in (0, 19, 20, 299)] == pytest.approx(
         [by_hand[i] for i in (0, 1, 2, 5)]
     )
@@ -430,7 +430,7 @@ def first_step(method, toy, rate: float, steps: int = 1, **options: float) -> di
     settings = Optimisation(epochs=1, learning_rate=rate, validate_every=0, **options)
     training = Training(method, ToyBatches(toy), settings, seed=4, device=CPU)
     for step in range(steps):
-        training._learn(toy.batch(step))
+        training._train_step(toy.batch(step))
     return {
         role: max(
             float((p.detach() - old).abs().max()) for p, old in zip(agent.parameters(), before[role], strict=True)
@@ -463,7 +463,7 @@ def test_a_roles_own_learning_rate_does_not_follow_the_schedule(toy):
         training, moves = Training(method, ToyBatches(toy), settings, seed=4, device=CPU), []
         for _ in range(3):
             before = [p.detach().clone() for p in agents.listener.parameters()]
-            training._learn(toy.batch())
+            training._train_step(toy.batch())
             after = agents.listener.parameters()
             moves.append(max(float((p.detach() - old).abs().max()) for p, old in zip(after, before, strict=True)))
         moved[bool(rates)] = moves

@@ -205,7 +205,7 @@ def test_each_judge_has_its_weights_and_the_features_of_its_training(models, dat
 
 def test_agents_that_are_no_judges_are_reported_in_one_line(models, data):
     save_agents(models / "pretrained/critic/weights.safetensors", {"listener": Critic(4, 2)})
-    with pytest.raises(UserError, match=r"pretrained/critic: a judge must be a Listener or a DualEncoder, and"):
+    with pytest.raises(UserError, match=r"pretrained/critic: expected a Listener or a DualEncoder as judge, found"):
         build_judges({"critic": "critic"}, JUDGES, JudgeSources(models, models, data, CPU))
 
 
@@ -255,7 +255,7 @@ def test_validation_generates_with_the_methods_agents_and_never_unk(agents, mode
     monkeypatch.setenv("SAYWHICH_VALIDATION", "bfloat16")
     assert trained(method, data, models).validate.dtype == torch.bfloat16
     monkeypatch.setenv("SAYWHICH_VALIDATION", "half")
-    with pytest.raises(UserError, match="SAYWHICH_VALIDATION=half: one of float32, bfloat16"):
+    with pytest.raises(UserError, match="SAYWHICH_VALIDATION=half: expected float32 or bfloat16"):
         trained(method, data, models)
 
 

@@ -52,7 +52,7 @@ def test_sizes_are_those_of_the_loaded_captioner(kind, tmp_path):
 
 def test_a_step_costs_the_sum_of_its_parts():
     size = CaptionerSize(
-        weights=10**8, trained=10**6, products=9 * 10**7, kept=10**5, layers=10, heads=10, hidden=1000,
+        weights=10**8, trained=10**6, products=9 * 10**7, saved=10**5, layers=10, heads=10, hidden=1000,
         vocabulary=10**4, regions=90, words=10,
     )  # fmt: skip
     cost = step_cost(size, images=4, captions=20, penalised=False, teraflops=1.0, bandwidth=100.0)

@@ -54,5 +54,5 @@ def test_a_training_orders_images_by_neighbourhood_or_at_random(world):
 def test_a_training_on_other_images_is_refused_an_order_of_neighbourhoods(world):
     (world[0].folder / SCENE_FACTS).unlink()
     assert len(shown(world)) == 16
-    with pytest.raises(UserError, match="without a neighbourhood"):
+    with pytest.raises(UserError, match="no neighbourhoods"):
         shown(world, order="neighbourhoods")

@@ -52,7 +52,7 @@ def folder(finished_repository, monkeypatch) -> Path:
 
 def test_unchanged_files_pass(folder, capsys):
     assert verify.main() == 0
-    assert capsys.readouterr().out == "7 of 7 files are what was written\n"
+    assert capsys.readouterr().out == "7 of 7 files are unchanged\n"
 
 
 CHANGED = ["data/one.txt", "data/many/sub/b", "data/cells/luo/seed=1/metrics.json", ".dvc/cache/files/md5/*/*[!r]"]
@@ -109,7 +109,7 @@ def test_a_stage_that_never_ran_is_not_reported(folder, capsys):
     path.write_text(f"{WORKFLOW}  never:\n    cmd: touch never\n    outs: [data/never]\n")
     try:
         assert verify.main() == 0
-        assert capsys.readouterr().out == "7 of 7 files are what was written\n"
+        assert capsys.readouterr().out == "7 of 7 files are unchanged\n"
     finally:
         path.write_text(WORKFLOW)
 
@@ -163,8 +163,8 @@ def test_a_cell_without_a_note_is_reported_and_not_counted(folder, capsys):
         assert verify.main() == 0
         printed = capsys.readouterr().out
         assert printed == (
-            "data/cells/luo/seed=2: no note has digests of its files; they were not looked at\n"
-            "7 of 7 files are what was written\n"
+            "data/cells/luo/seed=2: no note has digests of its files; they were not checked\n"
+            "7 of 7 files are unchanged\n"
         )
     finally:
         shutil.rmtree(cell)

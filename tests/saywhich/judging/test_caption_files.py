@@ -254,7 +254,7 @@ def test_near_duplicates_are_in_hard_galleries_only_on_request(tmp_path, monkeyp
 
 def test_resamples_are_the_same_in_blocks(monkeypatch):
     whole = draw_resamples(7, 10, seed=3)
-    monkeypatch.setattr(bootstrap, "AT_ONCE", 21)
+    monkeypatch.setattr(bootstrap, "BLOCK_COUNTS", 21)
     blocks = list(draw_in_blocks(7, 10, seed=3))
     assert [len(block) for block in blocks] == [3, 3, 3, 1]
     assert (draw_resamples(7, 10, seed=3) == whole).all()
