@@ -276,6 +276,7 @@ def senders() -> list[psutil.Process]:
 def test_one_sender_sends_all_runs_children_too(tmp_path, database):
     path = os.pathsep.join([broken_mlflow(tmp_path), *sys.path])  # a sender that the children start cannot send
     with recorder.record_run("grid") as parent:
+        wait_until(lambda: "grid" in runs())  # its sender is at work
         for number in range(2):
             environment = {**parent.environment, "PYTHONPATH": path}
             command = [sys.executable, "-c", WRITER, f"child {number}"]
