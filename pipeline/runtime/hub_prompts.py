@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from pipeline.errors import UserError
 from pipeline.runtime.hub_loading import load_pretrained, naming_faults
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 CHAT_PROMPT = "Describe this photo in one short sentence."
 FLORENCE_TASK = "<CAPTION>"
@@ -23,8 +21,6 @@ class PromptedProcessor:
 
     def __init__(self, name: str, config: Any) -> None:
         """Load the processor of the captioner `name`; raises UserError where it cannot be used."""
-        from PIL import Image
-
         self._name, self._config = name, config
         self._kind: str = config.model_type
         self._processor = load_pretrained("AutoProcessor", name)

@@ -95,7 +95,7 @@ def test_the_speakers_reward_uses_the_discriminator_updated_in_the_same_step(toy
     rollouts = StepRollouts(toy.agents().speaker, toy.batch(), seed=1)
     generated = rollouts.of(rewards.search)
     after = rewards.human_probability(generated, toy.batch()).mean()
-    before = reward_models().human(generated, toy.batch()).mean()
+    before = reward_models().human_probability(generated, toy.batch()).mean()
     assert logged["naturalness/score"] == pytest.approx(float(after))
     assert abs(float(after - before)) > 1e-3
     assert {"discriminator/accuracy", "discriminator/people", "discriminator/gradient_norm"} <= logged.keys()

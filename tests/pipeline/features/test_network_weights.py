@@ -111,7 +111,7 @@ def test_weights_of_torchvision_are_tensors_with_the_digest_of_their_name(checkp
 
 def test_an_unreachable_file_of_torchvision_is_named_with_its_digest_and_path(checkpoints, tmp_path):
     entry = SimpleNamespace(url="http://127.0.0.1:9/models/line-12345678.pth")
-    with pytest.raises(UserError, match=r"fetch line-12345678.pth, its SHA-256 begins with 12345678, where") as error:
+    with pytest.raises(UserError, match=r"fetch line-12345678.pth, its SHA-256 begins with 12345678, on a") as error:
         load_torchvision(torch.nn.Linear(2, 2), "hub", entry, "line")
     assert f"put it into {tmp_path / 'checkpoints'}, or give the path of a safetensors file" in str(error.value)
     assert list((tmp_path / "checkpoints").iterdir()) == []

@@ -69,9 +69,13 @@ def test_probabilities_of_all_outcomes_sum_to_one(alone, mix, feed):
     alone.moments(estimator)
     outcomes = alone._outcomes[psst(0.5, mix, feed)]
     for rho in (0.0, 0.3, 1.0):
-        share = outcomes.likely * rho ** outcomes.full.double() * (1 - rho) ** (outcomes.parts - outcomes.full).double()
+        share = (
+            outcomes.probability
+            * rho ** outcomes.full.double()
+            * (1 - rho) ** (outcomes.parts - outcomes.full).double()
+        )
         assert float(share.sum()) == pytest.approx(1, abs=1e-12)
-    assert len(outcomes.likely) == {"caption": 14, "token": 2 + 2 * 4 + 4 * 4}[mix]
+    assert len(outcomes.probability) == {"caption": 14, "token": 2 + 2 * 4 + 4 * 4}[mix]
 
 
 def test_all_distinct_mixture_patterns_of_a_caption():

@@ -241,4 +241,4 @@ def test_a_file_of_other_images_words_or_captions_is_refused(tmp_path):
     turned = refused(counted(images, lambda word: str({1: 2, 2: 1}.get(word, word))))  # two words of 31
     assert "counts word 1, 'w1', in" in turned
     others = refused(counted(captions(200, seed=5)))
-    assert "over other captions" in others
+    assert "words are counted too low" in others

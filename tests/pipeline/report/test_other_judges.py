@@ -47,7 +47,7 @@ def test_the_first_judge_selects_and_defines_the_curves(other, judges):
     results = read_results(other.sweep, other.evaluations, first=("mle",))
     assert list(results.judges) == list(judges)
     assert results.first.title == {"own": "Own listener", "clip": "clip"}[judges[0]]
-    assert results.judges["clip"].words == "clip"
+    assert results.judges["clip"].description == "clip"
     luo = {choice.method: choice.point for choice in choose_all(results, SETTINGS)}["luo"]
     natural = [p for p in results.of("luo") if p.mean("val", "language", "CIDEr") >= 0.95 * 0.96]
     assert luo is max(natural, key=lambda point: point.mean("val", *recall_keys(judges[0])))

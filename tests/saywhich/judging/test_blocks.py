@@ -14,8 +14,8 @@ from pipeline.metrics import retrieval
 from saywhich.judging import photo_vectors, retrieval_scores, thumbnails
 
 BLOCKS = {
-    "scores of a ranking": (retrieval, "AT_ONCE", 90),
-    "counts of resamples": (bootstrap, "AT_ONCE", 130),
+    "scores of a ranking": (retrieval, "BLOCK_SCORES", 90),
+    "counts of resamples": (bootstrap, "BLOCK_COUNTS", 130),
     "colours of near-duplicates": (thumbnails, "BLOCK", 1),
     "captions and references": (retrieval_scores, "PAIRS_AT_ONCE", 7),
     "captions encoded": (photo_vectors, "TEXTS_AT_ONCE", 3),
