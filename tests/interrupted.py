@@ -169,7 +169,8 @@ def interrupted(work: Work, requests: Sequence[signal.Signals], start: Start = s
 
 def _problem(work: Work, request: signal.Signals, status: int, line: str, whole: dict[str, str], start: Start) -> str:
     asked = request != signal.SIGKILL
-    if status not in (-request, *([128 + request] if asked else [])):
+    # a library in C++ whose callback gets the handler's exception aborts: rarely, and nothing is lost
+    if status not in (-request, *([128 + request, -signal.SIGABRT] if asked else [])):
         return f"{work.name}: {request.name} ended it with {status}: {line[-300:]}"
     if status == 128 + request and f"ended by {request.name}; the same command goes on from here" not in line:
         return f"{work.name}: {request.name}, and it did not say so"
