@@ -169,7 +169,7 @@ def interrupted(work: Work, requests: Sequence[signal.Signals], start: Start = s
 
 def _problem(work: Work, request: signal.Signals, status: int, line: str, whole: dict[str, str], start: Start) -> str:
     asked = request != signal.SIGKILL
-    # a library in C++ whose callback gets the handler's exception aborts: rarely, and nothing is lost
+    # SIGABRT has been seen once, of a cause that is not known; the repeated command must still give the same files
     if status not in (-request, *([128 + request, -signal.SIGABRT] if asked else [])):
         return f"{work.name}: {request.name} ended it with {status}: {line[-300:]}"
     if status == 128 + request and f"ended by {request.name}; the same command goes on from here" not in line:
