@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
+from pipeline.runtime import home  # noqa: F401 (for libraries that look for it)
 from pipeline.runtime.extras import naming_extras
 from saywhich.judging.judging_choices import DEFAULT_JUDGE, HARD, THUMBNAIL
 
