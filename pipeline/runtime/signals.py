@@ -6,6 +6,7 @@ aborts the process if an exception reaches the C++ code that initialises its mod
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import os
 import signal
@@ -43,7 +44,7 @@ class _State:
     waits = False  # whether a request waits for the end of a step
     request: signal.Signals | None = None
     when = 0.0
-    timer: threading.Timer | None = None  # repeats the request if the step does not end in time
+    step_ended: threading.Event | None = None  # unless it is set in time, the request is repeated
 
     @classmethod
     def is_repeated(cls, request: signal.Signals) -> bool:
@@ -126,8 +127,8 @@ def postponing_requests() -> Iterator[Callable[[], bool]]:
             raise Stopped(_State.request)
     finally:
         _State.waits = False
-        if _State.timer is not None:
-            _State.timer.cancel()
+        if _State.step_ended is not None:
+            _State.step_ended.set()
 
 
 def _handle_request(number: int, frame: FrameType | None) -> None:
@@ -135,7 +136,7 @@ def _handle_request(number: int, frame: FrameType | None) -> None:
     if _State.is_repeated(request):
         return
     if _State.waits and first:
-        _State.timer = _send_later(request, STEP)
+        _State.step_ended = _send_later(request, STEP)
     elif _is_importing(frame):
         _send_again(request)
     else:
@@ -165,12 +166,16 @@ def _send_again(request: signal.Signals) -> None:
     _send_later(request, 0.05)
 
 
-def _send_later(request: signal.Signals, seconds: float) -> threading.Timer:
-    """Send `request` to this process after `seconds`, unless the returned timer is cancelled."""
-    timer = threading.Timer(seconds, os.kill, [os.getpid(), request])
-    timer.daemon = True
-    timer.start()
-    return timer
+def _send_later(request: signal.Signals, seconds: float) -> threading.Event:
+    """Send `request` to this process after `seconds`, unless the returned event is set before."""
+    cancelled = threading.Event()
+
+    def send() -> None:
+        if not cancelled.wait(seconds):
+            os.kill(os.getpid(), request)
+
+    _thread.start_new_thread(send, ())  # threading.Thread needs a lock that the interrupted code may hold
+    return cancelled
 
 
 def request_of(status: int) -> signal.Signals | None:
