@@ -23,7 +23,7 @@ from pipeline.models.decoder import Decoder
 from pipeline.models.inference import optimize_for_decoding
 from pipeline.models.listener import Listener
 from pipeline.models.pragmatic_decoder import DistractorBatches, PragmaticDecoder, TokenAwareDecoder
-from pipeline.models.retrieval_pragmatics import RetrievalPragmaticDecoder
+from pipeline.models.retrieval_pragmatics import TEMPERATURE, RetrievalPragmaticDecoder
 from pipeline.models.unroll import generate
 from pipeline.protocols import Channel
 from pipeline.types import Batch
@@ -33,7 +33,7 @@ from saywhich.encoded_photos import EncodedPhotos
 from saywhich.feature_extractor import FeatureExtractor
 from saywhich.model_files import MAIN, ModelFiles
 from saywhich.photos import Photo, content_digest, open_photo
-from saywhich.pragmatic_decoding import LISTENER, PragmaticGallery
+from saywhich.pragmatic_decoding import LISTENER, PragmaticGallery, TextListener
 
 BATCH = 32  # photos in one batch of the network
 
@@ -101,7 +101,8 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         if self.listener.features != MAIN:
             raise UserError(
                 f"{self.place.weights}: its listener encodes the features {self.listener.features!r}, and photos are "
-                f"encoded as {MAIN!r} alone: caption without among, or train with pretrain.listener.features: {MAIN}"
+                f"encoded as {MAIN!r} alone: give a pretrained listener (--listener), or train with "
+                f"pretrain.listener.features: {MAIN}"
             )
 
     def encode_text(self, captions: Sequence[str]) -> Tensor:
@@ -157,16 +158,25 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         nearest = gallery.nearest(features.vectors, features.contents)  # (M, K)
         if gallery.decoding.posterior == LISTENER:
             images = with_distractors(gallery.among.vectors, features.vectors, nearest)
-            return RetrievalPragmaticDecoder(speaker, gallery.decoding.alpha, lambda _: images, self._encode_tokens)
+            listener = gallery.listener
+            return RetrievalPragmaticDecoder(
+                speaker,
+                gallery.decoding.alpha,
+                lambda _: images,
+                lambda tokens: self._encode_tokens(tokens, listener),
+                TEMPERATURE if listener is None else listener.temperature,
+            )
         rows, place = nearest.clamp_min(0).unique(return_inverse=True)
         read = gallery.read(rows.tolist()) if len(rows) else self.no_features()
         batches = [make_batch(read.select(column.tolist())).to(self.device) for column in place.T]
         distractors = DistractorBatches(batches, nearest >= 0)
         return PragmaticDecoder(speaker, gallery.decoding.alpha, lambda _: distractors)
 
-    def _encode_tokens(self, tokens: Tensor) -> Tensor:
-        """Return the listener's embeddings (N, H) of captions (N, T)."""
+    def _encode_tokens(self, tokens: Tensor, listener: TextListener | None) -> Tensor:
+        """Return the embeddings (N, H) of captions (N, T) by `listener`, or by the own listener without one."""
         texts = [self.vocabulary.decode(row) for row in tokens.tolist()]
+        if listener is not None:
+            return listener.encode_texts(texts).to(self.device)
         return self._judge().encode_text(JudgedCaptions(tokens, texts))
 
     def _judge(self, features: ImageFeatures | None = None, mirrored: ImageFeatures | None = None) -> ListenerJudge:
