@@ -39,6 +39,7 @@ pytestmark = pytest.mark.skipif(
     reason="captioners need the extra: pip install 'saywhich[hub]'",
 )
 STEPS = 6
+QUICK = ("blip", "florence2", "idefics3")  # of make test: cross-attention, a prompt to an encoder, a chat
 LORA = {"rank": 2, "alpha": 4, "targets": None}
 
 
@@ -131,7 +132,10 @@ def test_a_text_side_that_is_not_trained_is_refused_in_one_line():
         HubDecoder(10, {"model_type": "blip-2", "text_config": {"model_type": "gpt2"}})
 
 
-@pytest.fixture(scope="module", params=(*KINDS, *TRAINED))
+@pytest.fixture(
+    scope="module",
+    params=[kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in (*KINDS, *TRAINED)],
+)
 def captioner(request, tmp_path_factory):
     return SmallCaptioner(request.param, tmp_path_factory.mktemp(request.param))
 

@@ -21,10 +21,14 @@ from saywhich.pragmatic_decoding import PragmaticDecoding, PragmaticGallery
 from saywhich.pretrained.pragmatic_generation import pragmatic_candidates
 from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
 
+QUICK = ("blip", "florence2", "idefics3")  # of make test: cross-attention, a prompt to an encoder, a chat
 SIZES = [(40, 50), (90, 30), (64, 64)]
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(
+    scope="module",
+    params=[family if family in QUICK else pytest.param(family, marks=pytest.mark.slow) for family in FAMILIES],
+)
 def family(request, tmp_path_factory):
     """A family's name, and the folder of a captioner of it."""
     return request.param, write_pretrained(request.param, tmp_path_factory.mktemp("pretrained") / request.param)
