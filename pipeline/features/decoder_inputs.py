@@ -51,7 +51,7 @@ class DecoderInputsNetwork(GridNetwork):
         self._prompted = PromptedProcessor(name, whole.config)
         if settings.image_size not in (0, self._prompted.size):
             raise UserError(f"features.image_size: {name} takes {self._prompted.size} pixels; set it to null")
-        text = whole.get_decoder().get_decoder()  # of the language model, which may have an encoder
+        text = whole.get_decoder().get_decoder()  # a language model may have an encoder before its decoder
         digest = weights_digest(whole, pooler=whole.has_pooler)
         text.register_forward_pre_hook(_raise_inputs, with_kwargs=True)
         described = settings.describe({"source": name, "sha256": digest}, {"size": self._prompted.size})

@@ -322,7 +322,7 @@ def _prompted_text(config: dict[str, Any]) -> Any:
         raise UserError(f"its text side is of the kind {text.get('model_type')}; {known} can be trained")
     own = network_config(hub.CONFIG_MAPPING[text["model_type"]], text)
     if text["model_type"] in SEQ2SEQ:
-        own.num_layers = 0  # of the encoder
+        own.num_layers = 0  # the encoder is not used
         return _without_encoder(hub.AutoModelForSeq2SeqLM.from_config(own, trust_remote_code=False))
     if kind == "florence2":
         own.is_decoder, own.add_cross_attention, own.is_encoder_decoder = True, True, False
