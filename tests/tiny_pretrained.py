@@ -11,7 +11,7 @@ from tiny_captioners import write_captioner
 
 from pipeline.runtime.hub_loading import import_transformers
 
-FAMILIES = ("blip", "blip-2", "blip-2-t5", "git", "gpt2", "florence2", "idefics3", "smolvlm", "qwen2_5_vl", "qwen2_vl")
+FAMILIES = ("blip", "blip-2", "blip-2-t5", "git", "gpt2", "florence2", "idefics3", "smolvlm", "qwen2_5_vl")
 TRAINED = ("blip-2", "blip-2-t5", "florence2", "idefics3", "smolvlm", "qwen2_5_vl", "qwen2_vl")  # with a prompt
 TEXTS = ["a red ball on the box", "the green dog is on a yellow box", "Describe this photo in one short sentence."]
 LETTERS = [*string.ascii_letters, *string.digits, "?!.,:<>_\n"]
@@ -159,19 +159,19 @@ def _save_tiled(hub: Any, kind: str, images: Any, folder: Path, *videos: Any) ->
 def _qwen(hub: Any, folder: Path) -> None:
     vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2, "out_hidden_size": 16,
               "patch_size": 14, "window_size": 112, "fullatt_block_indexes": [0]}  # fmt: skip
-    _save_qwen(hub, "Qwen2_5_VL", vision, folder)
+    _save_qwen(hub, "Qwen2_5_VL", vision, 2, folder)
 
 
 def _qwen2(hub: Any, folder: Path) -> None:
     vision = {"depth": 1, "embed_dim": 16, "hidden_size": 16, "mlp_ratio": 2, "num_heads": 2, "patch_size": 14}
-    _save_qwen(hub, "Qwen2VL", vision, folder)
+    _save_qwen(hub, "Qwen2VL", vision, 1, folder)
 
 
-def _save_qwen(hub: Any, kind: str, vision: dict[str, Any], folder: Path) -> None:
+def _save_qwen(hub: Any, kind: str, vision: dict[str, Any], keys: int, folder: Path) -> None:
     shown = ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>")
     plain, names = _tokenizer(hub, *shown, "<|video_pad|>")
     tokenizer = hub.Qwen2Tokenizer(tokenizer_object=plain, **names)
-    text = {**TEXT, "vocab_size": WORDS, "num_key_value_heads": 1, "max_position_embeddings": 512, **ENDS,
+    text = {**TEXT, "vocab_size": WORDS, "num_key_value_heads": keys, "max_position_embeddings": 512, **ENDS,
             "rope_parameters": {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}}  # fmt: skip
     config = getattr(hub, f"{kind}Config")(
         vision_config=vision, text_config=text, vision_start_token_id=3, image_token_id=4, vision_end_token_id=5,
