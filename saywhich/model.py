@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from pipeline.channels.hard import BanToken, Beam, Multinomial
+from pipeline.channels.hard import BanToken, Beam, Multinomial, Tempered
 from pipeline.data.corpus import tokenise
 from pipeline.errors import UserError
 from pipeline.evaluation.judges import JudgedCaptions, ListenerJudge, judged_captions
@@ -51,7 +51,8 @@ class PhotoFeatures(EncodedPhotos):
 class Model(CaptioningModel[Tensor, PhotoFeatures]):
     """A speaker, its own listener and their feature extractor, on the CPU or an accelerator.
 
-    A model of films also takes paths of films; an image counts as a film without motion.
+    A model of films also takes paths of films; an image counts as a film without motion. The logits of sampled captions
+    are divided by `temperature`; raises UserError unless it is above 0.
     """
 
     photos_at_once = BATCH
@@ -62,6 +63,11 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
     vocabulary: Vocabulary
     place: ModelFiles
     device: torch.device
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.temperature > 0:
+            raise UserError(f"temperature {self.temperature}: give a temperature above 0")
 
     def __repr__(self) -> str:
         """Return the folder, the classes of the networks, and the size of the vocabulary, in one line."""
@@ -127,6 +133,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         channel: Channel = Beam(beam, beam if whole_beam else 1)
         if samples is not None:
             channel = Multinomial(samples, requires_grad=False)
+            channel = channel if self.temperature == 1 else Tempered(channel, self.temperature)
         # one image at a time, so that samples depend on no other image
         parts = features.split(BATCH if samples is None else 1)
         tokens = torch.cat([self._generate(part, channel, seed, pragmatic) for part in parts])  # (M, K, T)

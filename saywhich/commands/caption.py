@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +119,7 @@ def _run_trained(
     from saywhich.pretrained.pretrained_captioner import open_listener
     from saywhich.streaming import embed_gallery, stream_features
 
-    trained, broken = saywhich.load(model_folder(options)), 0
+    trained, broken = replace(saywhich.load(model_folder(options)), temperature=options.temperature), 0
     model: Model | ModelWithListener = trained
     if options.listener is not None:
         model = ModelWithListener(trained, open_listener(options.listener))
