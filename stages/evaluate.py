@@ -22,7 +22,7 @@ from pipeline.workflow.reuse import reuse_finished
 from pipeline.workflow.stage import Stage, main
 
 if TYPE_CHECKING:
-    from pipeline.config.schema import EvaluateSection, PragmaticSettings
+    from pipeline.config.schema import EvaluateSection, PragmaticSettings, RerankSettings
     from pipeline.data.feature_store import FeatureStore
     from pipeline.data.prepared import Prepared
     from pipeline.extension import SplitEvaluation
@@ -89,12 +89,12 @@ def build_evaluation(
     speaker: Decoder,
     prepared: Prepared,
     store: FeatureStore,
-    rerank: int | None = None,
+    rerank: RerankSettings | None = None,
     pragmatic: PragmaticSettings | None = None,
 ) -> Iterator[SplitEvaluation]:
     """Yield the protocol for the speaker: of captions, or of a slice's agents.
 
-    `rerank`: the number of captions per image that the method's own listener ranks. Raises UserError for it, and for
+    `rerank`: how many captions per image the method's own listener ranks. Raises UserError for it, and for
     `pragmatic` decoding, where a slice's speaker does not support it.
     """
     from pipeline.evaluation.judges import ADAPTED, OWN, JudgeSources
@@ -108,11 +108,13 @@ def build_evaluation(
             raise UserError(f"methods.{method}.pragmatic: decodes captions alone; remove it from the method's block")
         pretrained, own = stage.root / "pretrained", {OWN: stage.model, ADAPTED: stage.model / "adapted"}
         folders = {name: own.get(which, pretrained / which) for name, which in settings.judges.items()}
-        yield owner.build_evaluation(settings, prepared, store, folders, pretrained, method, rerank, device)
+        ranked = None if rerank is None else rerank.samples
+        yield owner.build_evaluation(settings, prepared, store, folders, pretrained, method, ranked, device)
         return
     sources = JudgeSources(stage.model, stage.root, prepared, device)
     decoding = None if pragmatic is None else (pragmatic.alpha, pragmatic.distractors, pragmatic.posterior)
-    with open_evaluation(settings, method, rerank, EVALUATION, sources, store, decoding) as opened:
+    reranked = None if rerank is None else (rerank.samples, rerank.temperature)
+    with open_evaluation(settings, method, reranked, EVALUATION, sources, store, decoding) as opened:
         yield opened
 
 

@@ -169,8 +169,7 @@ def interrupted(work: Work, requests: Sequence[signal.Signals], start: Start = s
 
 def _problem(work: Work, request: signal.Signals, status: int, line: str, whole: dict[str, str], start: Start) -> str:
     asked = request != signal.SIGKILL
-    # SIGABRT has been seen once, of a cause that is not known; the repeated command must still give the same files
-    if status not in (-request, *([128 + request, -signal.SIGABRT] if asked else [])):
+    if status not in (-request, *([128 + request] if asked else [])):
         return f"{work.name}: {request.name} ended it with {status}: {line[-300:]}"
     if status == 128 + request and f"ended by {request.name}; the same command goes on from here" not in line:
         return f"{work.name}: {request.name}, and it did not say so"

@@ -34,6 +34,11 @@ def test_a_user_without_a_home_has_a_private_one(homeless, tmp_path):
     assert homeless("-c", CODE) == f"{tmp_path}/saywhich-{USER} {USER}\n"  # the same again: caches are found
 
 
+def test_the_package_has_a_home_without_its_commands(homeless, tmp_path):
+    code = "import saywhich; from pathlib import Path; print(Path.home())"
+    assert homeless("-c", code) == f"{tmp_path}/saywhich-{USER}\n"
+
+
 def test_a_home_prepared_by_another_user_is_not_used(homeless, tmp_path):
     (tmp_path / f"saywhich-{USER}").mkdir(mode=0o777)
     found = Path(homeless("-c", CODE).split()[0])

@@ -67,6 +67,14 @@ def test_uv_is_pinned_with_its_hashes():
     assert len(hashes) > 4
 
 
+def test_the_image_has_a_base_by_digest_and_installs_locked_files():
+    text = (ROOT / "Containerfile").read_text()
+    (base,) = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
+    assert re.fullmatch(r"docker\.io/library/python:[\w.-]+@sha256:[0-9a-f]{64}", base)
+    assert "pip install --no-cache-dir --require-hashes -r requirements-uv.txt" in text
+    assert "-c constraints-hashed.txt -b constraints-hashed.txt" in text
+
+
 def test_a_file_with_another_hash_is_not_installed(tmp_path):
     """uv checks hashes that constraints have."""
     if (uv := shutil.which("uv", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")) is None:

@@ -181,7 +181,8 @@ STRICT = [
     ("pretrain.speaker.image_dropout=1.0", "pretrain.speaker.image_dropout", "1.0", "at least 0, below 1"),
     ("methods.luo.gamma=-1", "methods.luo.gamma", "-1", "a number, at least 0"),
     ("methods.luo.rerank={samples: 0}", "methods.luo.rerank.samples", "0", "a whole number, at least 1"),
-    ("methods.luo.rerank=20", "methods.luo.rerank", "20", "a mapping with the keys samples"),
+    ("methods.luo.rerank={samples: 2, temperature: 0}", "methods.luo.rerank.temperature", "0", "above 0"),
+    ("methods.luo.rerank=20", "methods.luo.rerank", "20", "a mapping with the keys samples, temperature"),
     ("methods.luo.pragmatic={alpha: -1}", "methods.luo.pragmatic.alpha", "-1", "a number, at least 0"),
     ("sweep.grid.luo.rerank=[{sample: 3}]", "rerank", "sample", "did you mean samples?"),
     ("methods.luo.gamma=1.5", "methods.luo.gamma", "1.5", "set pretrain.speaker.image_dropout, for example"),
@@ -438,9 +439,11 @@ def test_reranking_at_evaluation_is_a_setting(params):
     given = ["methods.luo.rerank={samples: 20}", "sweep.grid={luo: {rerank: [{samples: 1}, {samples: 5}]}}"]
     loaded = load(params, given)
     settings = method_settings(loaded, "luo")
-    assert settings.rerank == 20
+    assert (settings.rerank.samples, settings.rerank.temperature) == (20, 1.0)
     assert settings.shown["rerank"] == {"samples": 20}
     assert "rerank" not in settings.arguments
+    tempered = method_settings(load(params, ["methods.luo.rerank={samples: 20, temperature: 0.3}"]), "luo")
+    assert tempered.shown["rerank"] == {"samples": 20, "temperature": 0.3}
     plain = method_settings(load(params), "luo")
     assert plain.rerank is None
     assert "rerank" not in plain.shown

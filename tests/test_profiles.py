@@ -169,6 +169,7 @@ def test_scenes_is_the_default_profile():
         "flickr8k_official",
         "flickr8k_rerank",
         "flickr8k_results",
+        "flickr8k_temperature",
         "flickr8k_wide",
         "flickr8k_wtf",
         "folder",

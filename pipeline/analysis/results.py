@@ -25,7 +25,15 @@ from pipeline.errors import UserError
 from pipeline.metrics.registry import SHOWN
 from pipeline.runtime.checksums import check_captions, check_checksums, read_checksummed_json
 
-SYMBOLS = {"lambda": "λ", "rho": "ρ", "gamma": "γ", "alpha": "α", "rerank": "n", "pragmatic": "pragmatic α"}
+SYMBOLS = {
+    "lambda": "λ",
+    "rho": "ρ",
+    "gamma": "γ",
+    "alpha": "α",
+    "rerank": "n",
+    "rerank_temperature": "τ",
+    "pragmatic": "pragmatic α",
+}
 # settings along which a curve runs where λ does not vary
 CURVE_SETTINGS = ("gamma", "alpha", "similarity", "rerank", "pragmatic")
 MISSING = "–"
@@ -324,6 +332,7 @@ def _run(entry: Any, path: Path, captions: Path, cell: str | None = None) -> Run
     settings = {key: value for key, value in (entry.get("settings") or {}).items() if value is not None}
     if isinstance(chosen := settings.get("rerank"), Mapping):
         settings["rerank"] = chosen.get("samples")  # number of captions that the own listener ranked
+        settings |= {"rerank_temperature": chosen["temperature"]} if "temperature" in chosen else {}
     if isinstance(chosen := settings.get("pragmatic"), Mapping):
         settings["pragmatic"] = chosen.get("alpha")
     return Run(

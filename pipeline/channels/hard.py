@@ -1,4 +1,4 @@
-"""Channels of tokens alone: multinomial, greedy and beam search; and any of them with a banned token."""
+"""Channels of tokens alone: multinomial, greedy and beam search; and any of them with other logits."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class Beam(HardChannel):
 
 @dataclass(frozen=True)
 class FilteredChannel(HardChannel):
-    """A channel with some tokens of `channel` masked, for decoding only."""
+    """A channel that changes the logits before `channel` chooses, for decoding only."""
 
     channel: Channel
     requires_grad = False
@@ -169,3 +169,16 @@ class BanToken(FilteredChannel):
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
         choose, word = self.channel.open(batch, vocabulary, rng), torch.tensor([self.word], device=batch.device)
         return lambda t, logits, rows: choose(t, logits.index_fill(1, word, -torch.inf), rows)
+
+
+@dataclass(frozen=True)
+class Tempered(FilteredChannel):
+    """The channel `channel` with all logits divided by `temperature`: below 1, probable tokens become more probable."""
+
+    temperature: float
+    rng_name = "Tempered"
+    rng_options = ("channel", "temperature")
+
+    def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
+        choose = self.channel.open(batch, vocabulary, rng)
+        return lambda t, logits, rows: choose(t, logits / self.temperature, rows)

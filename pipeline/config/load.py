@@ -50,7 +50,7 @@ class MethodSettings:
     optimisation: Optimisation
     objective: Objective
     gamma: float  # guidance of the trained speaker
-    rerank: int | None  # at evaluation: captions sampled per image, which the method's own listener ranks
+    rerank: RerankSettings | None  # at evaluation: captions sampled per image, which the method's own listener ranks
     pragmatic: PragmaticSettings | None  # at evaluation: pragmatic decoding
     speaker: str  # the pretrained speaker, by its name in `pretrain`
     rewarded: bool  # whether the composition takes reward models
@@ -60,7 +60,7 @@ class MethodSettings:
         """Return the arguments as params.yaml names them, with gamma, rerank and pragmatic where they are used."""
         own = {"lambda" if key == "lam" else key: value for key, value in self.arguments.items()}
         own |= {} if self.gamma == 1 else {"gamma": self.gamma}
-        own |= {} if self.rerank is None else {"rerank": {"samples": self.rerank}}
+        own |= {} if self.rerank is None else {"rerank": self.rerank.model_dump(exclude_defaults=True)}
         return own if self.pragmatic is None else own | {"pragmatic": self.pragmatic.model_dump()}
 
 
@@ -70,9 +70,10 @@ def method_settings(params: Params, name: str) -> MethodSettings:
     train = TrainSettings.model_validate(_merge(params.train.model_dump(), block["train"]))
     arguments = {"lam" if key == "lambda" else key: value for key, value in block.items() if key not in COMMON_KEYS}
     composition = _composition(name, block)
-    rerank, rewarded = block["rerank"], REWARDS in inspect.signature(composition).parameters
+    rewarded = REWARDS in inspect.signature(composition).parameters
+    rerank = block["rerank"] and RerankSettings.model_validate(block["rerank"])
     pragmatic = block["pragmatic"] and PragmaticSettings.model_validate(block["pragmatic"])
-    own = block["gamma"], rerank and rerank["samples"], pragmatic, block["speaker"], rewarded
+    own = block["gamma"], rerank, pragmatic, block["speaker"], rewarded
     return MethodSettings(composition, arguments, train.optimisation, train.objective, *own)
 
 

@@ -82,9 +82,13 @@ class AdaptSection(MatchingSettings):
 
 
 class RerankSettings(Section):
-    """Reranking: the caption, among `samples` of an image, that the method's own listener scores highest is taken."""
+    """Reranking: the caption, among `samples` of an image, that the method's own listener scores highest is taken.
+
+    The logits of the samples are divided by `temperature`: below 1, samples are fewer, and more probable.
+    """
 
     samples: Few
+    temperature: Positive = 1.0
 
 
 class PragmaticSettings(Section):

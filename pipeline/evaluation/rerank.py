@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pipeline.channels.hard import Multinomial
+from pipeline.channels.hard import Multinomial, Tempered
 from pipeline.channels.search import without_repeated_ngrams
 from pipeline.evaluation.generate import GeneratedCaptions, generate_captions
 from pipeline.evaluation.judges import Judge, JudgedCaptions
@@ -58,11 +58,13 @@ def first_argmax(values: Tensor) -> Tensor:
 class Reranker:
     """Reranking at evaluation by `judge`, the speaker's own listener.
 
-    Of `samples` captions drawn for an image, it keeps the one with the largest margin among all images of the split.
+    Of `samples` captions drawn for an image, with logits divided by `temperature`, it keeps the one with the largest
+    margin among all images of the split.
     """
 
     samples: int
     judge: Judge
+    temperature: float = 1.0
 
     def captions(
         self,
@@ -73,7 +75,9 @@ class Reranker:
         no_repeat: int | None = None,
     ) -> GeneratedCaptions:
         """Return one caption of each image of `batches`, in the format of `generate_captions`."""
-        channel = without_repeated_ngrams(Multinomial(self.samples, requires_grad=False), no_repeat)
+        drawn = Multinomial(self.samples, requires_grad=False)
+        tempered = drawn if self.temperature == 1 else Tempered(drawn, self.temperature)
+        channel = without_repeated_ngrams(tempered, no_repeat)
         generated = generate_captions(speaker, batches, channel, device, vocabulary.unk)
         flat = generated.tokens.flatten(0, 1)
         candidates, images = self.judge.embed(

@@ -30,14 +30,15 @@ def protocol_signature(
     gamma: float = 1.0,
     hard_gallery: str | None = None,
     no_repeat: int | None = None,
-    rerank: int | None = None,
+    rerank: tuple[int, float] | None = None,
     pragmatic: tuple[float, int, str] | None = None,
 ) -> str:
     """Return one line like sacreBLEU's: data, gallery, judges, ties, decoding, reward, tokeniser, versions.
 
-    `gamma`, the guidance scale, appears unless it is 1. Three parts appear if given. `rerank` is the number of samples
-    that the speaker's own listener ranks. `pragmatic` holds the weight alpha, the number of distractors and the
-    posterior. `hard_gallery` is the definition of the hard gallery.
+    `gamma`, the guidance scale, appears unless it is 1. Three parts appear if given. `rerank` holds the number of
+    samples that the speaker's own listener ranks, and their temperature, which appears unless it is 1. `pragmatic`
+    holds the weight alpha, the number of distractors and the posterior. `hard_gallery` is the definition of the hard
+    gallery.
     """
     images = prepared.manifest["images"]
     parts = {
@@ -50,7 +51,7 @@ def protocol_signature(
         "decode": ("greedy" if beam == 1 else f"beam:{beam}") + (f",no-repeat:{no_repeat}" if no_repeat else ""),
         **({"multi-sample": f"samples:{multi_sample.samples},beams:{multi_sample.beams}"} if multi_sample else {}),
         **({} if gamma == 1 else {"guidance": f"{gamma:g}"}),
-        **({"rerank": f"samples:{rerank},among:split"} if rerank else {}),
+        **({"rerank": _rerank(*rerank)} if rerank else {}),
         **({"pragmatic": _pragmatic(*pragmatic)} if pragmatic else {}),
         "words": f"<={prepared.max_words},no UNK",
         "reward": f"cider-d,eos:{'yes' if objective.eos_in_reward else 'no'},df:{objective.document_frequencies}",
@@ -58,6 +59,10 @@ def protocol_signature(
         "version": f"saywhich:{version('saywhich')}",
     }
     return "|".join(f"{name}={value}" for name, value in parts.items())
+
+
+def _rerank(samples: int, temperature: float) -> str:
+    return f"samples:{samples},among:split" + ("" if temperature == 1 else f",temperature:{temperature:g}")
 
 
 def _pragmatic(alpha: float, distractors: int, posterior: str) -> str:

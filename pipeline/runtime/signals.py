@@ -1,10 +1,12 @@
 """Requests to end, from a scheduler, a closed terminal, Ctrl-C, or the death of DVC or Snakemake.
 
-A request raises `Stopped` at once, except in blocks that first save a point to resume from.
+A request raises `Stopped` at once, except in blocks that first save a point to resume from, and during imports: PyTorch
+aborts the process if an exception reaches the C++ code that initialises its modules.
 """
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import os
 import signal
@@ -14,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -41,7 +44,7 @@ class _State:
     waits = False  # whether a request waits for the end of a step
     request: signal.Signals | None = None
     when = 0.0
-    timer: threading.Timer | None = None  # repeats the request if the step does not end in time
+    step_ended: threading.Event | None = None  # unless it is set in time, the request is repeated
 
     @classmethod
     def is_repeated(cls, request: signal.Signals) -> bool:
@@ -55,10 +58,18 @@ class _State:
 
 @contextmanager
 def raising_requests() -> Iterator[None]:
-    """Raise Stopped in the block on a request to end, also when the caller, DVC or Snakemake, has died."""
+    """Raise Stopped in the block on a request to end, also when the caller, DVC or Snakemake, has died.
+
+    A destructor or a library's callback swallows exceptions: Stopped is then raised again, outside of it.
+    """
     _State.request = None
-    with _handled_by(_handle_request):
-        yield
+    report = sys.unraisablehook
+    sys.unraisablehook = partial(_repeat_swallowed_request, report)
+    try:
+        with _handled_by(_handle_request):
+            yield
+    finally:
+        sys.unraisablehook = report
 
 
 def last_request() -> signal.Signals | None:
@@ -89,10 +100,11 @@ def _handled_by(handler: Handler) -> Iterator[None]:
         return
     # an ignored SIGHUP is intended (nohup); an ignored SIGINT is only a shell's default for background processes
     numbers = [number for number in REQUESTS if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, handler) for number in numbers}
     ended = threading.Event()
     if links := _calling_processes():
         threading.Thread(target=_watch, args=(links, ended), daemon=True).start()
+    # last, since the caller cannot catch what a handler raises before the block
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
@@ -115,19 +127,55 @@ def postponing_requests() -> Iterator[Callable[[], bool]]:
             raise Stopped(_State.request)
     finally:
         _State.waits = False
-        if _State.timer is not None:
-            _State.timer.cancel()
+        if _State.step_ended is not None:
+            _State.step_ended.set()
 
 
 def _handle_request(number: int, frame: FrameType | None) -> None:
     request, first = signal.Signals(number), _State.request is None
     if _State.is_repeated(request):
         return
-    if not (_State.waits and first):
+    if _State.waits and first:
+        _State.step_ended = _send_later(request, STEP)
+    elif _is_importing(frame):
+        _send_again(request)
+    else:
         raise Stopped(request)
-    _State.timer = threading.Timer(STEP, os.kill, [os.getpid(), request])
-    _State.timer.daemon = True
-    _State.timer.start()
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Return whether a module is being imported at `frame`."""
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _repeat_swallowed_request(report: Callable[[sys.UnraisableHookArgs], object], lost: sys.UnraisableHookArgs) -> None:
+    """Send the request again whose Stopped was swallowed, and report other exceptions by `report`."""
+    if isinstance(lost.exc_value, Stopped):
+        _send_again(lost.exc_value.request)
+    else:
+        report(lost)
+
+
+def _send_again(request: signal.Signals) -> None:
+    """Send a request in a moment that could not be raised now, as a new one."""
+    _State.when = -float("inf")
+    _send_later(request, 0.05)
+
+
+def _send_later(request: signal.Signals, seconds: float) -> threading.Event:
+    """Send `request` to this process after `seconds`, unless the returned event is set before."""
+    cancelled = threading.Event()
+
+    def send() -> None:
+        if not cancelled.wait(seconds):
+            os.kill(os.getpid(), request)
+
+    _thread.start_new_thread(send, ())  # threading.Thread needs a lock that the interrupted code may hold
+    return cancelled
 
 
 def request_of(status: int) -> signal.Signals | None:

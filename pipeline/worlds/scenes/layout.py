@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.worlds.scenes.scene_facts import DIGITS, Box, Thing, bounding_box, overlap, relation_holds
+from pipeline.worlds.scenes.scene_facts import DIGITS, Box, Thing, bounding_box, overlap, relation_holds, uniform
 from pipeline.worlds.scenes.scene_world import CATEGORIES, SCALE_BY_COUNT, SCALE_BY_THINGS, SIZES
 
 TRIES = 8  # positions to try for one thing
@@ -45,9 +45,9 @@ def place(
 
 def _clear(a: Box, b: Box) -> bool:
     """Return whether neither of two objects hides much of the other or appears to stand on it."""
-    back, front = (a, b) if a[3] < b[3] else (b, a)
-    if min(a[2], b[2]) - max(a[0], b[0]) < 0.0:
+    if a[2] < b[0] or b[2] < a[0]:
         return True
+    back, front = (a, b) if a[3] < b[3] else (b, a)
     gap = front[1] - back[3]
     return gap > 0.03 or (gap < -0.07 and overlap(a, b) < 0.12 and front[3] - back[3] > 0.1)
 
@@ -60,32 +60,42 @@ def _boxes(
     `start` is the left edge of the half of the image to use, -1 for the whole image. `depth` is front, back, or "" for
     either.
     """
-    left, right, top = (scale * reach for reach in CATEGORIES[thing.category].poses[thing.pose])
+    left, right, top = CATEGORIES[thing.category].poses[thing.pose]
+    left, right, top = scale * left, scale * right, scale * top
     if thing.facing == "left":
         left, right = right, left
-    width, margin = left + right, 0.02
+    width, margin, count = left + right, 0.02, thing.count
     if thing.place == "air":
-        base = rng.uniform(top + margin, max(top + margin, horizon + 0.10))
+        base = uniform(rng, top + margin, max(top + margin, horizon + 0.10))
+        lowest, highest = 0.0, 0.8
     elif thing.place == "water":
-        base = rng.uniform(max(horizon + 0.1, top + margin), max(shore - 0.03, top + margin))
-    elif depth == "back" or (not depth and rng.random() < 0.4):
-        base = rng.uniform(shore + 0.07, max(0.76, shore + 0.07))
+        base = uniform(rng, max(horizon + 0.1, top + margin), max(shore - 0.03, top + margin))
+        lowest, highest = horizon + 0.05, shore - 0.01
     else:
-        base = rng.uniform(max(0.80, shore + 0.07), 0.95)
+        if depth == "back" or (not depth and rng.random() < 0.4):
+            base = uniform(rng, shore + 0.07, max(0.76, shore + 0.07))
+        else:
+            base = uniform(rng, max(0.80, shore + 0.07), 0.95)
+        lowest, highest = shore + 0.05, 0.98
     step = width * 1.03
-    offsets = [(i - (thing.count - 1) / 2) * step for i in range(thing.count)]
-    bases = [base + float(rng.uniform(-0.012, 0.012)) for _ in offsets]
-    if thing.count == 3 and width > top:  # two behind, one in front
-        offsets = [-step / 2, step / 2, float(rng.uniform(-0.2, 0.2)) * step]
+    offsets = [(i - (count - 1) / 2) * step for i in range(count)]
+    bases = [base + uniform(rng, -0.012, 0.012) for _ in offsets]
+    if count == 3 and width > top:  # two behind, one in front
+        offsets = [-step / 2, step / 2, uniform(rng, -0.2, 0.2) * step]
         bases = [base - top * 0.95, base - top * 0.95 + 0.01, base]
-    span = max(offsets) - min(offsets) + width
+    first = min(offsets)
+    span = max(offsets) - first + width
     if span > 1 - 2 * margin:
         return []
     across = rng.random() if start < 0 else start + rng.random() / 2
-    x = margin + across * (1 - 2 * margin - span) - min(offsets) + left
-    corners = [(x + dx - left, y - top, x + dx + right, y) for dx, y in zip(offsets, bases, strict=True)]
-    boxes: list[Box] = [tuple(round(float(v), DIGITS) for v in box) for box in corners]  # type: ignore[misc]
-    lowest = {"air": 0.0, "water": horizon + 0.05, "ground": shore + 0.05}[thing.place]
-    highest = {"air": 0.8, "water": shore - 0.01, "ground": 0.98}[thing.place]
-    fits = all(box[1] >= margin and lowest <= box[3] <= highest for box in boxes)
-    return boxes if fits else []
+    heights: list[tuple[float, float]] = []
+    for y in bases:
+        above, below = round(y - top, DIGITS), round(y, DIGITS)
+        if above < margin or not lowest <= below <= highest:
+            return []
+        heights.append((above, below))
+    x = margin + across * (1 - 2 * margin - span) - first + left
+    return [
+        (round(x + dx - left, DIGITS), above, round(x + dx + right, DIGITS), below)
+        for dx, (above, below) in zip(offsets, heights, strict=True)
+    ]

@@ -116,6 +116,11 @@ def pick(rng: np.random.Generator, options: Sequence[T], weights: Sequence[float
     return options[-1]
 
 
+def uniform(rng: np.random.Generator, low: float, high: float) -> float:
+    """Return the number that `rng.uniform` would draw, in a fraction of its time."""
+    return low + (high - low) * rng.random()
+
+
 def area(box: Box) -> float:
     """Return the area of a box as a fraction of the image's area."""
     return max(0.0, box[2] - box[0]) * max(0.0, box[3] - box[1])

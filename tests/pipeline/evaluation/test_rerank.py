@@ -65,3 +65,16 @@ def test_each_image_gets_the_caption_that_retrieves_it(toy):
 
     assert found(200) == 1
     assert found(1) < 0.5
+
+
+def test_a_temperature_of_samples_divides_the_speakers_logits(toy):
+    speaker, words = toy.agents().speaker, Vocabulary((*map(str, range(1, 12)), "UNK"))
+
+    def captions(temperature):
+        chooses = Reranker(2, Counting(), temperature)
+        return chooses.captions(speaker, [toy.batch()], words, torch.device("cpu")).tokens
+
+    tempered, plain = captions(0.125), captions(1.0)
+    speaker.divide_logits(0.125)  # a power of two, so that the bits are equal
+    assert tempered.equal(captions(1.0))
+    assert not tempered.equal(plain)

@@ -25,3 +25,7 @@ def test_the_signature_names_guidance_and_the_hard_gallery_if_used():
     assert guided == plain.replace("|decode=beam:2|", "|decode=beam:2|guidance=1.5|")
     near = protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], hard_gallery="features:10")
     assert near == plain.replace("|judges=own|", "|hard-gallery=features:10|judges=own|")
+    ranked = protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], rerank=(20, 1.0))
+    assert ranked == plain.replace("|words=", "|rerank=samples:20,among:split|words=")
+    tempered = protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], rerank=(20, 0.3))
+    assert tempered == ranked.replace("among:split|", "among:split,temperature:0.3|")

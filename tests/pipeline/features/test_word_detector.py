@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from pipeline.features.detector_training import train_detector
+from pipeline.features.detector_training import WEIGHT_DECAY, AdamW, one_cycle_rate, train_detector
 from pipeline.features.extractor import NetworkSettings
 from pipeline.features.word_detector import (
     WordDetector,
@@ -92,6 +92,33 @@ def test_seed_and_nothing_else_fixes_the_weights_bit_for_bit():
     for name, value in one.state_dict().items():
         assert torch.equal(value, other.state_dict()[name]), name
     assert not torch.equal(one.words.weight, third.words.weight)
+
+
+def test_the_optimiser_is_torchs_adamw_with_one_cycle_to_the_bit():
+    steps, inputs = 12, torch.randn(12, 6, 4, generator=torch.Generator().manual_seed(0))
+    model, other = (torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3)) for _ in range(2))
+    other.load_state_dict(model.state_dict())
+    decaying, rest = ([p for p in other.parameters() if p.dim() == dim] for dim in (2, 1))
+    groups = [{"params": decaying, "weight_decay": WEIGHT_DECAY}, {"params": rest, "weight_decay": 0.0}]
+    adam, optimiser = torch.optim.AdamW(groups, 0.1, fused=True), AdamW(model)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        adam, 0.1, total_steps=steps, pct_start=0.2, div_factor=10, cycle_momentum=False
+    )
+    for step in range(steps):
+        model(inputs[step]).square().sum().backward()
+        assert one_cycle_rate(step, steps, 0.1) == adam.param_groups[0]["lr"]
+        optimiser.step(one_cycle_rate(step, steps, 0.1))
+        adam.zero_grad()
+        other(inputs[step]).square().sum().backward()
+        adam.step()
+        schedule.step()
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, other.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])  # the rise would end at or before step 0
+def test_a_short_training_has_a_learning_rate_at_every_step(steps):
+    assert all(0 < one_cycle_rate(step, steps, 1.0) <= 1 for step in range(steps))
 
 
 def test_the_number_of_threads_changes_nothing_and_is_left_as_it_was():

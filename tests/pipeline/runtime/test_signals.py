@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import psutil
@@ -38,6 +39,51 @@ def test_a_request_ends_work_at_once():
     with pytest.raises(Stopped, match="SIGTERM"), raising_requests():
         kill_myself(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_request_before_the_block_is_not_raised_where_nobody_catches_it(monkeypatch):
+    noted = []
+    before = signal.signal(signal.SIGTERM, lambda *request: noted.append(request[0]))
+    monkeypatch.setattr(signals, "_calling_processes", lambda: os.kill(os.getpid(), signal.SIGTERM))
+    try:
+        with raising_requests():
+            assert noted == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_request_during_an_import_is_raised_after_it(tmp_path, monkeypatch):
+    """C++ code that initialises a module of PyTorch may abort the process where an exception reaches it."""
+    code = "import os, signal, time\nos.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(0.3)\nwhole = True\n"
+    (tmp_path / "interrupted_module.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def work():
+        import_module("interrupted_module")
+        time.sleep(60)
+
+    with pytest.raises(Stopped, match="SIGTERM"), raising_requests():
+        work()
+    assert sys.modules.pop("interrupted_module").whole
+
+
+class RequestInDestructor:
+    """An object whose destructor is interrupted by a request; Python swallows exceptions there."""
+
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_request_that_a_destructor_swallows_is_raised_again():
+    report = sys.unraisablehook
+
+    def work():
+        RequestInDestructor()
+        time.sleep(60)
+
+    with pytest.raises(Stopped, match="SIGTERM"), raising_requests():
+        work()
+    assert sys.unraisablehook is report
 
 
 def test_initially_ignored_signals_stay_ignored():

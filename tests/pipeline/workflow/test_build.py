@@ -27,7 +27,7 @@ from pipeline.composition.pretraining_settings import MatchingSettings, Recovery
 from pipeline.composition.reference_cider import reference_cider
 from pipeline.composition.reward_settings import RetrieverSettings
 from pipeline.config.load import load
-from pipeline.config.schema import ListenerBlock, SpeakerBlock
+from pipeline.config.schema import ListenerBlock, RerankSettings, SpeakerBlock
 from pipeline.data.batches import Batches
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.data.prepared import Prepared
@@ -341,7 +341,7 @@ def test_input_dropout_follows_its_section(data, models):
     assert term.score.score == Hinge(made.agents["listener"], 0.3, "hardest")
 
 
-def evaluation(models, data, method: str, rerank: int | None = None, *options: str):
+def evaluation(models, data, method: str, rerank: RerankSettings | None = None, *options: str):
     """Return the protocol of the scenes' params.yaml for the model in models/luo, as the method `method`."""
     (models / "params.yaml").write_text(profile_text("scenes"))
     judges = "evaluate.judges={own: own, used: adapted, pretrained: listener, other: judge}"
@@ -363,8 +363,15 @@ def test_an_evaluation_follows_params_yaml(models, data):
     assert (found.baselines, found.truth) == ({}, None)
     rows = np.array([0, 3, 4])
     assert found.hard_gallery(rows).shape == (3, 1)
-    chosen = evaluation(models, data, "luo", 5, near, "evaluate.multi_sample={samples: 3, beams: 2}")
-    assert chosen.rerank.samples == 5
+    chosen = evaluation(
+        models,
+        data,
+        "luo",
+        RerankSettings(samples=5, temperature=0.5),
+        near,
+        "evaluate.multi_sample={samples: 3, beams: 2}",
+    )
+    assert (chosen.rerank.samples, chosen.rerank.temperature) == (5, 0.5)
     assert same(chosen.rerank.judge.listener, models / "models/luo", "listener")
     assert (chosen.multi_sample.samples, chosen.multi_sample.beams) == (3, 2)
 

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from pipeline.worlds.scenes.sample_scenes import sample_scene
-from pipeline.worlds.scenes.scene_facts import Scene, overlap, pick, stream
+from pipeline.worlds.scenes.scene_facts import Scene, overlap, pick, stream, uniform
 from pipeline.worlds.scenes.scene_world import CATEGORIES, CONDITIONS, GRASSY, PALETTE, PATTERNS, SETTINGS, SIZES
 
 SEED, NUMBER = 3, 1500
@@ -34,6 +34,12 @@ def test_pick_follows_its_weights() -> None:
     counts = Counter(pick(rng, "abc", (1, 0, 3)) for _ in range(4000))
     assert counts["b"] == 0
     assert counts["c"] / counts["a"] == pytest.approx(3, rel=0.15)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.42, 0.48), (-0.012, 0.012), (0.3, 0.3)])
+def test_uniform_draws_the_numbers_of_numpy(low: float, high: float) -> None:
+    ours, numpys = stream(1, 5, 0), stream(1, 5, 0)
+    assert [uniform(ours, low, high) for _ in range(200)] == [numpys.uniform(low, high) for _ in range(200)]
 
 
 def test_no_thing_leaves_the_picture(scenes: list[Scene]) -> None:
