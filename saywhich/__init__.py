@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from saywhich.judging.judgement import Judgement
     from saywhich.judging.photo_vectors import CaptionJudge
     from saywhich.model import Model
+    from saywhich.model_with_listener import ModelWithListener
     from saywhich.pretrained.pretrained_model import PretrainedModel
     from saywhich.reward_hacking.gain_shares import RewardHacking
     from saywhich.rewarding.caption_reward import CaptionReward
@@ -40,12 +41,12 @@ Captions = str | Path | Mapping[str, "str | Sequence[str]"]
 @overload
 def load(folder: str | Path) -> Model: ...
 @overload
-def load(folder: str | Path, listener: str) -> PretrainedModel: ...
-def load(folder: str | Path, listener: str | None = None) -> Model | PretrainedModel:
+def load(folder: str | Path, listener: str) -> ModelWithListener | PretrainedModel: ...
+def load(folder: str | Path, listener: str | None = None) -> Model | ModelWithListener | PretrainedModel:
     """Load the trained speaker and listener in `folder`, with the feature extractor of their images.
 
-    With `listener`, load a pretrained speaker (hub/OWNER/NAME or a folder) and that pretrained listener (a name of
-    `saywhich judge --judge`).
+    With `listener`, a name of `saywhich judge --judge`, that pretrained listener takes the place of the own one, and
+    `folder` may also name a pretrained speaker (hub/OWNER/NAME or a folder).
 
     `folder` is `data/models/<method>` of a repository, a cell of its grid, or a folder that `saywhich export` wrote.
     Nothing in it is executed. Raises UserError (a ValueError) in one line where a file is missing, its digest does not
@@ -56,10 +57,14 @@ def load(folder: str | Path, listener: str | None = None) -> Model | PretrainedM
     with naming_extras():
         if listener is None:
             return load_model(Path(folder))
+        from saywhich.model_files import is_trained
+        from saywhich.model_with_listener import ModelWithListener
         from saywhich.pretrained.pretrained_captioner import open_listener
         from saywhich.pretrained.pretrained_model import PretrainedModel
         from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
 
+        if is_trained(Path(folder)):
+            return ModelWithListener(load_model(Path(folder)), open_listener(listener))
         return PretrainedModel(PretrainedSpeaker(str(folder)), open_listener(listener), GenerationSettings())
 
 

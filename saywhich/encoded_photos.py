@@ -32,7 +32,8 @@ class EncodedPhotos:
 
     def copies(self, contents: Sequence[str]) -> Tensor:
         """Return (N, M) bool: which of these M photos have the digest of each of N prepared photos."""
-        same = torch.tensor([[other == content for other in self.contents] for content in contents])
+        digests = [content.removesuffix(UNLIKE) for content in self.contents]
+        same = torch.tensor([[other == content.removesuffix(UNLIKE) for other in digests] for content in contents])
         return same.view(len(contents), len(self))
 
     def select(self, rows: Sequence[int]) -> Self:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from pipeline.channels.hard import BanToken, Beam, Multinomial
+from pipeline.channels.hard import BanToken, Beam, Multinomial, Tempered
 from pipeline.data.corpus import tokenise
 from pipeline.errors import UserError
 from pipeline.evaluation.judges import JudgedCaptions, ListenerJudge, judged_captions
@@ -23,7 +23,7 @@ from pipeline.models.decoder import Decoder
 from pipeline.models.inference import optimize_for_decoding
 from pipeline.models.listener import Listener
 from pipeline.models.pragmatic_decoder import DistractorBatches, PragmaticDecoder, TokenAwareDecoder
-from pipeline.models.retrieval_pragmatics import RetrievalPragmaticDecoder
+from pipeline.models.retrieval_pragmatics import TEMPERATURE, RetrievalPragmaticDecoder
 from pipeline.models.unroll import generate
 from pipeline.protocols import Channel
 from pipeline.types import Batch
@@ -33,7 +33,7 @@ from saywhich.encoded_photos import EncodedPhotos
 from saywhich.feature_extractor import FeatureExtractor
 from saywhich.model_files import MAIN, ModelFiles
 from saywhich.photos import Photo, content_digest, open_photo
-from saywhich.pragmatic_decoding import LISTENER, PragmaticGallery
+from saywhich.pragmatic_decoding import LISTENER, PragmaticGallery, TextListener
 
 BATCH = 32  # photos in one batch of the network
 
@@ -51,7 +51,8 @@ class PhotoFeatures(EncodedPhotos):
 class Model(CaptioningModel[Tensor, PhotoFeatures]):
     """A speaker, its own listener and their feature extractor, on the CPU or an accelerator.
 
-    A model of films also takes paths of films; an image counts as a film without motion.
+    A model of films also takes paths of films; an image counts as a film without motion. The logits of sampled captions
+    are divided by `temperature`; raises UserError unless it is above 0.
     """
 
     photos_at_once = BATCH
@@ -62,6 +63,11 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
     vocabulary: Vocabulary
     place: ModelFiles
     device: torch.device
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.temperature > 0:
+            raise UserError(f"temperature {self.temperature}: give a temperature above 0")
 
     def __repr__(self) -> str:
         """Return the folder, the classes of the networks, and the size of the vocabulary, in one line."""
@@ -101,7 +107,8 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         if self.listener.features != MAIN:
             raise UserError(
                 f"{self.place.weights}: its listener encodes the features {self.listener.features!r}, and photos are "
-                f"encoded as {MAIN!r} alone: caption without among, or train with pretrain.listener.features: {MAIN}"
+                f"encoded as {MAIN!r} alone: give a pretrained listener (--listener), or train with "
+                f"pretrain.listener.features: {MAIN}"
             )
 
     def encode_text(self, captions: Sequence[str]) -> Tensor:
@@ -126,6 +133,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         channel: Channel = Beam(beam, beam if whole_beam else 1)
         if samples is not None:
             channel = Multinomial(samples, requires_grad=False)
+            channel = channel if self.temperature == 1 else Tempered(channel, self.temperature)
         # one image at a time, so that samples depend on no other image
         parts = features.split(BATCH if samples is None else 1)
         tokens = torch.cat([self._generate(part, channel, seed, pragmatic) for part in parts])  # (M, K, T)
@@ -157,16 +165,25 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         nearest = gallery.nearest(features.vectors, features.contents)  # (M, K)
         if gallery.decoding.posterior == LISTENER:
             images = with_distractors(gallery.among.vectors, features.vectors, nearest)
-            return RetrievalPragmaticDecoder(speaker, gallery.decoding.alpha, lambda _: images, self._encode_tokens)
+            listener = gallery.listener
+            return RetrievalPragmaticDecoder(
+                speaker,
+                gallery.decoding.alpha,
+                lambda _: images,
+                lambda tokens: self._encode_tokens(tokens, listener),
+                TEMPERATURE if listener is None else listener.temperature,
+            )
         rows, place = nearest.clamp_min(0).unique(return_inverse=True)
         read = gallery.read(rows.tolist()) if len(rows) else self.no_features()
         batches = [make_batch(read.select(column.tolist())).to(self.device) for column in place.T]
         distractors = DistractorBatches(batches, nearest >= 0)
         return PragmaticDecoder(speaker, gallery.decoding.alpha, lambda _: distractors)
 
-    def _encode_tokens(self, tokens: Tensor) -> Tensor:
-        """Return the listener's embeddings (N, H) of captions (N, T)."""
+    def _encode_tokens(self, tokens: Tensor, listener: TextListener | None) -> Tensor:
+        """Return the embeddings (N, H) of captions (N, T) by `listener`, or by the own listener without one."""
         texts = [self.vocabulary.decode(row) for row in tokens.tolist()]
+        if listener is not None:
+            return listener.encode_texts(texts).to(self.device)
         return self._judge().encode_text(JudgedCaptions(tokens, texts))
 
     def _judge(self, features: ImageFeatures | None = None, mirrored: ImageFeatures | None = None) -> ListenerJudge:

@@ -27,10 +27,11 @@ EXPORTED = "saywhich.json"  # the manifest of an exported folder, with digests
 FEATURES = "features"  # the subfolder of features in an exported folder
 CAPTIONER = "captioner"  # the subfolder of FEATURES with a captioner of transformers
 MAIN = "main"  # the feature set of speakers and their listeners
+WEIGHTS = "weights.safetensors"
 VOCABULARY = "vocabulary.json"
 WORDS = (VOCABULARY, TOKENIZER, "manifest.json")  # in the folder of prepared data
 READ = (  # files of an exported folder that need a digest
-    *("weights.safetensors", VOCABULARY, TOKENIZER),
+    *(WEIGHTS, VOCABULARY, TOKENIZER),
     *(f"{FEATURES}/{name}" for name in ("manifest.json", "network.safetensors")),
 )
 AGAIN = "export the model again"
@@ -113,6 +114,11 @@ class ModelFiles:
         return hashlib.sha256(json.dumps(made).encode()).hexdigest()
 
 
+def is_trained(folder: Path) -> bool:
+    """Return whether `folder` holds a trained model, exported or in its repository."""
+    return any((folder / file).is_file() for file in (EXPORTED, WEIGHTS))
+
+
 def locate_model(folder: Path) -> ModelFiles:
     """Locate the files of the model in `folder`, and check their digests.
 
@@ -121,10 +127,10 @@ def locate_model(folder: Path) -> ModelFiles:
     """
     if (folder / EXPORTED).is_file():
         return _locate_exported(folder)
-    if not (folder / "weights.safetensors").is_file():
+    if not (folder / WEIGHTS).is_file():
         raise UserError(f"{folder}: no trained model; train one (make repro), or give a folder that was exported")
     root = _find_data_folder(folder)
-    place = ModelFiles(folder, folder / "weights.safetensors", root / "features" / MAIN, root / "prepared", root)
+    place = ModelFiles(folder, folder / WEIGHTS, root / "features" / MAIN, root / "prepared", root)
     check_checksums(place.words, "run the prepare stage again", only=WORDS)
     if not (place.feature_extractor / "manifest.json").is_file():
         raise UserError(f"{place.feature_extractor}: there are no features; run the features stage")
@@ -162,7 +168,7 @@ def _locate_exported(folder: Path) -> ModelFiles:
     for name, wanted in exported.files.items():
         _check_digest(path_inside(folder, name), wanted)
     description = exported.model.model_dump(exclude_none=True)
-    return ModelFiles(folder, folder / "weights.safetensors", folder / FEATURES, folder, None, description)
+    return ModelFiles(folder, folder / WEIGHTS, folder / FEATURES, folder, None, description)
 
 
 def _check_digest(path: Path, wanted: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from pipeline.errors import UserError
 
@@ -46,13 +46,27 @@ class PragmaticDecoding:
         return 1 + self.distractors if self.posterior == SPEAKER else 1
 
 
+class TextListener(Protocol):
+    """The text side of a listener whose posterior weighs the words."""
+
+    temperature: float  # cosines divided by it are the logits that the listener was trained with
+
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        """Return embeddings (N, H) float32 of length 1 of N captions."""
+        ...
+
+
 @dataclass(frozen=True)
 class PragmaticGallery(Generic[Features]):
-    """N photos `among` which distractors are chosen; `read` returns the features of some of their rows."""
+    """N photos `among` which distractors are chosen; `read` returns the features of some of their rows.
+
+    `listener` has the posterior in place of a trained model's own listener; None: the own.
+    """
 
     decoding: PragmaticDecoding
     among: EncodedPhotos
     read: Callable[[Sequence[int]], Features]
+    listener: TextListener | None = None
 
     def nearest(self, vectors: Tensor, contents: Sequence[str]) -> Tensor:
         """Return the rows (M, K) of the distractors of M photos, nearest first; −1: there are fewer.

@@ -51,6 +51,9 @@ LONGEST_FIRST = (
     "test_loop.py",
     "test_asynchronous.py",
     "test_guidance.py",
+    "test_dialog_stages.py",
+    "test_faults.py",
+    "test_stopping.py",
 )
 
 
@@ -59,6 +62,8 @@ def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ |= {"LC_ALL": "C.UTF-8", "GIT_CONFIG_GLOBAL": os.devnull}
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes would each compile all modules
+    sys.dont_write_bytecode = False
     programs = str(Path(sys.executable).parent)
     if os.environ["PATH"].split(os.pathsep)[0] != programs:
         os.environ["PATH"] = os.pathsep.join((programs, os.environ["PATH"]))

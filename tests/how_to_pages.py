@@ -4,10 +4,12 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+import preloaded_python
+from toy_world import UNFINISHED
 
 from pipeline.config.reading import read_mapping
 
@@ -21,7 +23,7 @@ def copy_project(folder: Path, names: Iterable[str] = ("pipeline", "params.yaml"
     """Copy these files and folders of the project to `folder`, and return it."""
     for name in names:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / name, folder / name, ignore=UNFINISHED)
         else:
             shutil.copy(ROOT / name, folder)
     return folder
@@ -30,7 +32,7 @@ def copy_project(folder: Path, names: Iterable[str] = ("pipeline", "params.yaml"
 def run_program(folder: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a program in `folder` with the packages of the copy."""
     environment = {**os.environ, "PYTHONPATH": str(folder)}
-    command = [sys.executable, "-c", program, *arguments]
+    command = [preloaded_python.program("python"), "-c", program, *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 

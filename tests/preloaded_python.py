@@ -1,8 +1,8 @@
 """A Python that has imported the large packages already: each process is forked from one server, without its imports.
 
-`program("python")` is such a Python for `python -m MODULE`, in tests where the start of Python is not what they try.
-The new process imports MODULE and all of this project itself, from its own working folder. Other commands, such as
-`python -c`, and environments that change how Python starts, are given to the Python of this environment.
+`program("python")` is such a Python for `python -m MODULE` and `python -c CODE`, in tests where the start of Python
+is not what they try. The new process imports MODULE and all of this project itself, from its own working folder. Other
+commands, and environments that change how Python starts, are given to the Python of this environment.
 
 `program` starts the server, which ends with the last test process.
 """
@@ -22,6 +22,7 @@ import threading
 import traceback
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 
 from filelock import FileLock
 
@@ -46,9 +47,10 @@ words = sys.argv[1:]
 if module := {programs}[os.path.basename(sys.argv[0])]:
     words = ["-m", module, *words]
 plain = {{key for key in os.environ if key.startswith("PYTHON")}} <= {kept}
+ours = words[:1] == ["-m"] or (words[:1] == ["-c"] and "multiprocessing" not in words[1])  # which passes open files
 one_thread = os.environ.get("OMP_NUM_THREADS") == "1" or not words[1:2] or not words[1].startswith("stages.")
 try:
-    if words[:1] != ["-m"] or not plain or not one_thread:
+    if not ours or not plain or not one_thread:
         raise OSError
     server = _socket.socket(_socket.AF_UNIX)
     server.connect({address!r})
@@ -56,7 +58,7 @@ except OSError:
     os.execv({python!r}, [{python!r}, *words])
 ignored = [number for number in {requests} if _signal.getsignal(number) == _signal.SIG_IGN]
 group = os.getpgid(0) if os.getsid(0) != os.getpid() else 0
-request = marshal.dumps((words[1:], os.getcwd(), dict(os.environ), ignored, group))
+request = marshal.dumps((words, os.getcwd(), dict(os.environ), ignored, group))
 files = array.array("i", [0, 1, 2])
 server.sendmsg([len(request).to_bytes(4, "big")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, files)])
 server.sendall(request)
@@ -196,8 +198,8 @@ class Server:
         self.waiting.close()
 
 
-def run_module(words: list[str], folder: str, environment: dict[str, str], ignored: list[int], group: int) -> int:
-    """Run `python -m WORDS` in this forked process; return its exit status."""
+def run_python(words: list[str], folder: str, environment: dict[str, str], ignored: list[int], group: int) -> int:
+    """Run `python WORDS`, a module or code, in this forked process; return its exit status."""
     if group:
         os.setpgid(0, group)
     else:
@@ -211,13 +213,18 @@ def run_module(words: list[str], folder: str, environment: dict[str, str], ignor
         signal.signal(number, signal.SIG_IGN if number in ignored else default)
     paths = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     sys.path[:0] = [folder, *map(os.path.abspath, paths)]
-    sys.argv = words
+    option, target, *rest = words
+    sys.argv = [target if option == "-m" else option, *rest]
     sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
     if environment.get("PYTHONUNBUFFERED"):
         sys.stdout.reconfigure(write_through=True)
     importlib.invalidate_caches()
     try:
-        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+        if option == "-m":
+            runpy.run_module(target, run_name="__main__", alter_sys=True)
+        else:
+            sys.modules["__main__"] = main_module = ModuleType("__main__")
+            exec(compile(target, "<string>", "exec"), vars(main_module))
     except SystemExit as ended:
         if ended.code is None or isinstance(ended.code, int):
             return ended.code or 0
@@ -240,6 +247,9 @@ def main() -> None:
     for name in sys.argv[2:]:
         with suppress(ImportError):
             importlib.import_module(name)
+    if registry := sys.modules.get("numba.core.registry"):
+        for context in (registry.cpu_target.typing_context, registry.cpu_target.target_context):
+            context.refresh()  # takes longer than a small training, at a process's first compiled loop
     gc.collect()
     gc.freeze()
     server = Server(socket.socket(fileno=int(sys.argv[1])))
@@ -253,7 +263,7 @@ def main() -> None:
         os.close(file)
     status = 1
     try:
-        status = run_module(*given)
+        status = run_python(*given)
         threading._shutdown()
         atexit._run_exitfuncs()
     except BaseException:

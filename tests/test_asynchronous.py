@@ -151,7 +151,7 @@ def test_continuations_give_the_same_credit(toy):
     torch.testing.assert_close(found[message.mask], expected[message.mask])
 
 
-@pytest.mark.parametrize("recurrent", ["att2in", "lstm"])
+@pytest.mark.parametrize("recurrent", ["att2in", pytest.param("lstm", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", [*METHODS, "relaxed"])
 def test_a_methods_losses_and_gradients_are_the_same(toy, name, recurrent):
     def method() -> Method:
@@ -200,7 +200,7 @@ class NoReads(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("recurrent", ["att2in", "lstm"])
+@pytest.mark.parametrize("recurrent", ["att2in", pytest.param("lstm", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", METHODS)
 def test_a_step_never_waits_for_the_device(toy, name, recurrent, monkeypatch):
     """A CUDA graph needs every action of a step to be known before its numbers are."""

@@ -16,7 +16,7 @@ from stage_runs import enter_copy, run_stage, run_stages
 from test_own_photos import draw_photos
 from tiny_captioners import KINDS, write_captioner
 from tiny_judges import write_judge
-from tiny_pretrained import write_pretrained
+from tiny_pretrained import TRAINED, write_pretrained
 from whole_profiles import profile
 
 import saywhich
@@ -25,7 +25,6 @@ from pipeline.data.feature_store import FeatureStore
 from pipeline.errors import UserError
 from pipeline.features.extract import open_network
 from pipeline.features.extractor import NetworkSettings
-from pipeline.runtime.hub_prompts import PROMPTED
 from pipeline.runtime.torchvision_cpu import declare_operators
 from pipeline.training.loop import Training
 from pipeline.workflow import stage as door
@@ -42,6 +41,7 @@ CLIP = {
     "vision_cfg": {"image_size": 64, "layers": 1, "width": 64, "patch_size": 32},
     "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 1},
 }
+PHOTO = "data/external/photos/0.jpg"
 TUNED = ("mle", "psst_multinomial", "wtf_rl", "rloo", "grpo", "discritune")
 
 
@@ -78,16 +78,17 @@ def small_params(retriever: str = "open_clip") -> dict[str, Any]:
     return params
 
 
+def write_family(kind: str, folder: Path) -> None:
+    (write_captioner if kind in KINDS else write_pretrained)(kind, folder)
+
+
 def make(kind: str, folder: Path, retriever: str = "open_clip") -> Path:
     """Run all stages before joint training on ten drawn photos in `folder`."""
     declare_operators()
     import open_clip
 
     draw_photos(folder / "data/external/photos")
-    if kind in KINDS:
-        write_captioner(kind, folder / "captioner")
-    else:
-        write_pretrained(kind, folder / "captioner")
+    write_family(kind, folder / "captioner")
     torch.manual_seed(0)
     if retriever == "open_clip":
         save_file(open_clip.create_model("ViT-S-32-alt", **CLIP).state_dict(), folder / "clip.safetensors")
@@ -142,8 +143,12 @@ def test_every_method_trains_the_adapters_alone_and_resumes_to_the_same_bits(fol
     assert ("kl/score" in logged) == (name in ("rloo", "grpo"))
     if name in ("rloo", "grpo", "discritune", "wtf_rl"):
         assert {"val/rewarded_recall@1", "val/judged_recall@1"} <= logged.keys()
-    if name not in ("rloo", "discritune"):
-        return
+    if name in ("rloo", "discritune"):
+        assert_resumed_run_has_equal_bits(name, monkeypatch)
+
+
+def assert_resumed_run_has_equal_bits(name: str, monkeypatch) -> None:
+    """Compare the method's weights in the folder `out` with those of a run that was interrupted and resumed."""
     learn, steps = Training._train_step, []
 
     def dies(self, batch) -> None:
@@ -177,7 +182,7 @@ def test_the_listener_encodes_captions_and_clips_vectors_up_to_evaluation(folder
     judges = json.loads(Path("data/evaluation/psst_multinomial/metrics.json").read_text())["test"]["judges"]
     assert list(judges) == ["own", "adapted", "pretrained", "clip", "judge"]
     write_captioner("blip", Path("captioner"))  # its tower sees new photos
-    model, photo = saywhich.load("data/models/psst_multinomial"), "data/external/photos/0.jpg"
+    model, photo = saywhich.load("data/models/psst_multinomial"), PHOTO
     photos = sorted(map(str, Path("data/external/photos").rglob("*.jpg")))
     said = model.caption(photos, samples=3)
     export_model(Path("data/models/psst_multinomial"), Path("exported"))
@@ -186,6 +191,9 @@ def test_the_listener_encodes_captions_and_clips_vectors_up_to_evaluation(folder
     exported = saywhich.load("exported")
     assert exported.caption(photos, samples=3) == said
     assert any(each.candidates[0] for each in said)
+    write_judge("clip", Path("listener"))
+    ranked = saywhich.load("exported", listener="listener").caption(photos, samples=3, among=photos)
+    assert all(1 <= each.rank <= each.of == len(photos) for each in ranked)
     Path("exported/features/captioner/vocab.txt").write_text("more")
     with pytest.raises(UserError, match=r"saywhich.json: has no digest of features/captioner/vocab.txt"):
         saywhich.load("exported")
@@ -199,17 +207,24 @@ def test_the_listener_encodes_captions_and_clips_vectors_up_to_evaluation(folder
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [kind for kind in (*KINDS, *PROMPTED) if kind != "blip"])
+@pytest.mark.parametrize("kind", [kind for kind in (*KINDS, *TRAINED) if kind != "blip"])
 def test_other_families_are_tuned_by_the_same_code(kind, tmp_path, monkeypatch):
+    monkeypatch.setenv("SAYWHICH_CHECKPOINT_SECONDS", "0")
     make(kind, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SAYWHICH_TRACKING", "off")
     training = started("rloo")
     _, report = training.method.step(next(iter(training.batches.epoch(0))), seed=1)
     assert abs(float(report["kl/score"])) < 1e-4
-    for name in ("rloo", "psst_multinomial"):
-        assert run_stage("train", "--method", name, "--out", name) == 0
-        assert_only_adapters_move(Path(name, "weights.safetensors"))
+    for name, out in (("rloo", "out"), ("psst_multinomial", "data/models/psst_multinomial")):
+        assert run_stage("train", "--method", name, "--out", out) == 0
+        assert_only_adapters_move(Path(out, "weights.safetensors"))
+    assert_resumed_run_has_equal_bits("rloo", monkeypatch)
+    write_family(kind, Path("captioner"))  # its tower sees new photos
+    said = export_model(Path("data/models/psst_multinomial"), Path("exported")).caption(PHOTO)
+    for left in ("captioner", "data/models", "data/features", "data/prepared"):
+        shutil.rmtree(left)
+    assert saywhich.load("exported").caption(PHOTO) == said
 
 
 @pytest.mark.slow
@@ -220,7 +235,7 @@ def test_siglip_gives_the_reward_and_judges(retriever, tmp_path, monkeypatch):
     monkeypatch.setenv("SAYWHICH_TRACKING", "off")
     stored = load_file("data/retriever/images.safetensors")["vectors"]
     network = open_network(NetworkSettings("hub/retriever"))
-    with Image.open("data/external/photos/0.jpg") as photo:
+    with Image.open(PHOTO) as photo:
         seen = network([network.prepare(photo.convert("RGB"))]).pooled[0]
     prepared, _ = load_training_data(Path("data"))
     row = [prepared.file(image) for image in range(10)].index("0.jpg")

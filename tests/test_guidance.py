@@ -77,6 +77,7 @@ def test_the_method_learns_a_null_image_and_its_captions_are_guided(world):
     assert captions("guidance") != guided
 
 
+@pytest.mark.slow
 def test_any_methods_speaker_is_guided_by_the_null_image_of_pretraining(world, capsys):
     dropout = ["--set", "pretrain.speaker.image_dropout=0.3"]
     gamma = [*dropout, "--set", "methods.psst_multinomial.gamma=1.5"]

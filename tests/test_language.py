@@ -5,6 +5,7 @@ import io
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,17 @@ COMMENT_OPENERS = {"what", "who", "whose", "those", "that"}
 ENTRY_POINTS = {"__init__", "__main__"}
 
 
+@cache
+def package_trees(package: str) -> list[tuple[Path, ast.Module]]:
+    return [
+        (path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8")))
+        for path in sorted((ROOT / package).rglob("*.py"))
+    ]
+
+
 def trees(*packages: str) -> Iterator[tuple[Path, ast.Module]]:
     for package in packages:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8"))
+        yield from package_trees(package)
 
 
 def test_the_name_of_a_public_class_stands_once():

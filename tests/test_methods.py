@@ -96,7 +96,7 @@ def test_every_method_is_listed_here():
     assert set(LEARNERS) == set(METHODS)
 
 
-@pytest.mark.parametrize("recurrent", ["att2in", "lstm"])
+@pytest.mark.parametrize("recurrent", ["att2in", pytest.param("lstm", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", METHODS)
 def test_trained_agents_change_and_frozen_ones_stay_bit_identical(name, recurrent, toy):
     before, after = after_steps(made(name, toy.agents(decoder=recurrent)), toy)

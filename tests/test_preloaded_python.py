@@ -51,10 +51,16 @@ def test_a_module_has_its_words_folder_environment_and_exit_status(folder):
     assert missing.returncode == 1
 
 
+def test_code_has_its_words_and_its_own_module(folder):
+    code = "import sys, helper; print('torch' in sys.modules, sys.argv, __name__); sys.exit(7)"
+    process = begin(folder, program("python"), "-c", code, "one", "two words")
+    assert process.communicate() == ("True ['-c', 'one', 'two words'] __main__\n", "")
+    assert process.returncode == 7
+
+
 def test_other_commands_are_given_to_this_environments_python(folder):
-    out, _ = begin(
-        folder, program("python"), "-c", "import sys; print('torch' in sys.modules, sys.executable)"
-    ).communicate()
+    (folder / "script.py").write_text("import sys; print('torch' in sys.modules, sys.executable)")
+    out, _ = begin(folder, program("python"), "script.py").communicate()
     assert out == f"False {sys.executable}\n"
 
 

@@ -2,12 +2,12 @@
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from full_disk import read_only
+from preloaded_python import program
 
 ROOT = Path(__file__).parents[1]
 
@@ -41,7 +41,7 @@ def frozen(tmp_path_factory) -> Iterator[Path]:
 )  # fmt: skip
 def test_a_read_only_disk_is_reported_in_one_line(frozen, command):
     done = subprocess.run(
-        [sys.executable, "-m", *command.split()], cwd=frozen, capture_output=True, text=True, check=False,
+        [program("python"), "-m", *command.split()], cwd=frozen, capture_output=True, text=True, check=False,
         env={"PATH": "/usr/bin:/bin", "HOME": str(frozen.parent), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert "Traceback" not in done.stderr, done.stderr

@@ -44,7 +44,7 @@ def trained_repository(tmp_path_factory) -> Path:
         (GROUP, SIGINT, True),
         pytest.param("make", SIGHUP, False, marks=pytest.mark.slow),
         pytest.param("dvc", SIGINT, True, marks=pytest.mark.slow),
-        ("stage", SIGTERM, True),
+        pytest.param("stage", SIGTERM, True, marks=pytest.mark.slow),
         pytest.param("repro", SIGTERM, False, marks=pytest.mark.slow),
         pytest.param(GROUP, SIGTERM, False, marks=pytest.mark.slow),
     ],

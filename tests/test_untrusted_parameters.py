@@ -15,6 +15,8 @@ import numpy as np
 import PIL.Image
 import pytest
 import yaml
+from preloaded_python import program
+from toy_world import UNFINISHED
 from whole_profiles import NAMES, profile, profile_text
 
 from pipeline.config.name_checks import check_names, read_checked_names
@@ -84,7 +86,7 @@ def repository(tmp_path) -> Path:
     for name in ("dvc.yaml", "Snakefile"):
         shutil.copy(ROOT / name, tmp_path)
     for name in ("pipeline", "stages"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=UNFINISHED)
     (tmp_path / "keep").mkdir()
     (tmp_path / "keep/mine.txt").write_text("not to be replaced\n")
     hostile = profile("scenes") | {
@@ -109,7 +111,7 @@ def test_a_name_with_a_command_is_not_executed(repository, command):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "PYTHONPATH": str(repository)}
     done = subprocess.run(
-        [sys.executable, "-m", *command], cwd=repository, env=environment, capture_output=True, text=True
+        [program("python"), "-m", *command], cwd=repository, env=environment, capture_output=True, text=True
     )
     printed = done.stdout + done.stderr
     assert done.returncode != 0

@@ -5,12 +5,14 @@ import string
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from tiny_captioners import write_captioner
 
 from pipeline.runtime.hub_loading import import_transformers
 
-FAMILIES = ("blip", "blip-2", "git", "gpt2", "florence2", "idefics3", "qwen2_5_vl")
+FAMILIES = ("blip", "blip-2", "blip-2-t5", "git", "gpt2", "florence2", "idefics3", "smolvlm", "qwen2_5_vl")
+TRAINED = ("blip-2", "blip-2-t5", "florence2", "idefics3", "smolvlm", "qwen2_5_vl", "qwen2_vl")  # with a prompt
 TEXTS = ["a red ball on the box", "the green dog is on a yellow box", "Describe this photo in one short sentence."]
 LETTERS = [*string.ascii_letters, *string.digits, "?!.,:<>_\n"]
 SIDE = 32  # pixels
@@ -29,9 +31,9 @@ def write_pretrained(family: str, folder: Path) -> Path:
         write_captioner(family, folder)
         _save_parts(family, folder)
     else:
-        {"blip-2": _blip2, "florence2": _florence2, "idefics3": _idefics3, "qwen2_5_vl": _qwen}[family](
-            import_transformers(), folder
-        )
+        writers = {"blip-2": _blip2, "blip-2-t5": _blip2_t5, "florence2": _florence2, "idefics3": _idefics3}
+        writers |= {"smolvlm": _smolvlm, "qwen2_5_vl": _qwen, "qwen2_vl": _qwen2}
+        writers[family](import_transformers(), folder)
     return folder
 
 
@@ -79,10 +81,22 @@ TEXT = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num
 
 
 def _blip2(hub: Any, folder: Path) -> None:
-    plain, names = _tokenizer(hub, "<image>")
-    tokenizer = hub.PreTrainedTokenizerFast(tokenizer_object=plain, **names)
     text = {"model_type": "opt", "hidden_size": 16, "ffn_dim": 24, "num_hidden_layers": 1, "num_attention_heads": 2,
             "word_embed_proj_dim": 16, "max_position_embeddings": 128, "vocab_size": WORDS, **ENDS}  # fmt: skip
+    _save_blip2(hub, text, folder)
+
+
+def _blip2_t5(hub: Any, folder: Path) -> None:
+    """Write a BLIP-2 with a T5 like FLAN's: gated, and its output is not scaled."""
+    text = {"model_type": "t5", "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2,
+            "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "decoder_start_token_id": 0,
+            "initializer_factor": 0.1, "vocab_size": WORDS, **ENDS}  # fmt: skip
+    _save_blip2(hub, text, folder)
+
+
+def _save_blip2(hub: Any, text: dict[str, Any], folder: Path) -> None:
+    plain, names = _tokenizer(hub, "<image>")
+    tokenizer = hub.PreTrainedTokenizerFast(tokenizer_object=plain, **names)
     vision = {**TEXT, "image_size": SIDE, "patch_size": 16}
     query = {**TEXT, "encoder_hidden_size": 16, "vocab_size": 40}
     config = hub.Blip2Config(
@@ -115,37 +129,59 @@ def _florence2(hub: Any, folder: Path) -> None:
 
 
 def _idefics3(hub: Any, folder: Path) -> None:
-    """Return SmolVLM's first generation."""
+    """Write SmolVLM's first generation."""
+    images = hub.Idefics3ImageProcessor(size={"longest_edge": 2 * SIDE}, max_image_size={"longest_edge": SIDE})
+    _save_tiled(hub, "Idefics3", images, folder)
+
+
+def _smolvlm(hub: Any, folder: Path) -> None:
+    """Write SmolVLM's second generation; skip the test where its processor's package is missing."""
+    pytest.importorskip("num2words", reason="the extra hub is older: pip install 'saywhich[hub]'")
+    sizes = {"size": {"longest_edge": 2 * SIDE}, "max_image_size": {"longest_edge": SIDE}}
+    _save_tiled(hub, "SmolVLM", hub.SmolVLMImageProcessor(**sizes), folder, hub.SmolVLMVideoProcessor(**sizes))
+
+
+def _save_tiled(hub: Any, kind: str, images: Any, folder: Path, *videos: Any) -> None:
     rows = [f"<row_{row}_col_{column}>" for row in (1, 2) for column in (1, 2)]
     plain, names = _tokenizer(hub, "<image>", "<fake_token_around_image>", "<end_of_utterance>", "<global-img>", *rows)
     tokenizer = hub.PreTrainedTokenizerFast(tokenizer_object=plain, **names)
     vision = {**TEXT, "image_size": SIDE, "patch_size": 8}
     text = {"model_type": "llama", **TEXT, "vocab_size": WORDS, "num_key_value_heads": 2, **ENDS}
-    config = hub.Idefics3Config(vision_config=vision, text_config=text, scale_factor=2, image_token_id=3, **ENDS)
-    images = hub.Idefics3ImageProcessor(size={"longest_edge": 2 * SIDE}, max_image_size={"longest_edge": SIDE})
-    processor = hub.Idefics3Processor(
-        images, tokenizer, image_seq_len=4, chat_template=TEMPLATE.replace("IMAGE", "<image>")
+    config = getattr(hub, f"{kind}Config")(
+        vision_config=vision, text_config=text, scale_factor=2, image_token_id=3, **ENDS
     )
-    _save(hub.Idefics3ForConditionalGeneration(config), processor, folder)
+    processor = getattr(hub, f"{kind}Processor")(
+        images, tokenizer, *videos, image_seq_len=4, chat_template=TEMPLATE.replace("IMAGE", "<image>")
+    )
+    _save(getattr(hub, f"{kind}ForConditionalGeneration")(config), processor, folder)
 
 
 def _qwen(hub: Any, folder: Path) -> None:
+    vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2, "out_hidden_size": 16,
+              "patch_size": 14, "window_size": 112, "fullatt_block_indexes": [0]}  # fmt: skip
+    _save_qwen(hub, "Qwen2_5_VL", vision, 2, folder)
+
+
+def _qwen2(hub: Any, folder: Path) -> None:
+    vision = {"depth": 1, "embed_dim": 16, "hidden_size": 16, "mlp_ratio": 2, "num_heads": 2, "patch_size": 14}
+    _save_qwen(hub, "Qwen2VL", vision, 1, folder)
+
+
+def _save_qwen(hub: Any, kind: str, vision: dict[str, Any], keys: int, folder: Path) -> None:
     shown = ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>")
     plain, names = _tokenizer(hub, *shown, "<|video_pad|>")
     tokenizer = hub.Qwen2Tokenizer(tokenizer_object=plain, **names)
-    vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2, "out_hidden_size": 16,
-              "patch_size": 14, "window_size": 112, "fullatt_block_indexes": [0]}  # fmt: skip
-    text = {**TEXT, "vocab_size": WORDS, "num_key_value_heads": 2, "max_position_embeddings": 512, **ENDS,
+    text = {**TEXT, "vocab_size": WORDS, "num_key_value_heads": keys, "max_position_embeddings": 512, **ENDS,
             "rope_parameters": {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}}  # fmt: skip
-    config = hub.Qwen2_5_VLConfig(
+    config = getattr(hub, f"{kind}Config")(
         vision_config=vision, text_config=text, vision_start_token_id=3, image_token_id=4, vision_end_token_id=5,
         video_token_id=6, **ENDS,
     )  # fmt: skip
     images = hub.Qwen2VLImageProcessor(min_pixels=28 * 28, max_pixels=56 * 56)
-    processor = hub.Qwen2_5_VLProcessor(
+    processor = getattr(hub, f"{kind}Processor")(
         images, tokenizer, hub.Qwen2VLVideoProcessor(), chat_template=TEMPLATE.replace("IMAGE", "".join(shown))
     )
-    _save(hub.Qwen2_5_VLForConditionalGeneration(config), processor, folder)
+    _save(getattr(hub, f"{kind}ForConditionalGeneration")(config), processor, folder)
 
 
 def change(file: Path, **values: object) -> None:

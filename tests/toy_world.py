@@ -13,6 +13,7 @@ import preloaded_python
 from whole_profiles import profile
 
 ROOT = Path(__file__).parents[1]
+UNFINISHED = shutil.ignore_patterns("*.pyc.*")  # bytecode that another process is writing
 KEPT = ("pipeline", "stages", "profiles", "docs/snakemake", "dvc.yaml", "Snakefile", ".dvc/config", ".dvcignore")
 
 
@@ -34,7 +35,6 @@ def toy_params() -> dict:
     params["methods"] = {
         "mle": {"from": "likelihood", "speaker": "speaker"},
         "psst_multinomial": {"from": "psst", "speaker": "speaker", "lambda": 0.005, "rho": 0.25},
-        "st_multinomial": {"from": "psst", "speaker": "speaker", "lambda": 0.005},
         "luo": {"from": "luo", "speaker": "speaker", "lambda": 0.9},
     }
     params["evaluate"]["metrics"] = ["BLEU", "ROUGE-L", "CIDEr", "SPICE"]  # METEOR takes seconds to start
@@ -72,7 +72,7 @@ def written(folder: Path, params: dict) -> None:
         source, target = ROOT / name, folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, target, ignore=UNFINISHED)
         else:
             shutil.copy(source, target)
     (folder / "params.yaml").write_text(json.dumps(params))

@@ -1,4 +1,4 @@
-"""Inputs of the text decoders of BLIP-2, Florence-2 and Idefics3 for an image, computed by the frozen layers before.
+"""Inputs of the text decoders of captioners with a prompt for an image, computed by the frozen layers before.
 
 The text decoder is a speaker (pipeline/models/hub_captioner.py).
 """
@@ -18,8 +18,6 @@ from pipeline.features.network_weights import HUB
 from pipeline.runtime.hub_loading import load_captioner
 from pipeline.runtime.hub_prompts import PromptedProcessor
 
-TEXT_SIDES = {"blip-2": "language_model", "florence2": "model.language_model.decoder", "idefics3": "model.text_model"}
-
 
 class _ReachedDecoder(Exception):  # noqa: N818
     """The inputs of a text decoder, raised in place of its forward pass."""
@@ -32,8 +30,8 @@ class _ReachedDecoder(Exception):  # noqa: N818
 class DecoderInputsNetwork(GridNetwork):
     """A captioner's layers before its text decoder as an `Extractor`, with the model's own processor and prompt.
 
-    Regions are the encoder's states that the decoder attends to (Florence-2), or the embeddings of image and prompt
-    that stand before the caption, without the last token, which begins it. The vector is their mean.
+    Regions are the encoder's states that the decoder attends to (Florence-2, BLIP-2 with T5), or the embeddings of
+    image and prompt that stand before the caption, without the last token, which begins it. The vector is their mean.
     """
 
     memory_format = torch.preserve_format
@@ -53,8 +51,7 @@ class DecoderInputsNetwork(GridNetwork):
         self._prompted = PromptedProcessor(name, whole.config)
         if settings.image_size not in (0, self._prompted.size):
             raise UserError(f"features.image_size: {name} takes {self._prompted.size} pixels; set it to null")
-        self._encodes = whole.config.model_type == "florence2"
-        text = whole.get_submodule(TEXT_SIDES[whole.config.model_type])
+        text = whole.get_decoder().get_decoder()  # a language model may have an encoder before its decoder
         digest = weights_digest(whole, pooler=whole.has_pooler)
         text.register_forward_pre_hook(_raise_inputs, with_kwargs=True)
         described = settings.describe({"source": name, "sha256": digest}, {"size": self._prompted.size})
@@ -63,15 +60,13 @@ class DecoderInputsNetwork(GridNetwork):
         )
 
     def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        tokens = self._prompted.tokens.to(pixels.device).expand(len(pixels), -1)
-        images = pixels.unsqueeze(1) if self._prompted.nested else pixels
         try:
-            self.model(pixel_values=images, input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False)
+            self.model(**self._prompted.model_inputs(pixels), use_cache=False)
         except _ReachedDecoder as reached:
-            found: Tensor = reached.inputs["encoder_hidden_states" if self._encodes else "inputs_embeds"]
+            encoded: Tensor | None = reached.inputs.get("encoder_hidden_states")
+            regions: Tensor = reached.inputs["inputs_embeds"][:, :-1] if encoded is None else encoded
         except (ValueError, RuntimeError) as error:
             raise UserError(f"features.network: its processor is not that of the model ({reason(error)})") from None
-        regions = found if self._encodes else found[:, :-1]
         return regions.mean(1), regions.transpose(1, 2).unsqueeze(-1)
 
 

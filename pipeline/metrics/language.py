@@ -84,10 +84,10 @@ class LanguageScorer:
         wanted = self._metrics if metrics is None else tuple(metrics)
         try:
             self._start(wanted)
-            tokenised = self.tokenised(hypotheses)
-            flat = iter(self.tokenised(list(chain.from_iterable(references))))
+            flat = iter(self.tokenised([*hypotheses, *chain.from_iterable(references)]))  # one start of Java
         except java.NotComputedError as reason:
             return LanguageScores(not_computed=dict.fromkeys(wanted, str(reason)))
+        tokenised = list(islice(flat, len(hypotheses)))
         human = [list(islice(flat, len(texts))) for texts in references]
         for place, texts in enumerate(human):
             if not any(texts):

@@ -1,13 +1,13 @@
 """Pretrained captioners of the library transformers as decoders: those of CAPTIONERS (pipeline/runtime/hub_loading.py).
 
 The frozen vision tower runs in the stage `features` (pipeline/features/hub_tower.py, and decoder_inputs.py for models
-with a prompt); this module has the text side: OPT in BLIP-2, Llama in Idefics3.
+with a prompt); this module has the text side: OPT or T5's decoder in BLIP-2, Llama in Idefics3 and SmolVLM2.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from types import SimpleNamespace
 from typing import Any, Self
@@ -19,14 +19,18 @@ from pipeline.errors import UserError
 from pipeline.models.decoder import Decoder, RolloutDropout
 from pipeline.runtime import devices
 from pipeline.runtime.hub_loading import CAPTIONERS, check_config, import_transformers, load_captioner
-from pipeline.runtime.hub_prompts import PROMPTED, PromptedProcessor
+from pipeline.runtime.hub_prompts import PATCHED, PROMPTED, TILED, PromptedProcessor
 from pipeline.types import Batch, caption_mask
 
-PREFIXED = frozenset(("git", "blip-2", "idefics3"))  # kinds whose regions are tokens before the caption
-TEXT_KINDS = {"blip-2": ("opt",), "florence2": ("bart",), "idefics3": ("llama",)}  # text sides that are trained
+PREFIXED = frozenset(("git", "blip-2", *TILED, *PATCHED))  # kinds whose regions are tokens before the caption
+SEQ2SEQ = ("t5",)  # text sides whose own encoder has those tokens, and whose decoder attends to its states
+# text sides that are trained, by kind
+TEXT_KINDS = {"blip-2": ("opt", "t5"), "florence2": ("bart",), **dict.fromkeys(TILED, ("llama",))}
+AXES = 3  # axes of the positions of patches: time, height, width
 RESERVED = 2  # positions that some text sides keep for padding
 # fields of every transformers config that no text side uses
 UNUSED = frozenset(("architectures", "dtype", "id2label", "label2id", "problem_type", "transformers_version"))
+UNDECLARED = frozenset(("cross_attention_hidden_size", "scale_decoder_outputs"))  # entries that are no fields
 Pairs = tuple[tuple[Tensor, Tensor], ...]  # per layer: keys and values (n, heads, t, d)
 
 
@@ -68,28 +72,34 @@ class HubDecoder(Decoder):
         lora: dict[str, Any] | None = None,
         null_image: bool = False,
         lead: int = 0,
+        positions: int = 0,
     ) -> None:
         """Build the network from the captioner's `config` without dropout (`plain_config`), with random weights.
 
-        `lead` is the number of tokens that stand before BOS, as Florence-2's decoder has one.
+        `lead` is the number of tokens that stand before BOS, as Florence-2's decoder has one. `positions` is the number
+        of regions and BOS where their positions have three axes, as Qwen2.5-VL's have.
         Raises UserError where the text side has too few positions for `max_words`.
         """
         text, project = _built(config)
-        positions = getattr(text.config, "max_position_embeddings", max_words + RESERVED)
-        if max_words + RESERVED > positions:
-            raise UserError(f"its text side has {positions} positions: too few for captions of {max_words} words")
+        sizes = text.config.get_text_config()
+        most = getattr(sizes, "max_position_embeddings", max_words + RESERVED)
+        if max_words + RESERVED > most:
+            raise UserError(f"its text side has {most} positions: too few for captions of {max_words} words")
         embeddings, output = _ends(text)
         arguments = {"vocabulary": vocabulary, "config": config, "max_words": max_words, "dropout": dropout}
         arguments |= {"lead": lead} if lead else {}
+        arguments |= {"positions": positions} if positions else {}
         super().__init__(vocabulary, output.in_features, max_words, dropout, arguments)
         self.kind: str = config["model_type"]
-        self.prefix = self.kind in PREFIXED
+        self.prefix, self.seq2seq = has_prefix(config), is_seq2seq(config)
         tower = config["encoder" if "encoder" in config else "vision_config"]
-        self.region_size: int = text.config.hidden_size if self.kind in PROMPTED else tower["hidden_size"]
+        self.region_size: int = sizes.hidden_size if self.kind in PROMPTED else tower["hidden_size"]
         self.text, self.project = text, project
         self.word = nn.Embedding(vocabulary + 2, embeddings.embedding_dim)
         self.lead: Tensor | None
         self.register_buffer("lead", torch.zeros(lead, embeddings.embedding_dim) if lead else None)
+        self.positions: Tensor | None  # (AXES, R+1)
+        self.register_buffer("positions", torch.zeros(AXES, positions, dtype=torch.int64) if positions else None)
         self.logit = nn.Linear(output.in_features, vocabulary + 1)
         self.lora: dict[str, Any] | None = None
         if lora is not None:
@@ -106,16 +116,20 @@ class HubDecoder(Decoder):
         Raises UserError where it cannot be loaded, or the words are not from its tokenizer.
         """
         made_of = load_captioner(name)
-        end, *lead, begin = _special_tokens(made_of, name)
+        config = plain_config(made_of)
+        prompted = PromptedProcessor(name, made_of.config) if config["model_type"] in PROMPTED else None
+        end, *lead, begin = _special_tokens(made_of, config, prompted)
+        positions = None if prompted is None else _prompt_positions(made_of, prompted)
         text, project = _text(made_of)
         embeddings, output = _ends(text)
-        special = {end} if made_of.config.model_type in PREFIXED else {end, begin}  # a prompt may end in any token
+        special = {end} if has_prefix(config) else {end, begin}  # a prompt may end in any token
         if special & set(numbers) or max(end, begin, *numbers) >= len(embeddings.weight):
             raise UserError(
                 f"{name}: the prepared captions are not of its tokens; set prepare.tokenizer to {name} in params.yaml "
                 "and run the prepare stage again"
             )
-        made = cls(len(numbers), plain_config(made_of), max_words, dropout, lead=len(lead))
+        given = 0 if positions is None else positions.shape[1]
+        made = cls(len(numbers), config, max_words, dropout, lead=len(lead), positions=given)
         made.text.load_state_dict(text.state_dict())
         if made.project is not None and project is not None:
             made.project.load_state_dict(project.state_dict())
@@ -124,6 +138,8 @@ class HubDecoder(Decoder):
             made.word.weight.copy_(embeddings(ids))  # the module's output, since some scale the table
             if made.lead is not None:
                 made.lead.copy_(embeddings(torch.tensor(lead)))
+            if made.positions is not None and positions is not None:
+                made.positions.copy_(positions)
             made.logit.weight.copy_(output.weight[ids[:-1]])
             made.logit.bias.zero_() if output.bias is None else made.logit.bias.copy_(output.bias[ids[:-1]])
         if lora is not None:
@@ -220,6 +236,11 @@ class HubDecoder(Decoder):
                 if self.kind == "git"
                 else {"inputs_embeds": torch.cat([encoded, words], 1)}
             )
+        if self.positions is not None:
+            options["position_ids"] = self._position_ids(words, state)
+        if self.seq2seq:
+            options["decoder_inputs_embeds"] = options.pop("inputs_embeds")
+            options["encoder_outputs"] = (options.pop("encoder_hidden_states"),)
         if state is None:
             return self.text(**options).logits, (), ()
         tokens, regions = _cache(state.token_cache), _cache(state.region_cache)
@@ -230,6 +251,25 @@ class HubDecoder(Decoder):
             options["position_ids"] = torch.arange(words.shape[1], device=words.device).unsqueeze(0) + state.words
         hidden = self.text(**options).logits
         return hidden, _pairs(tokens), _pairs(regions)
+
+    def _position_ids(self, words: Tensor, state: HubState | None) -> Tensor:
+        """Return the positions (AXES, n, t) of `words` (n, t, E) after `state`, or of regions and words without one."""
+        assert self.positions is not None
+        first = 0 if state is None else state.words
+        found = self.positions[:, -1:] + first + torch.arange(words.shape[1], device=words.device)
+        if state is None or not state.token_cache:
+            found = torch.cat([self.positions[:, :-1], found], 1)
+        return found.unsqueeze(1).expand(-1, len(words), -1)
+
+
+def has_prefix(config: Mapping[str, Any]) -> bool:
+    """Return whether a captioner's regions are tokens before the caption; otherwise its decoder attends to them."""
+    return config["model_type"] in PREFIXED and not is_seq2seq(config)
+
+
+def is_seq2seq(config: Mapping[str, Any]) -> bool:
+    """Return whether a captioner's text side has an encoder of its own."""
+    return (config.get("text_config") or {}).get("model_type") in SEQ2SEQ
 
 
 def plain_config(captioner: Any) -> dict[str, Any]:
@@ -260,7 +300,7 @@ def _built(config: dict[str, Any]) -> tuple[Any, nn.Linear | None]:
         own = {**config, "vision_config": _own(hub.GitVisionConfig, tower)}
         return _text(hub.GitForCausalLM(network_config(hub.GitConfig, own)))
     if config["model_type"] in PROMPTED:
-        return _prompted_text(config["model_type"], config["text_config"]), None
+        return _prompted_text(config), None
     made = network_config(hub.CONFIG_MAPPING[config["decoder"]["model_type"]], config["decoder"])
     text, project = hub.AutoModelForCausalLM.from_config(made, trust_remote_code=False), None
     if config["encoder"]["hidden_size"] != text.config.hidden_size and not _takes(text.config):
@@ -268,16 +308,34 @@ def _built(config: dict[str, Any]) -> tuple[Any, nn.Linear | None]:
     return text, project
 
 
-def _prompted_text(kind: str, text: dict[str, Any]) -> Any:
+def _prompted_text(config: dict[str, Any]) -> Any:
     """Build the text decoder of a captioner in PROMPTED with random weights; raises UserError for another kind."""
-    hub = import_transformers()
+    hub, kind, text = import_transformers(), config["model_type"], config["text_config"]
+    if kind in PATCHED:  # no class of the library has their text side alone
+        sizes = dict.fromkeys(("hidden_size", "intermediate_size", "out_hidden_size", "embed_dim"), 4)
+        made = network_config(
+            hub.CONFIG_MAPPING[kind], {**config, "vision_config": {"depth": 0, "num_heads": 1, **sizes}}
+        )
+        return _without_encoder(getattr(hub, CAPTIONERS[kind])(made))
     if text.get("model_type") not in TEXT_KINDS[kind]:
         known = " or ".join(TEXT_KINDS[kind])
         raise UserError(f"its text side is of the kind {text.get('model_type')}; {known} can be trained")
     own = network_config(hub.CONFIG_MAPPING[text["model_type"]], text)
+    if text["model_type"] in SEQ2SEQ:
+        own.num_layers = 0  # the encoder is not used
+        return _without_encoder(hub.AutoModelForSeq2SeqLM.from_config(own, trust_remote_code=False))
     if kind == "florence2":
         own.is_decoder, own.add_cross_attention, own.is_encoder_decoder = True, True, False
     return hub.AutoModelForCausalLM.from_config(own, trust_remote_code=False)
+
+
+def _without_encoder(whole: Any) -> Any:
+    """Remove what stands before the decoder of a Qwen-VL or a T5, and T5's second reference to its input embeddings."""
+    if hasattr(whole, "encoder"):
+        whole.encoder = whole.decoder.embed_tokens = nn.Identity()
+    else:
+        whole.model.visual = nn.Identity()
+    return whole
 
 
 def network_config(kind: Any, given: dict[str, Any]) -> Any:
@@ -286,7 +344,7 @@ def network_config(kind: Any, given: dict[str, Any]) -> Any:
 
 
 def _own(kind: Any, given: dict[str, Any]) -> dict[str, Any]:
-    names = {field.name for field in fields(kind)} - UNUSED | {"cross_attention_hidden_size"}
+    names = {field.name for field in fields(kind)} - UNUSED | UNDECLARED
     return {name: value for name, value in given.items() if name in names}
 
 
@@ -298,10 +356,13 @@ def _text(captioner: Any) -> tuple[Any, nn.Linear | None]:
         captioner.git.image_encoder = PrecomputedRegions()
         return captioner, None
     if captioner.config.model_type == "blip-2":
-        return captioner.language_model, None
+        text = captioner.language_model
+        return _without_encoder(text) if text.config.model_type in SEQ2SEQ else text, None
+    if captioner.config.model_type in PATCHED:
+        return _without_encoder(captioner), None
     if captioner.config.model_type in PROMPTED:  # its decoder and its output layer, in the class that has both
         florence = captioner.config.model_type == "florence2"
-        text = _prompted_text(captioner.config.model_type, plain_config(captioner)["text_config"])
+        text = _prompted_text(plain_config(captioner))
         if florence:
             text.model.decoder = captioner.model.language_model.decoder
         else:
@@ -329,27 +390,36 @@ def _ends(text: Any) -> tuple[Any, Any]:
     return embeddings, output
 
 
-def _special_tokens(captioner: Any, name: str) -> list[int]:
+def _special_tokens(captioner: Any, config: Mapping[str, Any], prompted: PromptedProcessor | None) -> list[int]:
     """Return the model's own ids of EOS, of tokens before BOS if there are any, and of BOS: those of its `generate`.
 
     Raises UserError where its config names none.
     """
-    if captioner.config.model_type in PREFIXED & frozenset(PROMPTED):
-        own = captioner.language_model if captioner.config.model_type == "blip-2" else captioner
-        end = own.generation_config.eos_token_id
-        tokens = PromptedProcessor(name, captioner.config).tokens
-        return [end[0] if isinstance(end, list) else end, int(tokens[-1])]
     if captioner.config.model_type == "blip":
         return [captioner.config.text_config.sep_token_id, captioner.config.text_config.bos_token_id]
-    made = captioner.generation_config
+    made = (captioner.language_model if config["model_type"] == "blip-2" else captioner).generation_config
     begin = made.bos_token_id if made.decoder_start_token_id is None else made.decoder_start_token_id
+    if prompted is not None and has_prefix(config):
+        begin = int(prompted.tokens[-1])
     end = made.eos_token_id[0] if isinstance(made.eos_token_id, list) else made.eos_token_id
     if begin is None or end is None:
         raise UserError(
             f"{captioner.name_or_path}: its config names no token that begins a caption, or none that ends it"
         )
     forced = made.forced_bos_token_id
-    return [end, begin] if forced is None else [end, begin, forced]
+    return [end, begin] if forced is None or has_prefix(config) else [end, begin, forced]
+
+
+def _prompt_positions(captioner: Any, prompted: PromptedProcessor) -> Tensor | None:
+    """Return the positions (AXES, R+1) of regions and BOS, or None where positions count tokens."""
+    if captioner.config.model_type not in PATCHED:
+        return None
+    inputs = prompted.model_inputs(torch.zeros(1, 3, prompted.size, prompted.size))
+    found, _ = captioner.model.get_rope_index(
+        inputs["input_ids"], inputs["mm_token_type_ids"], inputs["image_grid_thw"]
+    )
+    positions: Tensor = found[:, 0]
+    return positions
 
 
 def _cache(pairs: Pairs) -> Any:

@@ -35,11 +35,19 @@ class RetrievalPragmaticDecoder(TokenAwareDecoder):
     """
 
     def __init__(
-        self, inner: Decoder, alpha: float, images: Callable[[Batch], Tensor], encode_text: Callable[[Tensor], Tensor]
+        self,
+        inner: Decoder,
+        alpha: float,
+        images: Callable[[Batch], Tensor],
+        encode_text: Callable[[Tensor], Tensor],
+        temperature: float = TEMPERATURE,
     ) -> None:
-        """Wrap `inner`; `images` encodes a batch as (B, 1+K, D), and `encode_text` encodes tokens (N, T) as (N, D)."""
+        """Wrap `inner`; `images` encodes a batch as (B, 1+K, D), and `encode_text` encodes tokens (N, T) as (N, D).
+
+        `temperature` divides the cosines of this listener.
+        """
         super().__init__(inner, alpha)
-        self.images, self.encode_text = images, encode_text
+        self.images, self.encode_text, self.temperature = images, encode_text, temperature
         self.candidates = min(CONSIDERED, inner.vocabulary + 1)
 
     def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> RetrievalState:
@@ -56,7 +64,9 @@ class RetrievalPragmaticDecoder(TokenAwareDecoder):
         best = log_probs.topk(self.candidates, -1).indices
         captions = torch.cat([tokens[:, 1:].unsqueeze(1).expand(-1, best.shape[1], -1), best.unsqueeze(2)], 2)
         texts = self.encode_text(captions.flatten(0, 1)).unflatten(0, best.shape)
-        logits = retrieval_logits(log_probs, best, retrieval_posterior(texts, state.images, TEMPERATURE), self.alpha)
+        logits = retrieval_logits(
+            log_probs, best, retrieval_posterior(texts, state.images, self.temperature), self.alpha
+        )
         return logits, RetrievalState(state.decoder, after, state.images, tokens)
 
     def select(self, state: RetrievalState, rows: Tensor, same_images: bool = False) -> RetrievalState:

@@ -27,6 +27,9 @@ CAPTIONERS = {
     "florence2": "Florence2ForConditionalGeneration",
     "git": "GitForCausalLM",
     "idefics3": "Idefics3ForConditionalGeneration",  # SmolVLM's first generation, too
+    "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
+    "qwen2_vl": "Qwen2VLForConditionalGeneration",
+    "smolvlm": "SmolVLMForConditionalGeneration",  # SmolVLM2
     "vision-encoder-decoder": "VisionEncoderDecoderModel",
 }
 DUAL_ENCODERS = {"clip": "CLIPModel", "siglip": "SiglipModel", "siglip2": "Siglip2Model"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -13,7 +14,10 @@ from pipeline.runtime.hub_loading import load_pretrained, naming_faults
 
 CHAT_PROMPT = "Describe this photo in one short sentence."
 FLORENCE_TASK = "<CAPTION>"
-PROMPTED = ("blip-2", "florence2", "idefics3")  # kinds whose decoders get the prompt with the image
+TILED = ("idefics3", "smolvlm")  # kinds whose images have an axis of tiles
+PATCHED = ("qwen2_5_vl", "qwen2_vl")  # kinds whose images are rows of patches, with positions along three axes
+PROMPTED = ("blip-2", "florence2", *TILED, *PATCHED)  # kinds whose decoders get the prompt with the image
+SQUARE = 448  # pixels a side of an image for a processor that would keep the image's shape
 
 
 class PromptedProcessor:
@@ -24,13 +28,25 @@ class PromptedProcessor:
         self._name, self._config = name, config
         self._kind: str = config.model_type
         self._processor = load_pretrained("AutoProcessor", name)
-        self.nested = self._kind == "idefics3"  # whether images have an axis of tiles
         pixels, self.tokens = self._inputs(Image.new("RGB", (64, 48)))
         self.size = pixels.shape[-1]
 
     def prepare(self, image: Image.Image) -> Tensor:
         """Return the pixels (3, S, S) of an image; called in threads."""
         return self._inputs(image)[0]
+
+    def model_inputs(self, pixels: Tensor) -> dict[str, Tensor]:
+        """Return the model's inputs of prepared images (B, 3, S, S), each with the prompt."""
+        tokens = self.tokens.to(pixels.device).expand(len(pixels), -1)
+        inputs = {"pixel_values": pixels, "input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+        if self._kind in TILED:
+            inputs["pixel_values"] = pixels.unsqueeze(1)
+        if self._kind in PATCHED:
+            side = self.size // self._config.vision_config.patch_size
+            inputs["pixel_values"] = self._split_patches(pixels)
+            inputs["image_grid_thw"] = tokens.new_tensor([[1, side, side]]).expand(len(pixels), -1)
+            inputs["mm_token_type_ids"] = (tokens == self._config.image_token_id).int()
+        return inputs
 
     def _inputs(self, image: Image.Image) -> tuple[Tensor, Tensor]:
         """Return the pixels (3, S, S) of an image and the tokens (T,) of the prompt."""
@@ -43,13 +59,33 @@ class PromptedProcessor:
                 inputs = self._processor(images=image, text=FLORENCE_TASK, return_tensors="pt")
                 pixels, tokens = inputs["pixel_values"], inputs["input_ids"]
             else:
+                if self._kind in PATCHED:
+                    image = image.resize((SQUARE, SQUARE), Image.Resampling.BICUBIC)
                 asked = [{"type": "image", "image": image}, {"type": "text", "text": CHAT_PROMPT}]
                 inputs = self._processor.apply_chat_template(
                     [[{"role": "user", "content": asked}]],
                     add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt",
-                    processor_kwargs={"do_image_splitting": False},
+                    processor_kwargs={"do_image_splitting": False} if self._kind in TILED else {},
                 )  # fmt: skip
-                pixels, tokens = inputs["pixel_values"][0], inputs["input_ids"]
+                pixels, tokens = inputs["pixel_values"], inputs["input_ids"]
+                pixels = self._join_patches(pixels) if self._kind in PATCHED else pixels[0]
         if pixels.dim() != 4 or len(pixels) != 1 or pixels.shape[-1] != pixels.shape[-2]:
             raise UserError(f"{self._name}: its processor makes no square of an image, and training needs one")
         return pixels[0], tokens[0]
+
+    def _join_patches(self, patches: Tensor) -> Tensor:
+        """Return the pixels (1, 3, S, S) of one square from its patches (G², 3 · F · P²), whose F frames are equal."""
+        vision = self._config.vision_config
+        merged, patch = vision.spatial_merge_size, vision.patch_size
+        cells = math.isqrt(len(patches)) // merged
+        frames = patches.view(cells, cells, merged, merged, 3, vision.temporal_patch_size, patch, patch)
+        return frames[:, :, :, :, :, 0].permute(4, 0, 2, 5, 1, 3, 6).reshape(1, 3, cells * merged * patch, -1)
+
+    def _split_patches(self, pixels: Tensor) -> Tensor:
+        """Return the patches (B · G², 3 · F · P²) of squares (B, 3, S, S), as `_join_patches` takes them."""
+        vision = self._config.vision_config
+        merged, patch = vision.spatial_merge_size, vision.patch_size
+        cells = pixels.shape[-1] // (merged * patch)
+        parts = pixels.view(len(pixels), 3, cells, merged, patch, cells, merged, patch).permute(0, 2, 5, 3, 6, 1, 4, 7)
+        frames = parts.unsqueeze(6).expand(*parts.shape[:6], vision.temporal_patch_size, -1, -1)
+        return frames.reshape(len(pixels) * (cells * merged) ** 2, -1)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pipeline.config.schema import Params
 
 FLOAT = 4  # bytes
+LAYER_COUNTS = ("decoder_layers", "num_decoder_layers", "num_hidden_layers")  # keys of configs, the first that is set
 OVERHEAD = 0.6  # gigabytes that a process takes on a GPU for CUDA's context and its libraries
 SAMPLED_ALONE = ("discritune", "luo", "rl_sampled", "sll")  # methods that differentiate sampled captions alone
 
@@ -29,6 +30,7 @@ class CaptionerSize:
     layers: int
     heads: int
     hidden: int
+    keys: int  # numbers of one layer's keys of a token, as many as of its values
     vocabulary: int
     regions: int
     words: int
@@ -36,7 +38,7 @@ class CaptionerSize:
     @property
     def region_cache(self) -> int:
         """Return the number of keys and values of one image's regions, of which each caption has a copy."""
-        return 2 * self.layers * self.regions * self.hidden
+        return 2 * self.layers * self.regions * self.keys
 
 
 @dataclass(frozen=True)
@@ -75,19 +77,21 @@ def read_size(model: str, max_words: int, lora: dict[str, Any] | None) -> Captio
         text_config = config.get("text_config") or config.get("decoder") or config
         speaker = HubDecoder(text_config["vocab_size"] - 2, config, max_words, 0.0, lora)
     speaker.requires_grad_(True)
-    text = speaker.text.config
+    text = speaker.text.config.get_text_config()
     # a module and its wrapper with adapters share a weight, which counts once
     found = {id(m.weight): m.weight for m in speaker.text.modules() if _is_product(m, nn.Embedding)}
     tables = list(found.values())
     counts = [(weight.numel(), weight.requires_grad) for weight in speaker.parameters()]
+    head_size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     return CaptionerSize(
         weights=sum(count for count, _ in counts),
         trained=sum(count for count, trained in counts if trained),
         products=sum(weight.numel() for weight in tables) + speaker.logit.weight.numel(),
         saved=sum(sum(weight.shape) for weight in tables),
-        layers=getattr(text, "decoder_layers", None) or text.num_hidden_layers,
+        layers=next(filter(None, (getattr(text, name, None) for name in LAYER_COUNTS))),
         heads=text.num_attention_heads,
         hidden=text.hidden_size,
+        keys=(getattr(text, "num_key_value_heads", None) or text.num_attention_heads) * head_size,
         vocabulary=speaker.vocabulary + 1,
         regions=regions,
         words=max_words,
@@ -96,11 +100,11 @@ def read_size(model: str, max_words: int, lora: dict[str, Any] | None) -> Captio
 
 def _count_regions(model: str, loaded: Any, config: dict[str, Any]) -> int:
     """Return the number of regions of an image: tokens of the vision tower, or of image and prompt."""
-    from pipeline.models.hub_captioner import PREFIXED
+    from pipeline.models.hub_captioner import has_prefix
     from pipeline.runtime.hub_prompts import PROMPTED, PromptedProcessor
 
     if loaded.model_type in PROMPTED:
-        return len(PromptedProcessor(model, loaded).tokens) - (loaded.model_type in PREFIXED)
+        return len(PromptedProcessor(model, loaded).tokens) - has_prefix(config)
     tower = config["encoder"] if "encoder" in config else config["vision_config"]
     side, patch = tower.get("image_size"), tower.get("patch_size")
     if not isinstance(side, int) or not isinstance(patch, int):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from saywhich.pretrained.pretrained_options import add_pretrained, open_captione
 
 if TYPE_CHECKING:
     from saywhich.captioning_model import Caption
+    from saywhich.model import Model
 
 CANDIDATES = 20  # default number of ranked samples
 
@@ -75,9 +77,10 @@ def run(options: Namespace) -> int:
     samples = CANDIDATES if options.samples is None and ranked else options.samples
     with open_outputs(options, photos) as outputs:
         if options.speaker is None and options.preset is None:
-            for name in ("listener", "language"):
-                if (given := getattr(options, name)) is not None:
-                    raise UserError(f"--{name} {given}: goes with --speaker or --preset; give one of them")
+            if options.language is not None:
+                raise UserError(f"--language {options.language}: goes with --speaker or --preset; give one of them")
+            if options.listener is not None and not gallery:
+                raise UserError(f"--listener {options.listener}: ranks captions among photos; give --among FOLDER")
             broken = _run_trained(options, photos, gallery, samples, pragmatic, outputs)
         else:
             captioner = open_captioner(options, bool(gallery), samples, pragmatic)
@@ -106,15 +109,20 @@ def _run_trained(
     pragmatic: PragmaticDecoding | None,
     outputs: CaptionOutputs,
 ) -> int:
-    """Caption the photos by a trained model and its own listener; return the number of unreadable photos."""
+    """Caption the photos by a trained model and its own or the given listener; return how many are unreadable."""
     import torch
 
     from saywhich.captioning_model import BEAM
     from saywhich.encoded_photos import EncodedPhotos
+    from saywhich.model_with_listener import ModelWithListener
     from saywhich.photos import unlike_note
+    from saywhich.pretrained.pretrained_captioner import open_listener
     from saywhich.streaming import embed_gallery, stream_features
 
-    model, broken = saywhich.load(model_folder(options)), 0
+    trained, broken = replace(saywhich.load(model_folder(options)), temperature=options.temperature), 0
+    model: Model | ModelWithListener = trained
+    if options.listener is not None:
+        model = ModelWithListener(trained, open_listener(options.listener))
     generation: dict[str, Any] = {"beam": BEAM if options.beam is None else options.beam, "samples": samples}
     if gallery:
         others = embed_gallery(model, gallery)

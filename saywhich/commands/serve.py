@@ -47,6 +47,8 @@ def run(options: Namespace) -> int:
     from saywhich.server import make_app
 
     pretrained = options.speaker is not None or options.preset is not None
+    if options.listener is not None and not pretrained:
+        raise UserError(f"--listener {options.listener}: goes with --speaker or --preset; give one of them")
     folders = [Path(model) for model in options.model or []]
     folders = folders or ([] if pretrained else ranked_models())
     if not folders and not pretrained:

@@ -16,7 +16,7 @@ from saywhich.judging.clip_metrics import PAC_SCORE
 from saywhich.judging.judging_choices import DEFAULT_JUDGE, JUDGE_FORMS
 from saywhich.judging.photo_vectors import CaptionJudge, PhotoEncoder, PreparedPhoto
 from saywhich.judging.thumbnails import Thumbnails
-from saywhich.model_files import EXPORTED
+from saywhich.model_files import is_trained
 from saywhich.photos import Photo, open_photo
 
 PAC_S = {  # the models whose projections Sarto et al. (2023) trained further
@@ -67,12 +67,8 @@ def _hub(name: str) -> CaptionJudge:
     return HubJudge(name)
 
 
-def _is_exported(name: str) -> bool:
-    return any((Path(name) / file).is_file() for file in (EXPORTED, "weights.safetensors"))
-
-
 JUDGES = (
-    JudgeSource(_is_exported, _exported),
+    JudgeSource(lambda name: is_trained(Path(name)), _exported),
     JudgeSource(lambda name: name.startswith("open_clip/"), _open_clip),
     JudgeSource(lambda name: name.startswith("pac_s/"), _pac_s),
     JudgeSource(lambda name: name.startswith("hub/") or (Path(name) / "config.json").is_file(), _hub),

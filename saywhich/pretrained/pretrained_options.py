@@ -32,7 +32,9 @@ def add_pretrained(parser: ArgumentParser) -> None:
         help="a captioner of transformers, hub/OWNER/NAME or a folder: BLIP, BLIP-2, GIT, VisionEncoderDecoder, "
         "Florence-2, or a chat model that takes images",
     )
-    _add_listener(group, f"ranks captions among photos: {FORMS}; default: {DEFAULT_JUDGE}")
+    _add_listener(
+        group, f"ranks captions among photos: {FORMS}; default: {DEFAULT_JUDGE}; caption takes it with --model, too"
+    )
     group.add_argument(
         "--prompt",
         metavar="TEXT",
@@ -85,7 +87,7 @@ def open_captioner(
     from saywhich.pretrained.pretrained_model import PretrainedModel
 
     if options.model is not None:
-        raise UserError("--model names a trained model, with a listener of its own: leave out --speaker and --preset")
+        raise UserError("--model names a trained model, with a speaker of its own: leave out --speaker and --preset")
     beam = 5 if options.beam is None else options.beam
     settings = replace(_settings(options), beam=beam, samples=samples, seed=options.seed)
     batch = BATCH if options.batch is None else options.batch

@@ -6,8 +6,10 @@ follow from its captions.parquet.
 
 import json
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -337,20 +339,26 @@ def control() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def build_world() -> Callable[[Path, bool], World]:
-    return _built
+def build_world(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, bool], World]:
+    """A function that writes a world, or a full one, into a folder: a copy of one that was made once."""
+
+    @cache
+    def template(full: bool) -> Path:
+        return _built(tmp_path_factory.mktemp("template") / "world", full).root
+
+    return lambda root, full: World(Path(shutil.copytree(template(full), root, dirs_exist_ok=True)))
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def world(build_world: Callable[[Path, bool], World], tmp_path: Path) -> World:
     """Images 0–11, of which 4–11 are the test split, and the grid of `cells` with the control beside it."""
-    return _built(tmp_path / "data", full=False)
+    return build_world(tmp_path / "data", False)
 
 
 @pytest.fixture
-def full_world(tmp_path: Path) -> World:
+def full_world(build_world: Callable[[Path, bool], World], tmp_path: Path) -> World:
     """Forty images, of which the last 32 are the test split; everything that an evaluation writes."""
-    return _built(tmp_path / "full", full=True)
+    return build_world(tmp_path / "full", True)
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
 import doctest
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,18 @@ def test_among_takes_the_candidate_with_the_largest_margin(model, photos):
     assert model.caption(["a.jpg"], samples=4, among=["b.jpg"])[0].of == 2
     alone = model.caption(["a.jpg"], samples=4, among=["a.jpg", np.asarray(Image.open("a.jpg"))])[0]
     assert (alone.rank, alone.of) == (1, 1)
+
+
+def test_a_temperature_divides_the_logits_of_samples(model, photos):
+    def texts(temperature):
+        tempered = replace(model, temperature=temperature)
+        return [caption.candidates for caption in tempered.caption(["a.jpg", "b.jpg"], samples=8)]
+
+    greedy = [caption.text for caption in model.caption(["a.jpg", "b.jpg"], beam=1)]
+    assert texts(1e-4) == [(text,) * 8 for text in greedy]
+    assert texts(1.0) != texts(1e-4)
+    with pytest.raises(UserError, match="temperature 0: give a temperature above 0"):
+        texts(0)
 
 
 def test_samples_depend_on_the_seed(model, photos):

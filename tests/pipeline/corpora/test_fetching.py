@@ -3,12 +3,12 @@ import io
 import os
 import shutil
 import subprocess
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from preloaded_python import program
 
 from pipeline.corpora.archives import MARKER
 from pipeline.corpora.cards import ArchiveSource, BrokenSource, DataCard, ManualSource
@@ -262,7 +262,7 @@ def test_a_summary_names_downloads_and_files_that_the_user_brings(world):
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "stages.fetch", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+        [program("python"), "-m", "stages.fetch", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
     )
 
 

@@ -22,7 +22,11 @@ def test_names_of_candidates_are_unique():
     assert set(BOTH_SCORES) <= {candidate.name for candidate in ESTIMATORS}
 
 
-@pytest.mark.parametrize("candidate", ESTIMATORS, ids=lambda c: " ".join([c.name, *map(str, c.settings.values())]))
+@pytest.mark.parametrize(
+    "candidate",
+    [c if c in MIDDLE else pytest.param(c, marks=pytest.mark.slow) for c in ESTIMATORS],
+    ids=lambda c: " ".join([c.name, *map(str, c.settings.values())]),
+)
 def test_a_candidate_estimates_a_gradient(candidate):
     world = drawn_world(images=2, vocabulary=2, max_words=2, seed=1)
     estimator = candidate.build(candidate.min_samples, world.speaker)

@@ -1,11 +1,11 @@
 """Ranks against the plain form, which counts one pair after the other; galleries and recalls by hand."""
 
 import subprocess
-import sys
 import tracemalloc
 
 import pytest
 import torch
+from preloaded_python import program
 
 from pipeline.errors import UserError
 from pipeline.metrics import retrieval
@@ -86,7 +86,7 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 rank_gallery(vectors, vectors, torch.arange(16_000), shown=5)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([program("python"), "-c", code], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 400
 
 

@@ -167,7 +167,9 @@ def test_a_server_with_another_meteor_jar_is_not_used(shared, monkeypatch):
     client.close()
 
 
-@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "by", [signal.SIGKILL, *(pytest.param(by, marks=pytest.mark.slow) for by in (signal.SIGINT, signal.SIGTERM))]
+)
 def test_nothing_outlives_the_process_that_shares(stand_in, by):
     code = (
         "import os, signal, time; from pipeline.metrics import shared_meteor as s; server = s.start_server(os.environ);"

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from plain import plain_unroll
 from tiny_captioners import BEGIN, BLIP_BEGIN, END, IMAGE, KINDS, REGIONS, write_captioner
-from tiny_pretrained import change, write_pretrained
+from tiny_pretrained import TRAINED, change, write_pretrained
 
 from pipeline.channels.hard import Beam, Greedy, Multinomial
 from pipeline.channels.partial import PartialSampling
@@ -31,7 +31,7 @@ from pipeline.models.hub_captioner import HubDecoder
 from pipeline.models.unroll import generate, teacher_force
 from pipeline.random import BatchRandom
 from pipeline.runtime.hub_loading import CAPTIONERS, import_transformers
-from pipeline.runtime.hub_prompts import CHAT_PROMPT, PROMPTED
+from pipeline.runtime.hub_prompts import CHAT_PROMPT, PATCHED, PROMPTED, SQUARE
 from pipeline.types import Batch
 
 pytestmark = pytest.mark.skipif(
@@ -39,6 +39,7 @@ pytestmark = pytest.mark.skipif(
     reason="captioners need the extra: pip install 'saywhich[hub]'",
 )
 STEPS = 6
+QUICK = ("blip", "florence2", "idefics3")  # of make test: cross-attention, a prompt to an encoder, a chat
 LORA = {"rank": 2, "alpha": 4, "targets": None}
 
 
@@ -66,10 +67,10 @@ class SmallCaptioner:
     def see(self, folder):
         """Load a captioner with a prompt; return its features of four photos, and keep the library's own inputs."""
         hub = import_transformers()
-        self.whole = getattr(hub, CAPTIONERS[self.kind]).from_pretrained(folder).eval()
+        self.whole = getattr(hub, CAPTIONERS[self.kind.removesuffix("-t5")]).from_pretrained(folder).eval()
         processor, random = hub.AutoProcessor.from_pretrained(folder), np.random.default_rng(0)
         photos = [Image.fromarray(random.integers(0, 255, (40, 50, 3), dtype=np.uint8)) for _ in range(4)]
-        if self.kind == "blip-2":
+        if self.kind in ("blip-2", "blip-2-t5"):
             self.inputs = processor(images=photos, return_tensors="pt")
             self.inputs["input_ids"] = torch.tensor([[3, 3, 3, 1]] * 4)  # three queries, BOS
             self.inputs["attention_mask"] = torch.ones(4, 4, dtype=torch.int64)
@@ -80,23 +81,28 @@ class SmallCaptioner:
         else:
             content = [{"type": "image"}, {"type": "text", "text": CHAT_PROMPT}]
             asked = processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True)
-            self.inputs = processor(
-                images=[[photo] for photo in photos], text=[asked] * 4, do_image_splitting=False, return_tensors="pt"
-            )
+            given, options = [[photo] for photo in photos], {"do_image_splitting": False}
+            if self.kind in PATCHED:
+                given, options = [photo.resize((SQUARE, SQUARE), Image.Resampling.BICUBIC) for photo in photos], {}
+            self.inputs = processor(images=given, text=[asked] * 4, return_tensors="pt", **options)
         self.end = 2
         self.lead, self.begin = ([2], 1) if self.kind == "florence2" else ([], int(self.inputs["input_ids"][0, -1]))
+        self.begin = 0 if self.kind == "blip-2-t5" else self.begin
         network = open_network(NetworkSettings(f"hub/{folder}"))
         return network([network.prepare(photo) for photo in photos]).regions.clone()
 
     def own_logits(self, before):
         """Return the logits (4, T, V) after the tokens `before` (4, T) by the model's own forward pass."""
         count, inputs = before.shape[1], dict(self.inputs)
-        if self.kind in ("blip-2", "idefics3"):
+        if self.kind not in (*KINDS, "florence2", "blip-2-t5"):
             prompt = inputs["input_ids"]
             inputs["input_ids"] = torch.cat([prompt, before[:, 1:]], 1)  # the prompt has the token that begins
             inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+            if self.kind in PATCHED:
+                inputs["mm_token_type_ids"] = torch.nn.functional.pad(inputs["mm_token_type_ids"], (0, count - 1))
             return self.whole(**inputs).logits[:, -count:]
-        named = "decoder_input_ids" if self.kind in ("vision-encoder-decoder", "gpt2", "florence2") else "input_ids"
+        decodes = self.kind in ("vision-encoder-decoder", "gpt2", "florence2", "blip-2-t5")
+        named = "decoder_input_ids" if decodes else "input_ids"
         lead = torch.tensor([self.lead] * 4, dtype=torch.int64)
         return self.whole(**inputs, **{named: torch.cat([lead, before], 1)}).logits[:, -count:]
 
@@ -104,8 +110,8 @@ class SmallCaptioner:
         """Return the new tokens of each row by the model's own `generate`."""
         made = self.whole.generate(**self.inputs, **options)
         prompt = self.inputs.get("input_ids")
-        begun = 1 if self.kind in KINDS else len(self.lead) + 1 if self.kind == "florence2" else prompt.shape[1]
-        return made[:, begun:]
+        decodes = self.kind in (*KINDS, "florence2", "blip-2-t5")
+        return made[:, len(self.lead) + 1 if decodes else prompt.shape[1] :]
 
     def speaker(self, dropout=0.0, lora=None):
         torch.manual_seed(1)
@@ -116,7 +122,20 @@ def rng():
     return torch.Generator().manual_seed(3)
 
 
-@pytest.fixture(scope="module", params=(*KINDS, *PROMPTED))
+def test_every_kind_that_is_trained_is_tested():
+    assert {*KINDS, *TRAINED} - {"gpt2", "blip-2-t5"} == CAPTIONERS.keys()
+    assert {*TRAINED} - {"blip-2-t5"} == {*PROMPTED}
+
+
+def test_a_text_side_that_is_not_trained_is_refused_in_one_line():
+    with pytest.raises(UserError, match=r"^its text side is of the kind gpt2; opt or t5 can be trained$"):
+        HubDecoder(10, {"model_type": "blip-2", "text_config": {"model_type": "gpt2"}})
+
+
+@pytest.fixture(
+    scope="module",
+    params=[kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in (*KINDS, *TRAINED)],
+)
 def captioner(request, tmp_path_factory):
     return SmallCaptioner(request.param, tmp_path_factory.mktemp(request.param))
 
@@ -250,7 +269,7 @@ def test_only_lora_weights_have_a_gradient(captioner, lora):
 
 
 def test_targets_of_lora_may_be_named_and_unknown_ones_are_reported_in_one_line(captioner):
-    name = "c_attn" if captioner.kind == "gpt2" else "query" if captioner.kind in KINDS else "q_proj"
+    name = {"gpt2": "c_attn", "blip-2-t5": "q"}.get(captioner.kind, "query" if captioner.kind in KINDS else "q_proj")
     speaker = captioner.speaker(lora={**LORA, "targets": (name,)})
     layers = {path.rpartition(".lora_A")[0] for path, _ in speaker.named_parameters() if ".lora_A" in path}
     assert layers

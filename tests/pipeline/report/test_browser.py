@@ -11,6 +11,7 @@ from watched_pages import watched_pages
 from pipeline.analysis.selection import ReportSettings
 from pipeline.report.report_page import write_report
 
+pytestmark = pytest.mark.slow
 SETTINGS = ReportSettings(images=4, frozen_speakers=("mle", "luo"))
 WIDE, NARROW, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 760}, {"width": 390, "height": 844}
 
@@ -64,7 +65,6 @@ def test_hovering_shows_method_lambda_seeds_and_values(page):
     assert re.match(r"Luo et al\., λ 0\.8, seeds 1 2, CIDEr 0\.9\d\d±0\.\d+, R@10 [\d.]+±[\d.]+", text)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("screen", [WIDE, PHONE], ids=["wide", "phone"])
 def test_the_first_screen_holds_the_sentence_the_chart_and_the_picture(open_page, screen):
     page = open_page(viewport=screen)
@@ -105,7 +105,6 @@ def test_the_metric_is_switched(page):
     assert all(title.endswith("against ROUGE-L") for title in visible_titles())
 
 
-@pytest.mark.slow
 def test_the_judge_is_switched_and_kept_when_the_metric_changes(page):
     panels = page.locator("#curve .panel:visible")
     assert panels.count() == 4
@@ -117,7 +116,6 @@ def test_the_judge_is_switched_and_kept_when_the_metric_changes(page):
     assert panels.count() == 4
 
 
-@pytest.mark.slow
 def test_a_line_is_hidden_by_its_name_and_left_out_by_the_keyboard(page):
     button = page.locator("#curve .legend button", has_text=re.compile(r"^\s*MLE$"))
     points = page.locator('#curve .panel:visible .point[aria-label^="MLE,"]:visible')
@@ -134,7 +132,6 @@ def test_a_line_is_hidden_by_its_name_and_left_out_by_the_keyboard(page):
     assert points.count() == 4
 
 
-@pytest.mark.slow
 def test_an_image_is_picked_by_mouse_and_by_keyboard(page):
     assert page.locator("article:visible").count() == 1
     first = captions(page)
@@ -150,7 +147,6 @@ def test_an_image_is_picked_by_mouse_and_by_keyboard(page):
     assert captions(page) == first
 
 
-@pytest.mark.slow
 def test_a_picked_image_is_announced(page):
     status = page.get_by_role("status")
     assert status.inner_text() == ""
@@ -160,7 +156,6 @@ def test_a_picked_image_is_announced(page):
     assert status.inner_text().endswith(f": {len(captions(page))} captions below.")
 
 
-@pytest.mark.slow
 def test_a_view_shows_some_settings_and_stays_for_the_next_image(page):
     page.get_by_role("radio", name="every λ").check()
     every = captions(page)
@@ -175,7 +170,6 @@ def test_a_view_shows_some_settings_and_stays_for_the_next_image(page):
     assert len(captions(page)) == 7
 
 
-@pytest.mark.slow
 def test_retrieved_images_are_shown_with_the_right_one_framed(page):
     rows = page.locator("article:visible tbody tr:visible")
     ranks = [int(cells[1]) for cells in (row.locator("td").all_inner_texts() for row in rows.all())]
@@ -188,7 +182,6 @@ def test_retrieved_images_are_shown_with_the_right_one_framed(page):
         assert right == [n == rank - 1 for n in range(5)]
 
 
-@pytest.mark.slow
 def test_every_image_has_a_description_and_every_control_a_name(page):
     assert page.locator("img:not([alt])").count() == 0
     missing = page.evaluate(
@@ -201,7 +194,6 @@ def test_every_image_has_a_description_and_every_control_a_name(page):
     assert all(names)
 
 
-@pytest.mark.slow
 def test_tab_reaches_every_control_and_shows_where_it_is(page):
     """A group of radio buttons is one stop, as everywhere; its arrow keys are tested above."""
     expected = page.evaluate(
@@ -226,7 +218,6 @@ def test_tab_reaches_every_control_and_shows_where_it_is(page):
     assert unseen == []
 
 
-@pytest.mark.slow
 def test_the_skip_link_leads_to_the_content(page):
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
@@ -235,7 +226,6 @@ def test_the_skip_link_leads_to_the_content(page):
     assert page.evaluate("document.activeElement.id") == "main"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_narrow_window_scrolls_tables_and_not_the_page(open_page, scheme):
     page = open_page(viewport=NARROW, color_scheme=scheme)
@@ -248,7 +238,6 @@ def test_a_narrow_window_scrolls_tables_and_not_the_page(open_page, scheme):
     assert page.locator(".panel:visible").evaluate_all("all => Math.max(...all.map(p => p.clientWidth))") <= 360
 
 
-@pytest.mark.slow
 def test_on_a_phone_ranks_and_thumbnails_are_within_the_screen(open_page):
     page = open_page(viewport=PHONE)
     for cell in page.locator("#first .found:visible, article:visible .said td:visible").all():
@@ -291,7 +280,6 @@ CONTRAST = """() => {
 }"""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out_from_its_ground(open_page, scheme):
     page = open_page(color_scheme=scheme)
@@ -300,7 +288,6 @@ def test_text_stands_out_from_its_ground(open_page, scheme):
     assert [(round(ratio, 2), text) for ratio, text in found if ratio < 4.5] == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("screen", [WIDE, PHONE], ids=["wide", "phone"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_fault_in_the_unfolded_page(open_page, screen, scheme):
@@ -311,7 +298,6 @@ def test_axe_finds_no_fault_in_the_unfolded_page(open_page, screen, scheme):
     assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found.response["violations"]] == []
 
 
-@pytest.mark.slow
 def test_dark_mode_is_dark(open_page):
     def ground(scheme):
         page = open_page(color_scheme=scheme)
@@ -321,7 +307,6 @@ def test_dark_mode_is_dark(open_page):
     assert max(map(int, re.findall(r"\d+", ground("dark")))) < 40
 
 
-@pytest.mark.slow
 def test_the_page_without_scripts_shows_the_curve_and_all_pictures(open_page):
     page = open_page(java_script_enabled=False)
     assert page.locator("#curve .panel").locator("visible=true").count() == 4
@@ -330,7 +315,6 @@ def test_the_page_without_scripts_shows_the_curve_and_all_pictures(open_page):
     assert page.locator("article .found .right").first.inner_text().endswith("✓")
 
 
-@pytest.mark.slow
 def test_bare_captions_and_three_judges_make_a_page_without_errors(world, open_page, tmp_path):
     out = tmp_path / "three"
     settings = replace(SETTINGS, frozen_speakers=())
@@ -340,7 +324,6 @@ def test_bare_captions_and_three_judges_make_a_page_without_errors(world, open_p
     assert page.locator("article:visible .found").count() == 0
 
 
-@pytest.mark.slow
 def test_a_page_without_pictures_works(full_world, open_page, tmp_path):
     out = tmp_path / "bare"
     settings = replace(SETTINGS, images=0)

@@ -3,13 +3,13 @@ import pickle
 import random
 import stat
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from damaged import HOW, damage
+from preloaded_python import program
 
 from pipeline.runtime.compiled import compiled, compiled_in, exp, tanh
 from pipeline.runtime.files import write_checked
@@ -131,7 +131,7 @@ def test_compiled_loops_are_cached_only_in_a_private_folder(tmp_path):
 
     def started(**given: str) -> tuple[str, str]:
         done = subprocess.run(
-            [sys.executable, "-c", code], env=environment | given, capture_output=True, text=True, check=True
+            [program("python"), "-c", code], env=environment | given, capture_output=True, text=True, check=True
         )
         return done.stdout.strip(), done.stderr
 

@@ -79,6 +79,7 @@ def misunderstood(question):
     return not question["qualification"] and not RIGHT & set(question["methods"])
 
 
+@pytest.mark.slow
 def test_synthetic_raters_through_the_pages_are_read_as_skilled_as_they_are(made, key, open_sheet, tmp_path):
     sheets = {sheet["sheet"]: sheet for sheet in key["sheets"]}
     page = None

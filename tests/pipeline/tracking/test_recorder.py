@@ -273,6 +273,7 @@ def senders() -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.slow
 def test_one_sender_sends_all_runs_children_too(tmp_path, database):
     path = os.pathsep.join([broken_mlflow(tmp_path), *sys.path])  # a sender that the children start cannot send
     with recorder.record_run("grid") as parent:

@@ -3,10 +3,10 @@ import json
 import os
 import signal
 import subprocess
-import sys
 
 import pytest
 import torch
+from preloaded_python import program
 from safetensors import safe_open
 
 from pipeline.training.checkpoint import Checkpoints
@@ -102,10 +102,11 @@ def test_a_device_without_space_leaves_the_older_checkpoint(tmp_path, monkeypatc
 
 
 ENDLESS = """
-import sys, torch
+import os, sys, torch
 from pathlib import Path
 from pipeline.training.checkpoint import Checkpoints
 checkpoints = Checkpoints(Path(sys.argv[1]))
+print(os.getpid(), flush=True)
 for step in range(1, 1_000_000):
     checkpoints.save(step, {"w": torch.full((500_000,), float(step))}, {"twice": 2 * step})
     print(step, flush=True)
@@ -114,14 +115,16 @@ for step in range(1, 1_000_000):
 
 def test_killed_while_saving(tmp_path):
     for enough in (2, 3, 5):
-        process = subprocess.Popen([sys.executable, "-c", ENDLESS, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        command = [program("python"), "-c", ENDLESS, str(tmp_path)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        pid = int(process.stdout.readline())
         for line in process.stdout:
             if int(line) >= enough:
                 break
         # the process spends nearly all its time in save; wait for a file that is half there
         while process.poll() is None and not list(tmp_path.glob(".step-*.part")):
             pass
-        process.send_signal(signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
         rest = process.communicate()[0].split()
         latest = Checkpoints(tmp_path).latest()
         assert latest.step >= max([enough, *map(int, rest)])

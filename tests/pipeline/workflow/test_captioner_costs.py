@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 from tiny_captioners import KINDS, REGIONS, write_captioner
-from tiny_pretrained import write_pretrained
+from tiny_pretrained import TRAINED, write_pretrained
 from whole_profiles import profile_text
 
 from pipeline.config.load import load
@@ -17,7 +17,6 @@ from pipeline.models.decoder import RolloutDropout
 from pipeline.models.hub_captioner import HubDecoder, plain_config
 from pipeline.random import BatchRandom
 from pipeline.runtime.hub_loading import load_captioner
-from pipeline.runtime.hub_prompts import PROMPTED
 from pipeline.types import Batch
 from pipeline.workflow import estimate
 from pipeline.workflow.captioner_costs import OVERHEAD, CaptionerSize, read_size, step_cost
@@ -29,7 +28,7 @@ pytestmark = pytest.mark.skipif(
 LORA = {"rank": 2, "alpha": 4, "targets": None}
 
 
-@pytest.mark.parametrize("kind", [*KINDS, *PROMPTED])
+@pytest.mark.parametrize("kind", [*KINDS, *TRAINED])
 def test_sizes_are_those_of_the_loaded_captioner(kind, tmp_path):
     write_captioner(kind, tmp_path) if kind in KINDS else write_pretrained(kind, tmp_path)
     seen = REGIONS if kind in KINDS else open_network(NetworkSettings(f"hub/{tmp_path}")).regions_shape[0]
@@ -52,22 +51,22 @@ def test_sizes_are_those_of_the_loaded_captioner(kind, tmp_path):
 
 def test_a_step_costs_the_sum_of_its_parts():
     size = CaptionerSize(
-        weights=10**8, trained=10**6, products=9 * 10**7, saved=10**5, layers=10, heads=10, hidden=1000,
+        weights=10**8, trained=10**6, products=9 * 10**7, saved=10**5, layers=10, heads=10, hidden=1000, keys=500,
         vocabulary=10**4, regions=90, words=10,
     )  # fmt: skip
     cost = step_cost(size, images=4, captions=20, penalised=False, teraflops=1.0, bandwidth=100.0)
     assert cost.gigabytes == pytest.approx({
         "weights": 0.4,
         "gradients and Adam": 0.012,
-        "keys and values of regions": 2 * 20 * 2 * 10 * 90 * 1000 * 4e-9,
+        "keys and values of regions": 2 * 20 * 2 * 10 * 90 * 500 * 4e-9,
         "kept for the backward pass": 200 * (10**5 + 2 * 10 * 10 * 100) * 4e-9,
         "logits": 200 * 10**4 * 2 * 4e-9,
         "CUDA": OVERHEAD,
     })  # fmt: skip
     assert cost.memory == pytest.approx(sum(cost.gigabytes.values()))
-    forward = 200 * (1.8e8 + 4 * 10 * 90 * 1000) + 2 * 4 * 1.8e6 * 1000
+    forward = 200 * (1.8e8 + 4 * 10 * 90 * 1000) + 2 * 4 * 9e5 * 1000
     assert cost.computing == pytest.approx(2 * forward / 1e12)
-    assert cost.reading == pytest.approx(10 * (9e7 + 20 * 1.8e6) * 3 * 4e-9 / 100)
+    assert cost.reading == pytest.approx(10 * (9e7 + 20 * 9e5) * 3 * 4e-9 / 100)
     assert cost.seconds == max(cost.computing, cost.reading)
     penalised = step_cost(size, 4, 20, True, 1.0, 100.0)
     assert penalised.gigabytes["logits"] == 2 * cost.gigabytes["logits"]

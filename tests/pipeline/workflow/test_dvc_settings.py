@@ -11,6 +11,7 @@ import pytest
 from dvc.repo import Repo
 from dvc_render.html import render_html
 from dvc_render.vega import VegaRenderer
+from preloaded_python import program
 
 from pipeline.workflow.dvc_settings import write_local_settings
 
@@ -60,7 +61,7 @@ def test_an_experiment_runs_in_a_folder_of_its_own(clone):
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     for name in ("AUTHOR", "COMMITTER"):
         environment |= {f"GIT_{name}_NAME": "a", f"GIT_{name}_EMAIL": "a@b"}
-    command = [sys.executable, "-m", "dvc", "exp", "run", "--temp", "-S", "rho=2", "--name", "second"]
+    command = [program("dvc"), "exp", "run", "--temp", "-S", "rho=2", "--name", "second"]
     done = subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "second" in done.stdout

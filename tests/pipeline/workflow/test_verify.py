@@ -4,11 +4,11 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from damaged import HOW, damage
+from preloaded_python import program
 
 from pipeline.runtime.files import sha256, write_checked
 from pipeline.workflow import verify
@@ -32,7 +32,7 @@ def finished_repository(tmp_path_factory) -> Path:
     (folder / ".dvc/config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
     (folder / "dvc.yaml").write_text(WORKFLOW)
     (folder / "data").mkdir()
-    subprocess.run([sys.executable, "-m", "dvc", "repro", "-q"], cwd=folder, check=True)
+    subprocess.run([program("dvc"), "repro", "-q"], cwd=folder, check=True)
     cell = folder / "data/cells/luo/seed=1"
     cell.mkdir(parents=True)
     (cell / "metrics.json").write_text("{}")

@@ -117,6 +117,7 @@ def test_the_page_is_read_by_keyboard(open_page):
     assert {"A", "Table of differences 1", "Table of all scores", "SUMMARY"} <= set(reached)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("screen", [WIDE, PHONE], ids=["wide", "phone"])
 @pytest.mark.parametrize("name", ["judged", "compared"])

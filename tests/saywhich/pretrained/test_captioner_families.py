@@ -21,10 +21,14 @@ from saywhich.pragmatic_decoding import PragmaticDecoding, PragmaticGallery
 from saywhich.pretrained.pragmatic_generation import pragmatic_candidates
 from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
 
+QUICK = ("blip", "florence2", "idefics3")  # of make test: cross-attention, a prompt to an encoder, a chat
 SIZES = [(40, 50), (90, 30), (64, 64)]
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(
+    scope="module",
+    params=[family if family in QUICK else pytest.param(family, marks=pytest.mark.slow) for family in FAMILIES],
+)
 def family(request, tmp_path_factory):
     """A family's name, and the folder of a captioner of it."""
     return request.param, write_pretrained(request.param, tmp_path_factory.mktemp("pretrained") / request.param)
@@ -68,7 +72,7 @@ def own_logits(family, folder, image, tokens):
         pixels = hub.AutoImageProcessor.from_pretrained(folder)(image, return_tensors="pt").pixel_values
         return model(pixel_values=pixels, decoder_input_ids=after(BEGIN)).logits[0, :count]
     processor = hub.AutoProcessor.from_pretrained(folder)
-    if family in ("blip", "git", "blip-2"):
+    if family in ("blip", "git", "blip-2", "blip-2-t5"):
         pixels = processor(images=image, return_tensors="pt").pixel_values
         if family == "blip":
             model = hub.BlipForConditionalGeneration.from_pretrained(folder).eval()
@@ -77,6 +81,9 @@ def own_logits(family, folder, image, tokens):
             model = hub.GitForCausalLM.from_pretrained(folder).eval()
             return model(pixel_values=pixels, input_ids=after(BEGIN)).logits[0, -count - 1 : -1]
         model = hub.Blip2ForConditionalGeneration.from_pretrained(folder).eval()
+        if family == "blip-2-t5":
+            shown = torch.tensor([[3, 3, 3, 1]])  # three queries, BOS
+            return model(pixel_values=pixels, input_ids=shown, decoder_input_ids=after(0)).logits[0, :count]
         return model(pixel_values=pixels, input_ids=after(3, 3, 3, 1)).logits[0, 3 : 3 + count]
     model = hub.AutoModelForImageTextToText.from_pretrained(folder).eval()
     if family == "florence2":
@@ -177,7 +184,7 @@ def test_a_beam_is_printed_in_half_precision(family, photos, capsys):
 
 def test_a_chat_model_is_prompted_for_a_language(family, photos):
     name, folder = family
-    if name not in ("idefics3", "qwen2_5_vl"):
+    if name not in ("idefics3", "smolvlm", "qwen2_5_vl", "qwen2_vl"):
         pytest.skip("no chat model")
     speaker = PretrainedSpeaker(str(folder), language="German", prompt="What is this?")
     shown = speaker.encode([speaker.prepare(photos[0])])["input_ids"][0]

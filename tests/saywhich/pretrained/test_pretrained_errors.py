@@ -54,8 +54,8 @@ def error_of(capsys, *arguments):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--listener", "clip"], "--listener clip: goes with --speaker or --preset; give one of them"),
-        (["--speaker", "blip", "--model", "x"], "--model names a trained model, with a listener of its own: leave out"),
+        (["--listener", "clip"], "--listener clip: ranks captions among photos; give --among FOLDER"),
+        (["--speaker", "blip", "--model", "x"], "--model names a trained model, with a speaker of its own: leave out"),
         (["--speaker", "blip", "--dtype", "int8"], "--speaker blip: the precision int8 is none of float32, bfloat16"),
         (["--speaker", "blip", "--device", "toaster"], "--speaker blip: the device toaster cannot be used ("),
         (["--speaker", "blip", "--batch", "0"], "--batch 0: give 1 or more"),

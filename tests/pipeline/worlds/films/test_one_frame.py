@@ -1,6 +1,7 @@
 """One frame of a drawn film is not enough even with exact features: listeners on facts of frames, without colours."""
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
@@ -67,6 +68,7 @@ def recall(vectors: Tensor, tokens: Tensor, words: int) -> float:
     return hits / (VAL * NEAR)
 
 
+@pytest.mark.slow
 def test_a_listener_of_one_frame_is_worse_than_one_of_eight() -> None:
     films = [film for number in range(TRAIN + VAL) for film in sample_film_neighbourhood(1, number)]
     tokens, words = caption_tokens(films)

@@ -1,0 +1,63 @@
+"""A trained speaker with a pretrained listener, such as CLIP or SigLIP, in place of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from saywhich.captioning_model import CaptionCandidates, CaptioningModel
+from saywhich.judging.photo_vectors import CaptionJudge, PreparedPhoto, prepared_digest
+from saywhich.model import BATCH, Model, PhotoFeatures
+from saywhich.photos import UNLIKE, Photo
+from saywhich.pragmatic_decoding import PragmaticGallery
+
+
+@dataclass(frozen=True)
+class ModelWithListener(CaptioningModel[tuple[Tensor, PreparedPhoto], PhotoFeatures]):
+    """The speaker of a trained model; `listener` ranks its captions and embeds photos. The model's own is not used."""
+
+    photos_at_once = BATCH
+
+    model: Model
+    listener: CaptionJudge
+
+    def prepare(self, photo: Photo) -> tuple[Tensor, PreparedPhoto]:
+        return self.model.prepare(photo), self.listener.prepare(photo)
+
+    def features_of(self, prepared: Sequence[tuple[Tensor, PreparedPhoto]]) -> PhotoFeatures:
+        features = self.model.features_of([pixels for pixels, _ in prepared])
+        inputs = [each for _, each in prepared]
+        contents = [
+            prepared_digest(each) + (UNLIKE if unlike else "")
+            for each, unlike in zip(inputs, features.unlike, strict=True)
+        ]
+        vectors = torch.from_numpy(self.listener.encode_photos(inputs))
+        return replace(features, vectors=vectors, contents=tuple(contents))
+
+    def no_features(self) -> PhotoFeatures:
+        return replace(self.model.no_features(), vectors=torch.zeros(0, self.listener.size))
+
+    def require_listener(self) -> CaptionJudge:
+        return self.listener
+
+    def encode_text(self, captions: Sequence[str]) -> Tensor:
+        return self.listener.encode_texts([captions] if isinstance(captions, str) else captions).float().cpu()
+
+    def candidates(
+        self,
+        features: PhotoFeatures,
+        *,
+        beam: int,
+        samples: int | None,
+        whole_beam: bool,
+        seed: int,
+        pragmatic: PragmaticGallery[PhotoFeatures] | None,
+    ) -> CaptionCandidates:
+        gallery = None if pragmatic is None else replace(pragmatic, listener=self.listener)
+        texts = self.model.candidates(
+            features, beam=beam, samples=samples, whole_beam=whole_beam, seed=seed, pragmatic=gallery
+        ).texts
+        return CaptionCandidates(texts, lambda: torch.stack([self.encode_text(each) for each in texts]))

@@ -1,0 +1,124 @@
+"""A trained speaker whose captions a pretrained CLIP ranks, in place of the model's own listener."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_judges import write_judge
+
+import saywhich
+from pipeline.channels.hard import BanToken, Beam
+from pipeline.errors import UserError
+from pipeline.models.retrieval_pragmatics import RetrievalPragmaticDecoder
+from pipeline.models.unroll import generate
+from saywhich.cli import main
+from saywhich.judging.judge_sources import open_judge
+from saywhich.model import make_batch
+
+pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="listeners need the extra hub")
+ALPHA = 4.0
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("listener") / "clip"
+    write_judge("clip", folder)
+    return str(folder)
+
+
+@pytest.fixture
+def folder(repository) -> str:
+    return str(repository / "models/psst_multinomial")
+
+
+@pytest.fixture
+def paths(photos) -> list[str]:
+    return [str(photos / f"{name}.jpg") for name in "abc"]
+
+
+def embed(judge, paths):
+    return torch.from_numpy(judge.encode_photos([judge.prepare(path) for path in paths]))
+
+
+def test_the_command_prints_the_caption_that_the_given_listener_prefers(folder, clip, paths, capsys):
+    options = ["--model", folder, "--among", ".", "--listener", clip, "--samples", "4", "--jsonl", "said.jsonl"]
+    for _ in range(2):  # embeddings are computed, then read from the cache
+        assert main(["caption", *paths, *options]) == 0
+        rows = [json.loads(line) for line in Path("said.jsonl").read_text().splitlines()]
+        judge = open_judge(clip)
+        seen = embed(judge, paths)
+        for own, row in enumerate(rows):
+            scores = judge.encode_texts(row["candidates"]) @ seen.T
+            margins = scores[:, own] - torch.cat([scores[:, :own], scores[:, own + 1 :]], 1).amax(1)
+            assert margins[0] == pytest.approx(row["margin"], abs=1e-5)
+            assert margins[0] >= margins.max() - 1e-6
+            assert row["of"] == len(paths)
+    own = saywhich.load(folder).caption(paths, samples=4, among=paths)
+    assert [row["margin"] for row in rows] != pytest.approx([each.margin for each in own], abs=1e-3)
+
+
+def test_both_posteriors_use_the_given_listener(folder, clip, paths):
+    ranked, judge = saywhich.load(folder, listener=clip), open_judge(clip)
+    model = ranked.model
+    with torch.no_grad():  # so that captions depend on the image
+        model.speaker.logit.weight *= 8
+        model.speaker.region.weight *= 8
+    seen = embed(judge, paths)
+    nearest = (seen @ seen.T).fill_diagonal_(-torch.inf).argmax(1).tolist()
+    features = model.extract_features(paths)
+
+    def wanted(at: int) -> str:
+        images = seen[[at, nearest[at]]].unsqueeze(0)
+        speaker = RetrievalPragmaticDecoder(
+            model.speaker.eval(),
+            ALPHA,
+            lambda _: images,
+            lambda tokens: judge.encode_texts([model.vocabulary.decode(row) for row in tokens.tolist()]),
+            judge.temperature,
+        )
+        channel = BanToken(Beam(5), model.vocabulary.unk)
+        tokens = generate(speaker, make_batch(features.select([at])), channel, torch.Generator()).tokens
+        return model.vocabulary.decode(tokens[0].tolist())
+
+    options = {"among": paths, "pragmatic": ALPHA, "distractors": 1}
+    by_listener = [str(each) for each in ranked.caption(paths, **options, posterior="listener")]
+    assert by_listener == [wanted(at) for at in range(3)]
+    plain = [str(each) for each in ranked.caption(paths)]
+    assert by_listener != plain
+    assert [str(each) for each in ranked.caption(paths, **options | {"pragmatic": 0.0})] == plain
+    by_speaker = [str(ranked.caption(paths[at], **options)[0]) for at in range(3)]
+    one = [str(model.caption(paths[at], among=[paths[nearest[at]]], pragmatic=ALPHA)[0]) for at in range(3)]
+    assert by_speaker == one
+
+
+def test_scores_and_search_are_those_of_the_given_listener(folder, clip, paths):
+    ranked, judge = saywhich.load(folder, listener=clip), open_judge(clip)
+    scores = judge.encode_texts(["a red ball"]) @ embed(judge, paths).T
+    torch.testing.assert_close(torch.from_numpy(ranked.score(["a red ball"], paths)), scores)
+    assert [each.index for each in ranked.find("a red ball", paths)] == scores[0].argsort(descending=True).tolist()
+    assert ranked.caption([]) == []
+
+
+def test_a_photo_unlike_the_training_images_is_a_copy_of_itself(folder, clip, paths, monkeypatch):
+    ranked = saywhich.load(folder, listener=clip)
+    known = ranked.extract_features(paths)
+    monkeypatch.setattr(type(ranked.model.feature_extractor), "is_unlike", lambda *_: True)
+    unlike = ranked.extract_features(paths)
+    assert all(unlike.unlike)
+    assert not any(known.unlike)
+    assert unlike.copies(known.contents).tolist() == torch.eye(3, dtype=torch.bool).tolist()
+
+
+def test_a_listener_without_photos_to_compare_with_is_refused(folder, clip, paths, capsys):
+    assert main(["caption", paths[0], "--model", folder, "--listener", clip]) == 2
+    assert capsys.readouterr().err == f"--listener {clip}: ranks captions among photos; give --among FOLDER\n"
+    assert main(["caption", paths[0], "--model", folder, "--among", ".", "--listener", "nowhere"]) == 2
+    assert capsys.readouterr().err.startswith("--listener nowhere: no such judge; give")
+    assert main(["serve", "--model", folder, "--listener", clip]) == 2
+    assert capsys.readouterr().err.startswith(f"--listener {clip}: goes with --speaker or --preset; give one of them")
+    with pytest.raises(UserError, match="no such judge"):
+        saywhich.load(folder, listener="nowhere")
