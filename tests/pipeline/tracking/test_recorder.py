@@ -21,6 +21,7 @@ from recorded_runs import artifact, history, runs, sync, waiting
 from pipeline.tracking import __main__, recorder, sender
 from pipeline.tracking.tracker import connect
 
+PYTHON = sys.executable  # not the preloaded one of the fixtures, which has imported mlflow
 WRITERS = int(os.environ.get("SAYWHICH_WRITERS", "4"))
 WRITER = """
 import os, sys
@@ -40,7 +41,7 @@ def write(name: str, **environment: str) -> subprocess.CompletedProcess:
     """Record a run in a process of its own; where PYTHONPATH is not given, its sender has imported mlflow already."""
     if "PYTHONPATH" not in environment:
         environment["SENDERS_PYTHON"] = program("python")
-    command = [sys.executable, "-c", WRITER, name]
+    command = [PYTHON, "-c", WRITER, name]
     return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
 
 
@@ -51,8 +52,7 @@ EXPECTED = [(step, 1 / (step + 1)) for step in range(200)]
 def test_first_writers_at_once_lose_nothing(tmp_path):
     """The database is new. The records of a writer that does not reach it in time stay for its sender or for `sync`."""
     writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, f"run {i}"], stderr=subprocess.PIPE, text=True)
-        for i in range(WRITERS)
+        subprocess.Popen([PYTHON, "-c", WRITER, f"run {i}"], stderr=subprocess.PIPE, text=True) for i in range(WRITERS)
     ]
     printed = [writer.communicate()[1] for writer in writers]
     assert [writer.returncode for writer in writers] == [0] * WRITERS
@@ -74,7 +74,7 @@ def test_first_writers_at_once_lose_nothing(tmp_path):
 
 
 def test_a_killed_run_is_recorded_as_killed_with_what_it_had_and_the_load_of_the_machine(database):
-    command = [sys.executable, "-c", WRITER, "doomed", "wait"]
+    command = [PYTHON, "-c", WRITER, "doomed", "wait"]
     environment = os.environ | {"SENDERS_PYTHON": program("python")}
     writer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
     assert writer.stdout.readline() == "wait\n"
@@ -280,7 +280,7 @@ def test_one_sender_sends_all_runs_children_too(tmp_path, database):
         wait_until(lambda: "grid" in runs())  # its sender is at work
         for number in range(2):
             environment = {**parent.environment, "PYTHONPATH": path}
-            command = [sys.executable, "-c", WRITER, f"child {number}"]
+            command = [PYTHON, "-c", WRITER, f"child {number}"]
             done = subprocess.run(command, env=environment, capture_output=True, text=True)
             assert (done.returncode, done.stderr) == (0, "")
         assert write("after", PYTHONPATH=path).stderr == ""  # no child; the sender may end with the grid's run
@@ -304,7 +304,7 @@ def test_another_address_has_another_sender(database, tmp_path):
 
 @pytest.mark.slow
 def test_a_sender_that_is_killed_is_replaced(database):
-    command = [sys.executable, "-c", WRITER, "long", "wait"]
+    command = [PYTHON, "-c", WRITER, "long", "wait"]
     writer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert writer.stdout.readline() == "wait\n"
     while "long" not in runs():
