@@ -14,7 +14,7 @@ from pipeline.report.result_file import FOLDER, PrintedTable, ResultFile
 from pipeline.runtime.files import write_atomically
 
 _DETAILS = re.compile(r"[:;]|\((?!hard\))")  # units and conditions of a caption follow
-_SYMBOLS = {"λ": "lambda", "ρ": "rho", "@": "", "%": ""}
+_SYMBOLS = {"λ": "lambda", "ρ": "rho", "τ": "tau", "@": "", "%": ""}
 
 
 def csv_files(root: Path, name: str, result: ResultFile) -> dict[str, tuple[Path, str]]:

@@ -307,3 +307,11 @@ def test_documents_have_no_table_or_figure_without_a_marker(name):
     text, blocks = documents.BLOCK.subn("", dict(documents.documents(ROOT))[ROOT / name])
     assert blocks or name == "RESULTS.md"  # RESULTS.md has no table
     assert not re.search(r"^\||^!\[", text, re.MULTILINE)
+
+
+def test_signs_of_settings_are_words_in_the_names_of_files(root, capsys):
+    path = path_of(root, "small")
+    path.write_text(path.read_text().replace("Words, all", "R@1 (hard) at λ 1, ρ 0.5, τ 0.3"))
+    put(root, "<!-- results: small | tables -->\n<!-- end -->\n")
+    assert update(capsys) == (0, [])
+    assert (root / FOLDER / "small" / "r1_hard_at_lambda_1_rho_0.5_tau_0.3.csv").is_file()
