@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field
 Share = Annotated[float, Ge(0), Le(1)]
 Dropped = Annotated[float, Ge(0), Lt(1)]
 Positive = Annotated[float, Gt(0), Le(1_000_000)]
+Temperature = Annotated[float, Ge(1e-6), Le(1_000_000)]  # logits divided by less become infinite
 NonNegative = Annotated[float, Ge(0), Le(1_000_000)]
 Weight = Annotated[float, Ge(-1_000_000), Le(1_000_000)]
 Count = Annotated[int, Ge(1), Le(10_000_000)]  # a number of images, epochs or steps

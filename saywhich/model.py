@@ -52,7 +52,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
     """A speaker, its own listener and their feature extractor, on the CPU or an accelerator.
 
     A model of films also takes paths of films; an image counts as a film without motion. The logits of sampled captions
-    are divided by `temperature`; raises UserError unless it is above 0.
+    are divided by `temperature`; raises UserError below 1e-6.
     """
 
     photos_at_once = BATCH
@@ -66,8 +66,8 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        if not self.temperature > 0:
-            raise UserError(f"temperature {self.temperature}: give a temperature above 0")
+        if not self.temperature >= 1e-6:
+            raise UserError(f"temperature {self.temperature}: give a temperature of 0.000001 or more")
 
     def __repr__(self) -> str:
         """Return the folder, the classes of the networks, and the size of the vocabulary, in one line."""

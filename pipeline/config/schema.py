@@ -21,7 +21,7 @@ from pipeline.config.reading import read_mapping
 from pipeline.config.views import StageParameters, listed_keys
 from pipeline.evaluation.evaluation_settings import EvaluationSettings
 from pipeline.models.model_settings import PretrainedJudgeSettings
-from pipeline.ranges import Each, Few, NonNegative, Positive, Seed
+from pipeline.ranges import Each, Few, NonNegative, Positive, Seed, Temperature
 from pipeline.section import FromMapping, Name, Section
 from pipeline.slices.agent_sections import SLICE_AGENTS, SliceBlock
 from pipeline.slices.section_keys import DrawSettings, EvaluateKeys
@@ -84,11 +84,12 @@ class AdaptSection(MatchingSettings):
 class RerankSettings(Section):
     """Reranking: the caption, among `samples` of an image, that the method's own listener scores highest is taken.
 
-    The logits of the samples are divided by `temperature`: below 1, samples are fewer, and more probable.
+    The logits of the samples are divided by `temperature`: below 1, samples are more probable, and repeat more
+    often.
     """
 
     samples: Few
-    temperature: Positive = 1.0
+    temperature: Temperature = 1.0
 
 
 class PragmaticSettings(Section):

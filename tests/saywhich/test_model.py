@@ -95,8 +95,9 @@ def test_a_temperature_divides_the_logits_of_samples(model, photos):
     greedy = [caption.text for caption in model.caption(["a.jpg", "b.jpg"], beam=1)]
     assert texts(1e-4) == [(text,) * 8 for text in greedy]
     assert texts(1.0) != texts(1e-4)
-    with pytest.raises(UserError, match="temperature 0: give a temperature above 0"):
-        texts(0)
+    for wrong in (0, 1e-40, float("nan")):
+        with pytest.raises(UserError, match=f"temperature {wrong}: give a temperature of 0.000001 or more"):
+            texts(wrong)
 
 
 def test_samples_depend_on_the_seed(model, photos):
