@@ -181,6 +181,7 @@ STRICT = [
     ("pretrain.speaker.image_dropout=1.0", "pretrain.speaker.image_dropout", "1.0", "at least 0, below 1"),
     ("methods.luo.gamma=-1", "methods.luo.gamma", "-1", "a number, at least 0"),
     ("methods.luo.rerank={samples: 0}", "methods.luo.rerank.samples", "0", "a whole number, at least 1"),
+    ("train.objective.speaker_temperature=1e-40", "train.objective.speaker_temperature", "1e-40", "at least 1e-06"),
     ("methods.luo.rerank={samples: 2, temperature: 0}", "methods.luo.rerank.temperature", "0", "at least 1e-06"),
     ("methods.luo.rerank=20", "methods.luo.rerank", "20", "a mapping with the keys samples, temperature"),
     ("methods.luo.pragmatic={alpha: -1}", "methods.luo.pragmatic.alpha", "-1", "a number, at least 0"),

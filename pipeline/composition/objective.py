@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.ranges import Count, NonNegative, Positive
+from pipeline.ranges import Count, NonNegative, Temperature
 
 BaselineName = Literal["greedy", "leave_one_out", "group", "running_mean", "ground_truth", "none"]
 
@@ -35,7 +35,7 @@ class Objective:
     """Whether the greedy baseline keeps its dropout, as the published code does."""
     centre_advantages: bool = False
     """Whether advantages are centred over the batch."""
-    speaker_temperature: Positive = 1.0
+    speaker_temperature: Temperature = 1.0
     """Divisor of the pretrained speaker's logits before joint training; no paper has it.
 
     Below 1, sampled captions are nearer to the most likely one. Greedy captions stay the same.

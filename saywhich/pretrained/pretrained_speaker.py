@@ -57,9 +57,10 @@ class GenerationSettings:
         """Raise UserError for numbers out of range."""
         if self.beam < 1 or self.max_tokens < 1 or (self.samples is not None and self.samples < 1):
             raise UserError(f"beam {self.beam}, samples {self.samples}, max-tokens {self.max_tokens}: give 1 or more")
-        if not (self.temperature > 0 and 0 < self.top_p <= 1):
+        if not (self.temperature >= 1e-6 and 0 < self.top_p <= 1):
             raise UserError(
-                f"temperature {self.temperature}, top-p {self.top_p}: give a temperature above 0, top-p in (0, 1]"
+                f"temperature {self.temperature}, top-p {self.top_p}: give a temperature of 0.000001 or more, top-p in "
+                "(0, 1]"
             )
 
     @property

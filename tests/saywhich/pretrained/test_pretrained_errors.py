@@ -61,6 +61,7 @@ def error_of(capsys, *arguments):
         (["--speaker", "blip", "--batch", "0"], "--batch 0: give 1 or more"),
         (["--speaker", "./blap"], "--speaker ./blap: there is no such folder; give one, or a name of the Hugging Face"),
         (["--speaker", "blip", "--samples", "2", "--top-p", "0"], "temperature 1.0, top-p 0.0: give"),
+        (["--speaker", "blip", "--samples", "2", "--temperature", "1e-40"], "temperature 1e-40, top-p 0.9: give"),
         (["--speaker", "blip", "--samples", "0", "--among", "."], "beam 5, samples 0, max-tokens 5: give 1 or more"),
         (
             ["--speaker", "blip", "--xmp", "blip/config.json"],
