@@ -118,7 +118,7 @@ def test_a_listener_without_photos_to_compare_with_is_refused(folder, clip, path
     assert capsys.readouterr().err == f"--listener {clip}: ranks captions among photos; give --among FOLDER\n"
     assert main(["caption", paths[0], "--model", folder, "--among", ".", "--listener", "nowhere"]) == 2
     assert capsys.readouterr().err.startswith("--listener nowhere: no such judge; give")
-    assert main(["serve", "--model", folder, "--listener", clip]) == 2
+    assert main(["serve", "--model", folder, "--listener", clip, "--port", "0"]) == 2
     assert capsys.readouterr().err.startswith(f"--listener {clip}: goes with --speaker or --preset; give one of them")
     with pytest.raises(UserError, match="no such judge"):
         saywhich.load(folder, listener="nowhere")

@@ -159,7 +159,7 @@ def test_photos_are_captioned_and_found_without_any_extra(unpacked_wheel, export
     done = alone(unpacked_wheel, "find", "--model", exported, "a dog", photos, "--html", photos / "found.html")
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 3
-    done = alone(unpacked_wheel, "serve", "--model", exported)
+    done = alone(unpacked_wheel, "serve", "--model", exported, "--port", "0")
     assert (done.returncode, done.stderr) == (2, "uvicorn is not installed: pip install 'saywhich[serve]'\n")
 
 
