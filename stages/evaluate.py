@@ -113,7 +113,7 @@ def build_evaluation(
         return
     sources = JudgeSources(stage.model, stage.root, prepared, device)
     decoding = None if pragmatic is None else (pragmatic.alpha, pragmatic.distractors, pragmatic.posterior)
-    reranked = None if rerank is None else (rerank.samples, rerank.temperature)
+    reranked = None if rerank is None else (rerank.samples, rerank.temperature, rerank.score)
     with open_evaluation(settings, method, reranked, EVALUATION, sources, store, decoding) as opened:
         yield opened
 

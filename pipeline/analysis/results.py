@@ -32,6 +32,7 @@ SYMBOLS = {
     "alpha": "α",
     "rerank": "n",
     "rerank_temperature": "τ",
+    "rerank_score": "score",
     "pragmatic": "pragmatic α",
 }
 # settings along which a curve runs where λ does not vary
@@ -332,7 +333,7 @@ def _run(entry: Any, path: Path, captions: Path, cell: str | None = None) -> Run
     settings = {key: value for key, value in (entry.get("settings") or {}).items() if value is not None}
     if isinstance(chosen := settings.get("rerank"), Mapping):
         settings["rerank"] = chosen.get("samples")  # number of captions that the own listener ranked
-        settings |= {"rerank_temperature": chosen["temperature"]} if "temperature" in chosen else {}
+        settings |= {f"rerank_{key}": chosen[key] for key in ("temperature", "score") if key in chosen}
     if isinstance(chosen := settings.get("pragmatic"), Mapping):
         settings["pragmatic"] = chosen.get("alpha")
     return Run(

@@ -85,11 +85,12 @@ class RerankSettings(Section):
     """Reranking: the caption, among `samples` of an image, that the method's own listener scores highest is taken.
 
     The logits of the samples are divided by `temperature`: below 1, samples are more probable, and repeat more
-    often.
+    often. `score`: the similarity of caption and image minus the highest of another image, or the similarity alone.
     """
 
     samples: Few
     temperature: Temperature = 1.0
+    score: Literal["margin", "similarity"] = "margin"
 
 
 class PragmaticSettings(Section):

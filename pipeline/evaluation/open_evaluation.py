@@ -42,7 +42,7 @@ class EvaluationParts:
 def open_evaluation(
     settings: EvaluationSettings,
     method: str,
-    rerank: tuple[int, float] | None,
+    rerank: tuple[int, float, str] | None,
     parts: EvaluationParts,
     sources: JudgeSources,
     store: FeatureStore,
@@ -50,8 +50,8 @@ def open_evaluation(
 ) -> Iterator[Evaluation]:
     """Yield the evaluation protocol of a method; its Java scorers end with the block.
 
-    `rerank`: the number of captions per image that the method's own listener ranks, and their temperature. `pragmatic`:
-    α, the number of distractors and the posterior of pragmatic decoding.
+    `rerank`: the number of captions per image that the method's own listener ranks, their temperature, and the score.
+    `pragmatic`: α, the number of distractors and the posterior of pragmatic decoding.
     """
     prepared, builders = sources.prepared, {kind.name: kind.build for kind in parts.baselines}
     judges = build_judges(settings.judges, parts.judges, sources)
@@ -71,7 +71,7 @@ def open_evaluation(
             {name: builders[name](prepared, store) for name in settings.baselines.get(method, ())},
             no_repeat=settings.no_repeat_ngram_size,
             hard_gallery_name=None if gallery is None else gallery.title,
-            rerank=None if rerank is None else Reranker(rerank[0], own_judge(sources), rerank[1]),
+            rerank=None if rerank is None else Reranker(rerank[0], own_judge(sources), *rerank[1:]),
             pragmatic=None if pragmatic is None else PragmaticCaptions(*pragmatic, own_judge(sources)),
         )
 

@@ -1,4 +1,4 @@
-"""Reranking: sample several captions per image and keep the one that the listener retrieves with the largest margin."""
+"""Reranking: sample several captions per image and keep the one that the listener scores highest."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pipeline.models.decoder import Decoder
 from pipeline.types import Batch
 from pipeline.vocabulary import Vocabulary
 
+SIMILARITY = "similarity"  # the score that needs no other image
 MAX_SCORES = 2**22  # scores held in memory
 
 
@@ -59,12 +60,13 @@ class Reranker:
     """Reranking at evaluation by `judge`, the speaker's own listener.
 
     Of `samples` captions drawn for an image, with logits divided by `temperature`, it keeps the one with the largest
-    margin among all images of the split.
+    margin among all images of the split or, by the `score` "similarity", the one most similar to the image.
     """
 
     samples: int
     judge: Judge
     temperature: float = 1.0
+    score: str = "margin"
 
     def captions(
         self,
@@ -83,6 +85,10 @@ class Reranker:
         candidates, images = self.judge.embed(
             JudgedCaptions(flat, [vocabulary.decode(row) for row in flat.tolist()]), generated.images
         )
-        same = torch.eye(len(images), dtype=torch.bool, device=images.device)
-        best = rank_candidates(candidates.unflatten(0, generated.tokens.shape[:2]), images, images, same).best.cpu()
+        candidates = candidates.unflatten(0, generated.tokens.shape[:2])
+        if self.score == SIMILARITY:
+            best = first_argmax((candidates * images.unsqueeze(1)).sum(2)).cpu()
+        else:
+            same = torch.eye(len(images), dtype=torch.bool, device=images.device)
+            best = rank_candidates(candidates, images, images, same).best.cpu()
         return replace(generated, tokens=generated.tokens[torch.arange(len(best)), best].unsqueeze(1))

@@ -30,15 +30,15 @@ def protocol_signature(
     gamma: float = 1.0,
     hard_gallery: str | None = None,
     no_repeat: int | None = None,
-    rerank: tuple[int, float] | None = None,
+    rerank: tuple[int, float, str] | None = None,
     pragmatic: tuple[float, int, str] | None = None,
 ) -> str:
     """Return one line like sacreBLEU's: data, gallery, judges, ties, decoding, reward, tokeniser, versions.
 
     `gamma`, the guidance scale, appears unless it is 1. Three parts appear if given. `rerank` holds the number of
-    samples that the speaker's own listener ranks, and their temperature, which appears unless it is 1. `pragmatic`
-    holds the weight alpha, the number of distractors and the posterior. `hard_gallery` is the definition of the hard
-    gallery.
+    samples that the speaker's own listener ranks, their temperature, which appears unless it is 1, and the score, which
+    appears unless it is the margin. `pragmatic` holds the weight alpha, the number of distractors and the posterior.
+    `hard_gallery` is the definition of the hard gallery.
     """
     images = prepared.manifest["images"]
     parts = {
@@ -61,8 +61,9 @@ def protocol_signature(
     return "|".join(f"{name}={value}" for name, value in parts.items())
 
 
-def _rerank(samples: int, temperature: float) -> str:
-    return f"samples:{samples},among:split" + ("" if temperature == 1 else f",temperature:{temperature:g}")
+def _rerank(samples: int, temperature: float, score: str) -> str:
+    by = "among:split" if score == "margin" else f"by:{score}"
+    return f"samples:{samples},{by}" + ("" if temperature == 1 else f",temperature:{temperature:g}")
 
 
 def _pragmatic(alpha: float, distractors: int, posterior: str) -> str:

@@ -99,7 +99,11 @@ def test_models_of_another_profile_are_left_out_or_refused_in_one_line(repositor
     assert set(load_models([old, own], strict=False)) == {"psst_multinomial"}
     line = f"{old}: was trained with other data than {words.resolve()}, which another profile or start wrote; train it"
     assert capsys.readouterr().err.startswith(f"left out: {line}")
-    for command in (["caption", str(data / "images")], ["find", "a dog", str(data / "images")], ["serve", "--port", "0"]):
+    for command in (
+        ["caption", str(data / "images")],
+        ["find", "a dog", str(data / "images")],
+        ["serve", "--port", "0"],
+    ):
         assert main([*command, "--model", str(old)]) == 2
         printed = capsys.readouterr().err
         assert printed.startswith(line)

@@ -62,7 +62,7 @@ def test_a_guided_method_has_gamma_in_the_settings_of_all_its_runs(world, guided
 def test_reranked_captions_are_a_curve_along_the_number_of_samples(world, make_cell, control):
     cells = [make_cell("mle_rerank", 0.9, 60.0, **{"lambda": 0.0, "seed": 1}) for _ in range(3)]
     for entry, samples in zip(cells, (20, 1, 5), strict=True):
-        entry["settings"]["rerank"] = {"samples": samples, "temperature": 0.5}
+        entry["settings"]["rerank"] = {"samples": samples, "temperature": 0.5, "score": "similarity"}
         entry["cell"] = f"rerank=samples-{samples},seed=1"
         entry["signature"] += f"|rerank=samples:{samples},among:split"
     single = json.loads(json.dumps(cells[0]))
@@ -73,6 +73,7 @@ def test_reranked_captions_are_a_curve_along_the_number_of_samples(world, make_c
     assert results.varying("mle_rerank") == []
     assert named_setting(results.of("mle_rerank")[2], "rerank") == "n 20"
     assert named_setting(results.of("mle_rerank")[2], "rerank_temperature") == "τ 0.5"
+    assert named_setting(results.of("mle_rerank")[2], "rerank_score") == "score similarity"
     assert len({run.protocol for run in results.runs}) == 1
 
 

@@ -59,14 +59,14 @@ def test_settings_judges_and_baselines_of_a_method_reach_the_protocol():
         baselines={"luo": ("random",)},
         multi_sample=SetSizes(4, 5),
     )
-    with open_evaluation(given, "luo", (7, 0.5), PARTS, SOURCES, STORE) as found:
+    with open_evaluation(given, "luo", (7, 0.5, "similarity"), PARTS, SOURCES, STORE) as found:
         assert (found.prepared, found.store, found.device) == (PREPARED, STORE, SOURCES.device)
         assert found.judges == {"own": ("judge", SOURCES)}
         assert (found.beam, found.no_repeat, found.multi_sample) == (3, 2, MultiSample(4, 5))
         assert (found.hard_gallery, found.hard_gallery_name) == (("by facts", PREPARED), "facts")
         assert found.baselines == {"random": ("captioner", PREPARED, STORE)}
         assert found.truth == ("truth", PREPARED)
-        assert (found.rerank, found.pragmatic) == (Reranker(7, ("own listener", SOURCES), 0.5), None)
+        assert (found.rerank, found.pragmatic) == (Reranker(7, ("own listener", SOURCES), 0.5, "similarity"), None)
         assert found.language._metrics == ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr")
     with open_evaluation(given, "mle", None, PARTS, SOURCES, STORE, (0.5, 3, "listener")) as found:
         assert found.baselines == {}

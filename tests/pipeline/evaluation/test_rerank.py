@@ -78,3 +78,26 @@ def test_a_temperature_of_samples_divides_the_speakers_logits(toy):
     speaker.divide_logits(0.125)  # a power of two, so that the bits are equal
     assert tempered.equal(captions(1.0))
     assert not tempered.equal(plain)
+
+
+class Leaning:
+    """A judge with one embedding for captions that begin with an even token and one; most images are 0."""
+
+    captions = torch.tensor([[0.9, 0.9], [0.2, 0.8]])
+    images = torch.cat([torch.tensor([[0.6, 0.8], [1.0, 0.0]]), torch.zeros(18, 2)])
+
+    def embed(self, message, rows):
+        return self.captions[message.tokens[:, 0] % 2], self.images[rows]
+
+
+def test_by_similarity_other_images_do_not_count(toy):
+    """Image 0 has similarities 1.26 and .76 to the captions, and margins .36 and .56."""
+    speaker, words = toy.agents().speaker, Vocabulary((*map(str, range(1, 12)), "UNK"))
+
+    def chosen(score):
+        reranker = Reranker(200, Leaning(), score=score)
+        captions = reranker.captions(speaker, [toy.batch()], words, torch.device("cpu"))
+        return (captions.tokens[captions.images == 0, 0, 0] % 2).tolist()
+
+    assert set(chosen("margin")) == {1}
+    assert set(chosen("similarity")) == {0}

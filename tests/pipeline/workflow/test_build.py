@@ -367,11 +367,11 @@ def test_an_evaluation_follows_params_yaml(models, data):
         models,
         data,
         "luo",
-        RerankSettings(samples=5, temperature=0.5),
+        RerankSettings(samples=5, temperature=0.5, score="similarity"),
         near,
         "evaluate.multi_sample={samples: 3, beams: 2}",
     )
-    assert (chosen.rerank.samples, chosen.rerank.temperature) == (5, 0.5)
+    assert (chosen.rerank.samples, chosen.rerank.temperature, chosen.rerank.score) == (5, 0.5, "similarity")
     assert same(chosen.rerank.judge.listener, models / "models/luo", "listener")
     assert (chosen.multi_sample.samples, chosen.multi_sample.beams) == (3, 2)
 
