@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
@@ -13,7 +13,8 @@ from PIL import Image
 from torch import Tensor
 
 from pipeline.errors import UserError
-from pipeline.evaluation.rerank import rank_candidates
+from pipeline.evaluation.caption_scores import MARGIN, SIMILARITY
+from pipeline.evaluation.rerank import most_similar, rank_candidates
 from saywhich.encoded_photos import EncodedPhotos, join_photos
 from saywhich.photos import Photo, UndecodedPhoto, load_each
 from saywhich.pragmatic_decoding import DISTRACTORS, NEEDS_AMONG, SPEAKER, PragmaticDecoding, PragmaticGallery
@@ -110,13 +111,15 @@ class CaptioningModel(ABC, Generic[Prepared, Features]):
         pragmatic: float | None = None,
         distractors: int = DISTRACTORS,
         posterior: str = SPEAKER,
+        score: str = MARGIN,
         seed: int = 0,
     ) -> list[Caption]:
         """Generate a caption for each of M images: the best of a beam, or the first of `samples` sampled captions.
 
         `among` are N distractors; the beam's captions or the samples are then candidates. The listener ranks the image
         among the distractors by each candidate, and the best candidate is returned. A distractor identical to the image
-        does not count. The samples of an image depend only on the image and on `seed`.
+        does not count. By the `score` "similarity" the candidate that the listener finds most similar to the image is
+        returned, with or without distractors. The samples of an image depend only on the image and on `seed`.
 
         With the weight α `pragmatic`, each word is chosen to tell the image from the nearest `distractors` of `among`.
         The best of the beam is then the only candidate. `posterior`: whose posterior over these images weighs the
@@ -129,13 +132,16 @@ class CaptioningModel(ABC, Generic[Prepared, Features]):
         decoding = None if pragmatic is None else PragmaticDecoding(pragmatic, distractors, posterior)
         if decoding is not None and among is None:
             raise UserError(NEEDS_AMONG)
+        if among is not None or score == SIMILARITY:
+            self.require_listener()
         others = None
         if among is not None:
-            self.require_listener()
             others = self.extract_features(among)
         gallery = PragmaticGallery(decoding, others, others.select) if decoding and others is not None else None
         features = self.extract_features(images)
-        return self.caption_features(features, beam=beam, samples=samples, among=others, seed=seed, pragmatic=gallery)
+        return self.caption_features(
+            features, beam=beam, samples=samples, among=others, seed=seed, pragmatic=gallery, score=score
+        )
 
     def caption_features(
         self,
@@ -146,21 +152,24 @@ class CaptioningModel(ABC, Generic[Prepared, Features]):
         among: EncodedPhotos | None = None,
         seed: int = 0,
         pragmatic: PragmaticGallery[Features] | None = None,
+        score: str = MARGIN,
     ) -> list[Caption]:
         """Generate captions as `caption` does, from extracted features; with `pragmatic`, by pragmatic decoding.
 
-        Raises UserError where `beam` or `samples` is below 1.
+        Raises UserError where `beam` or `samples` is below 1, and for any other `score`.
         """
+        if score not in (MARGIN, SIMILARITY):
+            raise UserError(f"score {score!r}: give {MARGIN} or {SIMILARITY}")
         if beam < 1 or (samples is not None and samples < 1):
             raise UserError(f"beam {beam}, samples {samples}: give 1 or more")
         if not len(features):
             return []
-        whole = among is not None and pragmatic is None
+        whole = (among is not None or score == SIMILARITY) and pragmatic is None
         found = self.candidates(features, beam=beam, samples=samples, whole_beam=whole, seed=seed, pragmatic=pragmatic)
-        if among is None:
+        if among is None and score == MARGIN:
             rows = zip(found.texts, features.unlike, strict=True)
             return [Caption(texts[0], tuple(texts), unlike=unlike) for texts, unlike in rows]
-        return rank_captions(found, features, among)
+        return rank_captions(found, features, among, score)
 
     def score(self, captions: Sequence[str], images: Sequence[Photo] | Photo) -> np.ndarray:
         """Return the listener's scores (N, M) float32 of N captions and M images, cosines in −1 … 1.
@@ -186,18 +195,27 @@ class CaptioningModel(ABC, Generic[Prepared, Features]):
         return join_photos(parts) if parts else self.no_features()
 
 
-def rank_captions(candidates: CaptionCandidates, photos: EncodedPhotos, among: EncodedPhotos) -> list[Caption]:
+def rank_captions(
+    candidates: CaptionCandidates, photos: EncodedPhotos, among: EncodedPhotos | None, score: str = MARGIN
+) -> list[Caption]:
     """Return for each of M photos its best caption of K candidates, by the listener's margin over the distractors.
 
-    Distractors in `among` with the digest of the photo do not count.
+    Distractors in `among` with the digest of the photo do not count. By the `score` "similarity" the best is the one
+    most similar to the photo, and distractors, which may be None, only give its rank and margin.
     """
-    same = among.copies(photos.contents)
-    chosen = rank_candidates(candidates.encode(), photos.vectors, among.vectors, same)
+    vectors, others = candidates.encode(), photos.select([]) if among is None else among
+    same = others.copies(photos.contents)
+    chosen = rank_candidates(vectors, photos.vectors, others.vectors, same)
     captions = []
-    for row, (texts, best) in enumerate(zip(candidates.texts, chosen.best.tolist(), strict=True)):
-        ordered = (texts[best], *texts[:best], *texts[best + 1 :])
-        rank, margin = int(chosen.ranks[row, best]), float(chosen.margins[row, best])
-        captions.append(Caption(texts[best], ordered, rank, 1 + int((~same[row]).sum()), margin, photos.unlike[row]))
+    for row, best in enumerate(
+        (most_similar(vectors, photos.vectors) if score == SIMILARITY else chosen.best).tolist()
+    ):
+        texts = candidates.texts[row]
+        caption = Caption(texts[best], (texts[best], *texts[:best], *texts[best + 1 :]), unlike=photos.unlike[row])
+        if among is not None:
+            rank, margin = int(chosen.ranks[row, best]), float(chosen.margins[row, best])
+            caption = replace(caption, rank=rank, of=1 + int((~same[row]).sum()), margin=margin)
+        captions.append(caption)
     return captions
 
 

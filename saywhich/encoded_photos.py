@@ -33,8 +33,8 @@ class EncodedPhotos:
     def copies(self, contents: Sequence[str]) -> Tensor:
         """Return (N, M) bool: which of these M photos have the digest of each of N prepared photos."""
         digests = [content.removesuffix(UNLIKE) for content in self.contents]
-        same = torch.tensor([[other == content.removesuffix(UNLIKE) for other in digests] for content in contents])
-        return same.view(len(contents), len(self))
+        same = [[other == content.removesuffix(UNLIKE) for other in digests] for content in contents]
+        return torch.tensor(same, dtype=torch.bool).view(len(contents), len(self))
 
     def select(self, rows: Sequence[int]) -> Self:
         """Return the photos `rows`, in that order."""

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from pipeline.channels.hard import Multinomial, Tempered
 from pipeline.channels.search import without_repeated_ngrams
+from pipeline.evaluation.caption_scores import MARGIN, SIMILARITY
 from pipeline.evaluation.generate import GeneratedCaptions, generate_captions
 from pipeline.evaluation.judges import Judge, JudgedCaptions
 from pipeline.models.decoder import Decoder
 from pipeline.types import Batch
 from pipeline.vocabulary import Vocabulary
 
-SIMILARITY = "similarity"  # the score that needs no other image
 MAX_SCORES = 2**22  # scores held in memory
 
 
@@ -50,6 +50,11 @@ def rank_candidates(candidates: Tensor, images: Tensor, others: Tensor, same: Te
     return RerankedCandidates(first_argmax(margins), margins, ranks)
 
 
+def most_similar(candidates: Tensor, images: Tensor) -> Tensor:
+    """Return the index (M,) int64 of each image's most similar candidate, from embeddings (M, K, D) and (M, D)."""
+    return first_argmax((candidates * images.unsqueeze(1)).sum(2))
+
+
 def first_argmax(values: Tensor) -> Tensor:
     """Return the index (M,) int64 of the first maximum in each row of `values` (M, K)."""
     return (values == values.amax(1, keepdim=True)).int().argmax(1)
@@ -66,7 +71,7 @@ class Reranker:
     samples: int
     judge: Judge
     temperature: float = 1.0
-    score: str = "margin"
+    score: str = MARGIN
 
     def captions(
         self,
@@ -87,7 +92,7 @@ class Reranker:
         )
         candidates = candidates.unflatten(0, generated.tokens.shape[:2])
         if self.score == SIMILARITY:
-            best = first_argmax((candidates * images.unsqueeze(1)).sum(2)).cpu()
+            best = most_similar(candidates, images).cpu()
         else:
             same = torch.eye(len(images), dtype=torch.bool, device=images.device)
             best = rank_candidates(candidates, images, images, same).best.cpu()

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from typing import Protocol
 
 from pipeline.data.prepared import Prepared
+from pipeline.evaluation.caption_scores import MARGIN
 from pipeline.evaluation.multi_sample import MultiSample
 
 
@@ -62,7 +63,7 @@ def protocol_signature(
 
 
 def _rerank(samples: int, temperature: float, score: str) -> str:
-    by = "among:split" if score == "margin" else f"by:{score}"
+    by = "among:split" if score == MARGIN else f"by:{score}"
     return f"samples:{samples},{by}" + ("" if temperature == 1 else f",temperature:{temperature:g}")
 
 

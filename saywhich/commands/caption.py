@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 import saywhich
 from pipeline.errors import UserError
+from pipeline.evaluation.caption_scores import MARGIN, SIMILARITY
 from saywhich.caption_outputs import CaptionOutputs, add_outputs, open_outputs
 from saywhich.commands import model_folder, model_option
 from saywhich.pragmatic_decoding import DISTRACTORS, LISTENER, SPEAKER, PragmaticDecoding, PragmaticGallery
@@ -37,6 +38,12 @@ def add(parser: ArgumentParser) -> None:
         "ranks the photo highest, and that rank",
     )
     parser.add_argument(
+        "--score",
+        choices=(MARGIN, SIMILARITY),
+        help="how the listener chooses among several captions: by the photo's margin over the photos of --among "
+        "(default), or by the similarity of caption and photo, without other photos",
+    )
+    parser.add_argument(
         "--pragmatic",
         type=float,
         metavar="ALPHA",
@@ -58,7 +65,10 @@ def add(parser: ArgumentParser) -> None:
     generation = parser.add_mutually_exclusive_group()
     generation.add_argument("--beam", type=int, metavar="N", help="the best of a beam of N; default: 5")
     generation.add_argument(
-        "--samples", type=int, metavar="N", help=f"N captions drawn at random; default with --among: {CANDIDATES}"
+        "--samples",
+        type=int,
+        metavar="N",
+        help=f"N captions drawn at random; default with --among and --score: {CANDIDATES}",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the samples; default: 0")
     add_outputs(parser)
@@ -73,28 +83,33 @@ def run(options: Namespace) -> int:
     photos = photo_files(options.photos)
     gallery = photo_files(options.among) if options.among else []
     pragmatic = _pragmatic(options)
-    ranked = gallery and options.beam is None and pragmatic is None
-    samples = CANDIDATES if options.samples is None and ranked else options.samples
+    ranked = bool(gallery) or options.score == SIMILARITY
+    many = ranked and options.beam is None and pragmatic is None
+    samples = CANDIDATES if options.samples is None and many else options.samples
     with open_outputs(options, photos) as outputs:
         if options.speaker is None and options.preset is None:
             if options.language is not None:
                 raise UserError(f"--language {options.language}: goes with --speaker or --preset; give one of them")
-            if options.listener is not None and not gallery:
+            if options.listener is not None and not ranked:
                 raise UserError(f"--listener {options.listener}: ranks captions among photos; give --among FOLDER")
             broken = _run_trained(options, photos, gallery, samples, pragmatic, outputs)
         else:
-            captioner = open_captioner(options, bool(gallery), samples, pragmatic)
+            captioner = open_captioner(options, ranked, samples, pragmatic, options.score or MARGIN)
             broken = _write(captioner.stream(photos, gallery), len(photos), outputs) + captioner.broken
     return int(broken + outputs.failed > 0)
 
 
 def _pragmatic(options: Namespace) -> PragmaticDecoding | None:
     """Return the settings of pragmatic decoding, if any; raises UserError for options that do not go together."""
+    if options.score == MARGIN and not options.among:
+        raise UserError(f"--score {MARGIN}: needs photos to compare with; give --among FOLDER")
     if options.pragmatic is None:
         for name in ("distractors", "posterior"):
             if (given := getattr(options, name)) is not None:
                 raise UserError(f"--{name} {given}: goes with --pragmatic; give --pragmatic 1")
         return None
+    if options.score is not None:
+        raise UserError(f"--score {options.score}: --pragmatic writes one caption, and none is chosen; leave one out")
     if not options.among:
         raise UserError(f"--pragmatic {options.pragmatic:g}: needs photos to compare with; give --among FOLDER")
     distractors = DISTRACTORS if options.distractors is None else options.distractors
@@ -124,6 +139,9 @@ def _run_trained(
     if options.listener is not None:
         model = ModelWithListener(trained, open_listener(options.listener))
     generation: dict[str, Any] = {"beam": BEAM if options.beam is None else options.beam, "samples": samples}
+    if options.score == SIMILARITY:
+        model.require_listener()
+        generation["score"] = SIMILARITY
     if gallery:
         others = embed_gallery(model, gallery)
         broken = len(gallery) - len(others.files)

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from pipeline.errors import UserError
+from pipeline.evaluation.caption_scores import MARGIN, SIMILARITY
 from saywhich.captioning_model import Caption
 from saywhich.encoded_photos import EncodedPhotos
 from saywhich.judging.judge_sources import open_judge
@@ -36,16 +37,18 @@ class PretrainedCaptioner:
     model: PretrainedModel
     batch: int = BATCH
     pragmatic: PragmaticDecoding | None = None
+    score: str = MARGIN
     broken: int = 0
 
     def stream(self, files: Sequence[Path], gallery: Sequence[Path] = ()) -> Iterator[tuple[list[Path], list[Caption]]]:
         """Yield the readable photos and a caption of each, in batches; report each other photo in a line on stderr.
 
         With a gallery, the listener ranks the photo among the gallery's photos by each candidate, and the candidate
-        with the largest margin is taken. The listener's photo embeddings come from the cache where possible. With
-        `pragmatic`, candidates are told from the nearest photos of the gallery word by word.
+        with the largest margin is taken; by the score "similarity", the candidate most similar to the photo, for which
+        no gallery is needed. The listener's photo embeddings come from the cache where possible. With `pragmatic`,
+        candidates are told from the nearest photos of the gallery word by word.
         """
-        if not gallery:
+        if not gallery and self.score != SIMILARITY:
             for part, photos in self._photos(files):
                 contents = tuple(photo.content for photo in photos)
                 yield part, self._caption(_features(EncodedPhotos(torch.zeros(len(part), 0), contents), photos))
@@ -63,7 +66,7 @@ class PretrainedCaptioner:
         pragmatic = PragmaticGallery(self.pragmatic, among, read) if self.pragmatic else None
         for part, photos in self._photos([file for file in files if file in row_of]):
             features = _features(known.select([row_of[file] for file in part]), photos)
-            yield part, self._caption(features, among, pragmatic)
+            yield part, self._caption(features, among if gallery else None, pragmatic)
 
     def _caption(
         self,
@@ -79,6 +82,7 @@ class PretrainedCaptioner:
             seed=settings.seed,
             among=among,
             pragmatic=pragmatic,
+            score=self.score,
         )
 
     def _photos(self, files: Sequence[Path]) -> Iterator[tuple[list[Path], list[DecodedPhoto]]]:

@@ -77,7 +77,7 @@ def listener_name(options: Namespace) -> str | None:
 
 
 def open_captioner(
-    options: Namespace, ranked: bool, samples: int | None, pragmatic: PragmaticDecoding | None
+    options: Namespace, ranked: bool, samples: int | None, pragmatic: PragmaticDecoding | None, score: str
 ) -> PretrainedCaptioner:
     """Open the speaker, and the listener where candidates are `ranked`, of the parsed options of `caption`.
 
@@ -95,7 +95,8 @@ def open_captioner(
         raise UserError(f"--batch {batch}: give 1 or more")
     speaker, listener = _names(options, ranked)
     opened = _open_listener(listener) if ranked else None
-    return PretrainedCaptioner(PretrainedModel(_open_speaker(speaker, options), opened, settings), batch, pragmatic)
+    model = PretrainedModel(_open_speaker(speaker, options), opened, settings)
+    return PretrainedCaptioner(model, batch, pragmatic, score)
 
 
 def open_pretrained(options: Namespace) -> PretrainedModel:

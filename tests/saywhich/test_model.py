@@ -87,6 +87,24 @@ def test_among_takes_the_candidate_with_the_largest_margin(model, photos):
     assert (alone.rank, alone.of) == (1, 1)
 
 
+def test_by_similarity_the_caption_most_similar_to_the_photo_is_taken(model, photos):
+    names = ["a.jpg", "b.jpg", "c.jpg"]
+    alone = model.caption(names, samples=8, score="similarity", seed=3)
+    among = model.caption(names, samples=8, score="similarity", among=names, seed=3)
+    for i, (caption, compared) in enumerate(zip(alone, among, strict=True)):
+        scores = model.score(list(caption.candidates), names)
+        assert scores[:, i].argmax() == 0
+        assert (caption.text, caption.rank, caption.of, caption.margin) == (caption.candidates[0], None, None, None)
+        assert compared.candidates == caption.candidates
+        assert compared.rank == 1 + (np.delete(scores[0], i) >= scores[0, i]).sum()
+        assert compared.margin == pytest.approx(scores[0, i] - np.delete(scores[0], i).max(), abs=1e-6)
+    plain = model.caption(names, samples=8, seed=3)
+    assert [sorted(each.candidates) for each in alone] == [sorted(each.candidates) for each in plain]
+    assert [str(each) for each in alone] != [str(each) for each in plain]
+    with pytest.raises(UserError, match="score 'cosine': give margin or similarity"):
+        model.caption(names, samples=8, score="cosine")
+
+
 def test_a_temperature_divides_the_logits_of_samples(model, photos):
     def texts(temperature):
         tempered = replace(model, temperature=temperature)

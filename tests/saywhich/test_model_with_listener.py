@@ -61,6 +61,34 @@ def test_the_command_prints_the_caption_that_the_given_listener_prefers(folder, 
     assert [row["margin"] for row in rows] != pytest.approx([each.margin for each in own], abs=1e-3)
 
 
+@pytest.mark.parametrize("among", [(), ("--among", ".")])
+def test_the_command_prints_the_caption_that_is_most_similar_by_the_given_listener(folder, clip, paths, capsys, among):
+    options = ["--model", folder, "--listener", clip, "--samples", "6", "--jsonl", "said.jsonl", *among]
+    assert main(["caption", *paths, "--score", "similarity", *options]) == 0
+    judge = open_judge(clip)
+    for vector, line in zip(embed(judge, paths), Path("said.jsonl").read_text().splitlines(), strict=True):
+        row = json.loads(line)
+        scores = judge.encode_texts(row["candidates"]) @ vector
+        assert scores[0] >= scores.max() - 1e-6
+        assert len(row["candidates"]) == 6
+        assert (row["caption"], row.get("of")) == (row["candidates"][0], 3 if among else None)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--score", "margin"], "--score margin: needs photos to compare with; give --among FOLDER"),
+        (
+            ["--score", "similarity", "--among", ".", "--pragmatic", "1"],
+            "--score similarity: --pragmatic writes one caption, and none is chosen; leave one out",
+        ),
+    ],
+)
+def test_a_score_that_chooses_nothing_is_refused(folder, paths, capsys, options, line):
+    assert main(["caption", paths[0], "--model", folder, *options]) == 2
+    assert capsys.readouterr().err == f"{line}\n"
+
+
 def test_both_posteriors_use_the_given_listener(folder, clip, paths):
     ranked, judge = saywhich.load(folder, listener=clip), open_judge(clip)
     model = ranked.model

@@ -15,7 +15,9 @@ from tiny_pretrained import write_pretrained
 
 import saywhich
 from pipeline.errors import UserError
+from pipeline.evaluation.caption_scores import SIMILARITY
 from saywhich.judging.judge_sources import open_judge
+from saywhich.pretrained.pretrained_captioner import PretrainedCaptioner
 from saywhich.pretrained.pretrained_model import PretrainedModel
 from saywhich.pretrained.pretrained_speaker import LARGEST, GenerationSettings, PretrainedSpeaker
 from saywhich.server import make_app
@@ -81,6 +83,18 @@ def test_a_pretrained_model_is_loaded_by_its_names(model, photos):
     loaded = saywhich.load(speaker, listener=str(speaker.with_name("clip")))
     short = dataclasses.replace(loaded, settings=model.settings)
     assert short.caption(photos, samples=2, among=photos) == model.caption(photos, samples=2, among=photos)
+
+
+def test_by_similarity_files_are_captioned_without_other_photos(model, photos):
+    sampling = dataclasses.replace(model, settings=dataclasses.replace(model.settings, samples=4))
+    captioner = PretrainedCaptioner(sampling, score=SIMILARITY)
+    found = [caption for _, captions in captioner.stream([Path(photo) for photo in photos]) for caption in captions]
+    for row, caption in enumerate(found):
+        scores = torch.from_numpy(model.score(caption.candidates, photos))[:, row]
+        assert scores[0] >= scores.max() - 1e-6
+        assert (caption.text, caption.rank) == (caption.candidates[0], None)
+    assert found == model.caption(photos, samples=4, score=SIMILARITY)
+    assert [str(each) for each in found] != [str(each) for each in model.caption(photos, samples=4)]
 
 
 def test_settings_are_the_models_own(model, photos):
