@@ -13,6 +13,7 @@ CARDS = {
     "luo_normalised": MethodCard("Luo et al., normalised", 3, "Luo et al., CVPR 2018"),
     "luo_scaled": MethodCard("Luo et al., scaled", 3, "Luo et al., CVPR 2018"),
     "luo_rerank": MethodCard("Luo et al., re-ranked", 3, "Luo et al., CVPR 2018; Andreas and Klein, EMNLP 2016"),
+    "luo_similarity": MethodCard("Luo et al., re-ranked by similarity", 3, "Luo et al., CVPR 2018"),
     "luo_rloo": MethodCard("RLOO", 4, "Luo et al., CVPR 2018; Kool et al., 2019"),
     "luo_grpo": MethodCard("GRPO", 4, "Luo et al., CVPR 2018; Shao et al., 2024"),
     "luo_relax": MethodCard("RELAX", 4, "Luo et al., CVPR 2018; Grathwohl et al., ICLR 2018"),
