@@ -19,8 +19,8 @@ from pipeline.composition.method import Method
 from pipeline.errors import UserError
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.runtime import ranks
+from pipeline.runtime.adam import Adam
 from pipeline.runtime.signals import postponing_requests
-from pipeline.training.adam import Adam
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.optimisation import Optimisation
 from pipeline.training.training_budget import TrainingBudget
