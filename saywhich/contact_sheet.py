@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import one_line
-from pipeline.features.animated_thumbnail import animated_thumbnail, first_frame
+from pipeline.features.animated_thumbnail import animated_thumbnail
 from saywhich.offline_page import PLAIN, write_offline_page
 from saywhich.search_page import SHOWN, thumbnail_url
 
@@ -20,7 +20,7 @@ def sheet_entry(file: Path, caption: Caption) -> Mapping[str, Any]:
     return {
         "name": one_line(str(file)),
         "url": file.resolve().as_uri(),
-        "thumbnail": thumbnail_url(first_frame(file)),
+        "thumbnail": thumbnail_url(file),
         "animation": animated_thumbnail(file, SHOWN),
         "caption": one_line(caption.text),
         "rank": "" if caption.rank is None else f"{caption.rank}/{caption.of}",

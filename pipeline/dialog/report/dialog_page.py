@@ -18,7 +18,8 @@ from pipeline.analysis.results import Point, Results, Run, read_results_json
 from pipeline.analysis.selection import ReportSettings, choose_best
 from pipeline.dialog.report.dialog_ranking import METHOD_JUDGES, MRR
 from pipeline.dialog.report.dialog_tables import RANKING, RULE, TITLES, dialog_tables
-from pipeline.report.gallery import LONGEST_SIDE, data_uri, open_thumbnail
+from pipeline.features.animated_thumbnail import data_uri
+from pipeline.report.gallery import LONGEST_SIDE, open_thumbnail
 from pipeline.report.method_names import published_name
 from pipeline.report.number_files import as_csv, markdown
 from pipeline.runtime.files import write_atomically
