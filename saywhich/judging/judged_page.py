@@ -17,7 +17,7 @@ from saywhich.judging.caption_scores import HARD, ScoreKey
 from saywhich.judging.comparison_tables import gap_lines, show_difference, show_verdict, state_verdict
 from saywhich.judging.judgement import JudgedRow, Judgement
 from saywhich.judging.score_tables import MISSING, score_groups, show_interval, show_number
-from saywhich.offline_page import REPORT, write_offline_page
+from saywhich.offline_page import PAGES, REPORT, write_offline_page
 
 EXAMPLES = 6  # images of each kind
 LARGE, SMALL, QUALITY = 320, 96, 80  # pixels of a photo's longer side, and JPEG's quality
@@ -70,7 +70,7 @@ def write_judged_page(path: Path, found: Judgement, comparison: CaptionCompariso
     write_offline_page(
         path,
         "judged.html",
-        styles=[REPORT, "judged.css"],
+        styles=[REPORT, PAGES / "judged.css"],
         found=found,
         names=[one_line(row.name) for row in found.rows],
         headline=[*_headlines(found, comparison, score)],
