@@ -260,6 +260,7 @@ class Training:
         tensors |= {f"best.{n}": t for n, t in self.best.items()}
         tensors |= {f"mean.{n}": t for n, t in self.means.sums.items()}
         state = {"history": self.history, "counts": self.means.counts, "best_value": self.best_value}
+        state |= {"latest": self.latest}
         return tensors, state | {"budget": self.budget.state(), "processor_seconds": self.processor_seconds}
 
     def _resume(self, checkpoints: Checkpoints) -> None:
@@ -287,7 +288,7 @@ class Training:
             adam.restore(own)
         self.best = parts["best"]
         self.best_value = checkpoint.state["best_value"]
-        self.history = checkpoint.state["history"]
+        self.history, self.latest = checkpoint.state["history"], checkpoint.state["latest"]
         self.processor_seconds = checkpoint.state["processor_seconds"]
         self.budget.restore(checkpoint.state["budget"])
         counts = checkpoint.state["counts"]

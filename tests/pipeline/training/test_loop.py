@@ -229,6 +229,9 @@ def test_validating_changes_nothing(toy):
 def test_parts_of_an_epoch_are_validated_and_the_start_also_over_a_kill(toy, tmp_path):
     settings = dataclasses.replace(FIVE, epochs=2, validations_per_epoch=2)
 
+    def without_validation(entry):
+        return {name: value for name, value in entry.items() if name != "val/number"}
+
     def run(**options):
         values = iter(range(10))
         return train(psst_multinomial(toy.agents(), Objective(), 0.5), toy, settings,
@@ -244,7 +247,7 @@ def test_parts_of_an_epoch_are_validated_and_the_start_also_over_a_kill(toy, tmp
         run(folder=tmp_path, die_at=4)
     resumed, again = run(folder=tmp_path)
     assert same(whole, resumed)
-    assert [entry["step"] for entry in again] == [0, 2, 3, 5, 6]
+    assert [without_validation(entry) for entry in again] == [without_validation(entry) for entry in history]
 
 
 def test_validation_uses_evaluation_mode_and_training_continues_with_dropout(toy, monkeypatch):
