@@ -133,3 +133,13 @@ def test_the_state_of_a_score_is_saved_with_the_agents(toy):
     assert counted.modules() == {**method.agents, "score.said": score}
     plain = Term("said", 1.0, CiderScore(toy.cider), ScoreFunction(Forced()))
     assert replace(method, terms=(plain,)).modules() == dict(method.agents)
+
+
+def test_a_kl_penalty_has_no_control_variate_and_the_other_terms_have(toy):
+    objective = Objective(samples=2, baseline="running_mean", control_variate="relax", kl_weight=0.5)
+    method = compose(luo, toy.agents(), objective, {"lam": 0.3})
+    estimators = {term.name: type(term.estimator) for term in method.terms}
+    assert estimators == {"discriminability": RelaxEstimator, "naturalness": RelaxEstimator, "kl": ScoreFunction}
+    assert list(method.agents["critic"]) == ["discriminability", "naturalness"]
+    means = {"baseline.discriminability", "baseline.naturalness"}  # within the controls
+    assert set(method.modules()) == {"speaker", "listener", "critic", *means}
