@@ -9,6 +9,7 @@ import torch
 from conftest import reward_models
 from toy_batches import ToyBatches
 
+from pipeline.composition.compose import compose
 from pipeline.composition.joint import Objective
 from pipeline.composition.pretraining import listener_matching
 from pipeline.errors import UserError
@@ -303,7 +304,7 @@ def test_a_normalised_step_is_the_weighted_sum_of_unit_gradients(toy):
                 if gradient is not None:
                     key = f"{role}.{parameter}"
                     expected[key] = expected.get(key, 0) + weight * gradient / norm
-    normalised = psst_multinomial(toy.agents(), Objective(normalise_gradients=True), lam)
+    normalised = compose(psst_multinomial, toy.agents(), Objective(normalise_gradients=True), {"lam": lam})
     assert normalised.normalise_gradients
     losses, _ = normalised.step(toy.batch(), seed=4)
     _normalised_backward(losses, normalised.weights, list(normalised.agents.values()))
@@ -315,9 +316,15 @@ def test_a_normalised_step_is_the_weighted_sum_of_unit_gradients(toy):
 def test_normalised_gradients_do_not_depend_on_the_scale_of_a_score(toy):
     """The sum over the batch or its mean: with raw weights that is another λ."""
     found = [
-        train(psst_multinomial(toy.agents(), Objective(reduction=reduction, normalise_gradients=normalise), 0.3), toy)[
-            0
-        ]
+        train(
+            compose(
+                psst_multinomial,
+                toy.agents(),
+                Objective(reduction=reduction, normalise_gradients=normalise),
+                {"lam": 0.3},
+            ),
+            toy,
+        )[0]
         for normalise in (True, False)
         for reduction in ("sum", "mean")
     ]
