@@ -170,6 +170,15 @@ def test_pragmatic_captions_replace_the_speakers_own(prepared, store, speaker, j
     assert columns["caption"] != plain["caption"]
 
 
+def test_the_signature_says_how_captions_were_chosen(prepared, store, judge):
+    reward = SimpleNamespace(eos_in_reward=True, document_frequencies="train")
+    ranked = evaluation(prepared, store, {"own": judge}, rerank=Reranker(6, judge, 0.5, "similarity"))
+    told = evaluation(prepared, store, {"own": judge}, pragmatic=PragmaticCaptions(5.0, 2, "listener", judge))
+    assert "|rerank=samples:6,by:similarity,temperature:0.5|" in ranked.signature(("val",), reward, 1.0)
+    part = "|guidance=1.5|pragmatic=alpha:5,distractors:2,posterior:listener,among:split|"
+    assert part in told.signature(("val",), reward, 1.5)
+
+
 def test_caption_sets_repeat_no_ngram_either(prepared, store, speaker):
     for no_repeat in (1, None):
         made = evaluation(prepared, store, multi_sample=MultiSample(4, 3), no_repeat=no_repeat)

@@ -60,10 +60,14 @@ def test_a_training_on_other_images_is_refused_an_order_of_neighbourhoods(world)
 
 def test_validation_has_the_hard_gallery_of_the_validation_split(world):
     prepared, _ = world
+    drawn = np.random.default_rng(0).integers(0, 4, 40).tolist()
+    scenes = (Scene("park", "sunny", "day", 0.45, 0.45, {}, (), number) for number in drawn)
+    lines = [json.dumps({"imgid": number, **each.record()}) for number, each in enumerate(scenes)]
+    (prepared.folder / SCENE_FACTS).write_text("\n".join(lines) + "\n")
     words = len(prepared.vocabulary)
     method = Method({"listener": Listener(words, 2, words=4, hidden=4)}, (), LISTENER_ONLY)
     training = build_training(method, None, Optimisation(1, 8), *world, 1, torch.device("cpu"))
-    numbers = [int(prepared.ids[int(row)].as_py()) % 5 for row in prepared.rows("val")]
+    numbers = [drawn[int(prepared.ids[int(row)].as_py())] for row in prepared.rows("val")]
     expected = [[k for k, other in enumerate(numbers) if other == own and k != n] for n, own in enumerate(numbers)]
     found = training.validate.hard_gallery.tolist()
     assert [[k for k in row if k >= 0] for row in found] == expected
