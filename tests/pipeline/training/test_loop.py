@@ -527,6 +527,15 @@ def test_losses_are_checked_every_25_steps(toy):
     assert sorted(set(steps)) == [25, 50, 60]
 
 
+def test_the_result_is_the_first_of_the_best_entries_or_the_last_one(toy):
+    history = [{"epoch": n, "val/cider": value} for n, value in enumerate((1.0, 3.0, 2.0, 3.0))]
+    for select, epoch in (("cider", 1), ("last", 3)):
+        settings = dataclasses.replace(FIVE, select=select)
+        training = Training(luo(toy.agents(), Objective(), 0.7), ToyBatches(toy), settings, seed=4, device=CPU)
+        training.history = history
+        assert training.result()["epoch"] == epoch
+
+
 def test_a_training_of_zero_steps(toy):
     training = Training(psst_multinomial(toy.agents(), Objective(), 0.3), ToyBatches(toy), FIVE, seed=4, device=CPU)
     assert training.result() == {"epoch": 0, "step": 0}
