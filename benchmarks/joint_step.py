@@ -35,9 +35,9 @@ from pipeline.models.decoder import Decoder
 from pipeline.models.lstm import PooledLstm
 from pipeline.models.transformer import Transformer
 from pipeline.runtime import matmul_precision
+from pipeline.runtime.adam import Adam
 from pipeline.runtime.memory import keep_freed
 from pipeline.scores.discriminability import Hinge
-from pipeline.training.adam import Adam
 from pipeline.training.optimisation import Optimisation
 from pipeline.types import Batch
 

@@ -12,7 +12,7 @@ from pipeline.metrics.cider import CiderD, document_frequencies
 from pipeline.metrics.text_rewards import TextScorer
 from pipeline.models.att2in import Att2in
 from pipeline.models.listener import Listener
-from pipeline.training.adam import Adam
+from pipeline.runtime.adam import Adam
 from pipeline.types import Batch
 from pipeline.vocabulary import Vocabulary
 from pipeline.worlds.scenes.sample_scenes import sample_scene

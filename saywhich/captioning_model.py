@@ -60,6 +60,17 @@ class CaptionCandidates:
     encode: Callable[[], Tensor]
 
 
+@dataclass(frozen=True)
+class CandidateSettings(Generic[Features]):
+    """Settings of candidate captions: `samples` of them, or those of a beam, or the best of it alone."""
+
+    beam: int
+    samples: int | None  # None: beam search
+    whole_beam: bool
+    seed: int
+    pragmatic: PragmaticGallery[Features] | None  # None: the images of a gallery change no word
+
+
 class CaptioningModel(ABC, Generic[Prepared, Features]):
     """A speaker and a listener. Images are paths, Pillow images or uint8 arrays (H, W, 3); one counts as a list of one.
 
@@ -89,17 +100,8 @@ class CaptioningModel(ABC, Generic[Prepared, Features]):
         """Return the listener's embeddings (N, H) of N captions, each of length 1; one text counts as a list of one."""
 
     @abstractmethod
-    def candidates(
-        self,
-        features: Features,
-        *,
-        beam: int,
-        samples: int | None,
-        whole_beam: bool,
-        seed: int,
-        pragmatic: PragmaticGallery[Features] | None,
-    ) -> CaptionCandidates:
-        """Generate candidate captions of one or more photos: `samples`, or those of a beam, or the best of it."""
+    def candidates(self, features: Features, settings: CandidateSettings[Features]) -> CaptionCandidates:
+        """Generate candidate captions of one or more photos."""
 
     def caption(
         self,
@@ -165,7 +167,7 @@ class CaptioningModel(ABC, Generic[Prepared, Features]):
         if not len(features):
             return []
         whole = (among is not None or score == SIMILARITY) and pragmatic is None
-        found = self.candidates(features, beam=beam, samples=samples, whole_beam=whole, seed=seed, pragmatic=pragmatic)
+        found = self.candidates(features, CandidateSettings(beam, samples, whole, seed, pragmatic))
         if among is None and score == MARGIN:
             rows = zip(found.texts, features.unlike, strict=True)
             return [Caption(texts[0], tuple(texts), unlike=unlike) for texts, unlike in rows]

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import one_line
-from pipeline.features.animated_thumbnail import animated_thumbnail, first_frame
-from saywhich.offline_page import PLAIN, write_offline_page
+from pipeline.features.animated_thumbnail import animated_thumbnail
+from saywhich.offline_page import PAGES, PLAIN, write_offline_page
 from saywhich.search_page import SHOWN, thumbnail_url
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def sheet_entry(file: Path, caption: Caption) -> Mapping[str, Any]:
     return {
         "name": one_line(str(file)),
         "url": file.resolve().as_uri(),
-        "thumbnail": thumbnail_url(first_frame(file)),
+        "thumbnail": thumbnail_url(file),
         "animation": animated_thumbnail(file, SHOWN),
         "caption": one_line(caption.text),
         "rank": "" if caption.rank is None else f"{caption.rank}/{caption.of}",
@@ -34,5 +34,5 @@ def write_sheet(out: Path, entries: Sequence[Mapping[str, Any]]) -> None:
     """Write the page of the photos `entries`, in that order, to `out`."""
     ranked = [entry for entry in entries if entry["rank"]]
     first = sum(entry["first"] for entry in ranked)
-    styles = [PLAIN, "captions.css"]
+    styles = [PLAIN, PAGES / "captions.css"]
     write_offline_page(out, "captions.html", styles=styles, photos=entries, ranked=len(ranked), first=first)

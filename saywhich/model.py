@@ -28,7 +28,7 @@ from pipeline.models.unroll import generate
 from pipeline.protocols import Channel
 from pipeline.types import Batch
 from pipeline.vocabulary import Vocabulary
-from saywhich.captioning_model import CaptionCandidates, CaptioningModel
+from saywhich.captioning_model import CandidateSettings, CaptionCandidates, CaptioningModel
 from saywhich.encoded_photos import EncodedPhotos
 from saywhich.feature_extractor import FeatureExtractor
 from saywhich.model_files import MAIN, ModelFiles
@@ -119,42 +119,29 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         return self._judge().encode_text(judged_captions(texts, vocabulary, self.speaker.max_words)).cpu()
 
     @torch.no_grad()
-    def candidates(
-        self,
-        features: PhotoFeatures,
-        *,
-        beam: int,
-        samples: int | None,
-        whole_beam: bool,
-        seed: int,
-        pragmatic: PragmaticGallery[PhotoFeatures] | None,
-    ) -> CaptionCandidates:
+    def candidates(self, features: PhotoFeatures, settings: CandidateSettings[PhotoFeatures]) -> CaptionCandidates:
         """Generate candidate captions of one or more photos, with the token UNK banned."""
-        channel: Channel = Beam(beam, beam if whole_beam else 1)
-        if samples is not None:
-            channel = Multinomial(samples, requires_grad=False)
+        channel: Channel = Beam(settings.beam, settings.beam if settings.whole_beam else 1)
+        if settings.samples is not None:
+            channel = Multinomial(settings.samples, requires_grad=False)
             channel = channel if self.temperature == 1 else Tempered(channel, self.temperature)
         # one image at a time, so that samples depend on no other image
-        parts = features.split(BATCH if samples is None else 1)
-        tokens = torch.cat([self._generate(part, channel, seed, pragmatic) for part in parts])  # (M, K, T)
+        parts = features.split(BATCH if settings.samples is None else 1)
+        tokens = torch.cat([self._generate(part, channel, settings) for part in parts])  # (M, K, T)
         texts = [[self.vocabulary.decode(row) for row in rows] for rows in tokens.tolist()]
         flat = JudgedCaptions(tokens.flatten(0, 1), [text for rows in texts for text in rows])
         return CaptionCandidates(texts, lambda: self._judge().encode_text(flat).cpu().unflatten(0, tokens.shape[:2]))
 
     def _generate(
-        self,
-        features: PhotoFeatures,
-        channel: Channel,
-        seed: int,
-        pragmatic: PragmaticGallery[PhotoFeatures] | None,
+        self, features: PhotoFeatures, channel: Channel, settings: CandidateSettings[PhotoFeatures]
     ) -> Tensor:
         """Generate captions (M, K, T) through `channel`, with the token UNK banned."""
         channel = BanToken(channel, self.vocabulary.unk) if self.vocabulary.unk >= 0 else channel
-        photo_seed = int(hashlib.sha256(f"{seed} {features.contents[0]}".encode()).hexdigest()[:15], 16)
+        photo_seed = int(hashlib.sha256(f"{settings.seed} {features.contents[0]}".encode()).hexdigest()[:15], 16)
         rng = torch.Generator(self.device).manual_seed(photo_seed)
         speaker = optimize_for_decoding(self.speaker.to(self.device).eval())
-        if pragmatic is not None:
-            speaker = self._pragmatic(speaker, features, pragmatic)
+        if settings.pragmatic is not None:
+            speaker = self._pragmatic(speaker, features, settings.pragmatic)
         tokens = generate(speaker, make_batch(features).to(self.device), channel, rng).tokens.cpu()
         return pad(tokens, (0, speaker.max_words - tokens.shape[1])).unflatten(0, (len(features), -1))
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from saywhich.captioning_model import CaptionCandidates, CaptioningModel
+from saywhich.captioning_model import CandidateSettings, CaptionCandidates, CaptioningModel
 from saywhich.judging.photo_vectors import CaptionJudge, PreparedPhoto, prepared_digest
 from saywhich.model import BATCH, Model, PhotoFeatures
 from saywhich.photos import UNLIKE, Photo
-from saywhich.pragmatic_decoding import PragmaticGallery
 
 
 @dataclass(frozen=True)
@@ -46,18 +45,8 @@ class ModelWithListener(CaptioningModel[tuple[Tensor, PreparedPhoto], PhotoFeatu
     def encode_text(self, captions: Sequence[str]) -> Tensor:
         return self.listener.encode_texts([captions] if isinstance(captions, str) else captions).float().cpu()
 
-    def candidates(
-        self,
-        features: PhotoFeatures,
-        *,
-        beam: int,
-        samples: int | None,
-        whole_beam: bool,
-        seed: int,
-        pragmatic: PragmaticGallery[PhotoFeatures] | None,
-    ) -> CaptionCandidates:
-        gallery = None if pragmatic is None else replace(pragmatic, listener=self.listener)
-        texts = self.model.candidates(
-            features, beam=beam, samples=samples, whole_beam=whole_beam, seed=seed, pragmatic=gallery
-        ).texts
+    def candidates(self, features: PhotoFeatures, settings: CandidateSettings[PhotoFeatures]) -> CaptionCandidates:
+        if settings.pragmatic is not None:
+            settings = replace(settings, pragmatic=replace(settings.pragmatic, listener=self.listener))
+        texts = self.model.candidates(features, settings).texts
         return CaptionCandidates(texts, lambda: torch.stack([self.encode_text(each) for each in texts]))

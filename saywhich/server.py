@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pipeline.features.animated_thumbnail import first_frame
 from saywhich.encoded_photos import EncodedPhotos
+from saywhich.offline_page import PAGES
 from saywhich.page_captions import BATCH, ServedModel, caption_photos, find_photos
 from saywhich.photos import load_readable
 from saywhich.pretrained.pretrained_model import PretrainedModel
@@ -27,7 +28,6 @@ from saywhich.request_bodies import (
 from saywhich.request_queue import Check, RequestQueue
 from saywhich.uploads import Upload, UploadLimits, Uploads, check_photos
 
-PAGES = Path(__file__).with_name("pages")
 FILES = {"serve.css": "text/css", "serve.js": "text/javascript"}
 POLICY = "default-src 'self'; img-src 'self' data: blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"}

@@ -40,7 +40,7 @@ def methods(toy) -> dict[str, Method]:
     alone = toy.agents().listener
     return {
         "psst": joint("psst_multinomial", 0.3, rho=0.5),
-        "gumbel words": joint("psst_gumbel", 0.3, Objective(normalise_gradients=True), mix="token"),
+        "gumbel words": replace(joint("psst_gumbel", 0.3, mix="token"), normalise_gradients=True),
         "all negatives": joint("st_multinomial", 0.3, Objective(negatives="all", reduction="mean")),
         "luo, centred": joint("luo", 0.5, Objective(centre_advantages=True, cross_entropy_weight=0.5)),
         "reinforce": joint("reinforce", 0.5),

@@ -23,7 +23,9 @@ def compose(
     rewards: RewardModels | None = None,
     gamma: float = 1.0,
 ) -> Method:
-    """Build the method of `composition`, with its own `arguments`, guidance by `gamma`, RELAX and a KL penalty.
+    """Build the method of `composition` with its own `arguments`, guidance by `gamma`, and settings of all methods.
+
+    These are normalised gradients, RELAX and a KL penalty.
 
     Raises UserError where the composition takes other agents, or a KL penalty does not fit.
     """
@@ -34,7 +36,7 @@ def compose(
             "choose another method, or another pretrain.listener in params.yaml"
         )
     given = arguments if rewards is None else {"rewards": rewards, **arguments}
-    composed = composition(agents, objective, **given)
+    composed = replace(composition(agents, objective, **given), normalise_gradients=objective.normalise_gradients)
     if objective.control_variate == "relax":
         composed = with_relax(composed)
     if objective.kl_weight:

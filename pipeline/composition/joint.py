@@ -149,7 +149,7 @@ def tradeoff(
     ]
     if listener_estimator:
         terms.append(Term("listening", lam, hinge, listener_estimator, LISTENER))
-    return Method(agents.roles, tuple(terms), schedule, objective.normalise_gradients)
+    return Method(agents.roles, tuple(terms), schedule)
 
 
 def pathwise(agents: Agents, objective: Objective, lam: float, channel: Channel) -> Method:
@@ -191,4 +191,4 @@ def with_critic(
         Term("critic", 1.0, score, CriticLoss(channel, critic, credit, words), CRITIC),
     )
     schedule = UpdateSchedule((SPEAKER | CRITIC,), CRITIC, warmup_steps)
-    return Method({**agents.roles, "critic": critic}, terms, schedule, objective.normalise_gradients)
+    return Method({**agents.roles, "critic": critic}, terms, schedule)

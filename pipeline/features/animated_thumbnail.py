@@ -1,4 +1,4 @@
-"""Animated thumbnails of films for pages, whatever the film's format."""
+"""Pictures for pages: animated thumbnails of films, whatever the film's format, and data URIs."""
 
 from __future__ import annotations
 
@@ -40,6 +40,13 @@ def first_frame(path: Path) -> Image.Image:
     if not is_moving(path):
         return open_image(path)
     return next(open_film(path, min(len(read_timeline(path).durations), FRAMES)))
+
+
+def data_uri(image: Image.Image, quality: int) -> str:
+    """Return the image as a data URI in JPEG of this quality."""
+    out = io.BytesIO()
+    image.save(out, format="JPEG", quality=quality)
+    return "data:image/jpeg;base64," + base64.b64encode(out.getvalue()).decode("ascii")
 
 
 def _small(frame: Image.Image, longest: int) -> Image.Image:

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.optim.adamw import adamw
 from tqdm import tqdm
+
+from pipeline.runtime.adam import Adam
 
 WEIGHT_DECAY = 0.5  # for convolutions and linear layers, not for biases and norms
 SHIFT = 4  # largest shift of a training image, in pixels
@@ -81,7 +82,7 @@ def train_detector(
     detector.to(device).to(memory_format=torch.channels_last).train()  # type: ignore[call-overload]
     if epochs == 0:
         return detector.eval()
-    optimiser = AdamW(detector)
+    optimiser = Adam(detector, WEIGHT_DECAY)
     for epoch in tqdm(range(epochs), desc="detector", unit="epoch", disable=None):
         rng = np.random.Generator(np.random.Philox(key=[seed, epoch]))
         order, total = rng.permutation(rows), torch.zeros((), device=device)
@@ -109,43 +110,6 @@ def one_cycle_rate(step: int, steps: int, highest: float) -> float:
 
 def _cosine(start: float, end: float, share: float) -> float:
     return end + (start - end) / 2.0 * (math.cos(math.pi * share) + 1)
-
-
-class AdamW:
-    """Fused torch.optim.AdamW, equal to the bit, without its import of torch's compiler, which takes seconds."""
-
-    def __init__(self, model: nn.Module) -> None:
-        weights: list[Tensor] = list(model.parameters())
-        self._groups = [
-            (WEIGHT_DECAY, [p for p in weights if p.dim() > 1]),
-            (0.0, [p for p in weights if p.dim() == 1]),
-        ]
-        self._means = {p: torch.zeros_like(p) for p in weights}
-        self._squares = {p: torch.zeros_like(p) for p in weights}
-        self._steps = {p: torch.zeros((), device=p.device) for p in weights}
-
-    @torch.no_grad()
-    def step(self, learning_rate: float) -> None:
-        """Update the parameters, which all have a gradient, and clear their gradients."""
-        for weight_decay, parameters in self._groups:
-            adamw(
-                parameters,
-                [p.grad for p in parameters if p.grad is not None],
-                [self._means[p] for p in parameters],
-                [self._squares[p] for p in parameters],
-                [],
-                [self._steps[p] for p in parameters],
-                fused=True,
-                amsgrad=False,
-                beta1=0.9,
-                beta2=0.999,
-                lr=learning_rate,
-                weight_decay=weight_decay,
-                eps=1e-8,
-                maximize=False,
-            )
-            for parameter in parameters:
-                parameter.grad = None
 
 
 def _shift(pixels: Tensor, down: int, right: int) -> Tensor:

@@ -33,7 +33,7 @@ def sll(agents: Agents, objective: Objective, samples: Count = 1, reward: Reward
     """
     score = mix_metrics(reward, agents.cider, agents.texts)
     estimator = score_function(objective, channel=Multinomial(samples))
-    return _train_speaker(agents, objective, Term("naturalness", 1.0, score, estimator))
+    return _train_speaker(agents, Term("naturalness", 1.0, score, estimator))
 
 
 def sll_me(
@@ -42,9 +42,7 @@ def sll_me(
     """Build SLL plus `weight` times the entropy of each token's distribution."""
     channel = Multinomial(samples, entropies=True)
     precision = _precision(agents, objective, channel, scale / MAX_CIDER)
-    return _train_speaker(
-        agents, objective, precision, Term("entropy", weight, TokenEntropy(), Pathwise(channel, "words"))
-    )
+    return _train_speaker(agents, precision, Term("entropy", weight, TokenEntropy(), Pathwise(channel, "words")))
 
 
 def sll_sle(
@@ -60,14 +58,12 @@ def sll_sle(
     # factor 2: the speaker generates both captions of a pair (Eq. 13)
     by_group = score_function(objective, "group", channel)
     exploration = Term("exploration", 2 * (1 - alpha), SetDistance(), by_group)
-    return _train_speaker(
-        agents, objective, _precision(agents, objective, channel, alpha * scale / MAX_CIDER), exploration
-    )
+    return _train_speaker(agents, _precision(agents, objective, channel, alpha * scale / MAX_CIDER), exploration)
 
 
 def _precision(agents: Agents, objective: Objective, channel: Multinomial, weight: float) -> Term:
     return Term("naturalness", weight, CiderScore(agents.cider), score_function(objective, channel=channel))
 
 
-def _train_speaker(agents: Agents, objective: Objective, *terms: Term) -> Method:
-    return Method(agents.roles, terms, SPEAKER_ONLY, objective.normalise_gradients)
+def _train_speaker(agents: Agents, *terms: Term) -> Method:
+    return Method(agents.roles, terms, SPEAKER_ONLY)

@@ -90,9 +90,7 @@ def rl_sampled(
         Term("discriminability", lam, contrastive, score_function(objective), SPEAKER),
         Term("naturalness", 1 - lam, CiderScore(agents.cider), score_function(objective), SPEAKER),
     )
-    return Method(
-        agents.roles, terms, SPEAKER_ONLY, objective.normalise_gradients, validation_judge=rewards.validation_judge
-    )
+    return Method(agents.roles, terms, SPEAKER_ONLY, validation_judge=rewards.validation_judge)
 
 
 def wtf_rl(
@@ -163,7 +161,7 @@ def psst_wtf(
         Term("human", lam * (1 - alpha), rewards.human_probability, through, SPEAKER),
         Term("naturalness", 1 - lam, CiderScore(agents.cider), score_function(objective), SPEAKER),
     )
-    return with_discriminator(Method(agents.roles, terms, JOINT, objective.normalise_gradients), rewards, channel)
+    return with_discriminator(Method(agents.roles, terms, JOINT), rewards, channel)
 
 
 def _train_on_trajectories(

@@ -5,8 +5,6 @@ A view is a set of settings shown side by side: chosen, at equal CIDEr, or at eq
 
 from __future__ import annotations
 
-import base64
-import io
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +24,7 @@ from pipeline.analysis.results import SYMBOLS, Point, Results, named_setting
 from pipeline.analysis.selection import Choice, ReportSettings
 from pipeline.analysis.tradeoff import curves
 from pipeline.errors import UserError, reason
-from pipeline.features.animated_thumbnail import animated_thumbnail, first_frame
+from pipeline.features.animated_thumbnail import animated_thumbnail, data_uri, first_frame
 from pipeline.report.figures import styles
 from pipeline.report.plot_elements import LineStyle
 from pipeline.runtime.film_decoding import is_moving
@@ -310,10 +308,3 @@ def open_thumbnail(path: Path, longest: int) -> Image.Image:
         ) from None
     picture.thumbnail((longest, longest))
     return picture
-
-
-def data_uri(image: Image.Image, quality: int) -> str:
-    """Return the image as a data URI in JPEG of this quality."""
-    out = io.BytesIO()
-    image.save(out, format="JPEG", quality=quality)
-    return "data:image/jpeg;base64," + base64.b64encode(out.getvalue()).decode("ascii")

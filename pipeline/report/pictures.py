@@ -19,7 +19,24 @@ PICTURES = 12  # maximum on a sheet
 
 def gallery_png(pictures: Sequence[GalleryPicture], *judges: JudgeTitle) -> bytes:
     """Draw the first PICTURES pictures, three a row, each with the chosen captions and the ranks by `judges`."""
-    return _sheet(pictures[:PICTURES], judges, columns=3, width=4.0, letters=62, size=7.5)
+    from matplotlib.figure import Figure
+
+    pictures, columns, size = pictures[:PICTURES], 3, 7.5
+    texts = [_lines(picture, judges, 62) for picture in pictures]
+    rows = [range(n, min(n + columns, len(pictures))) for n in range(0, len(pictures), columns)] or [range(0)]
+    heights = [2.6 + 0.0207 * size * max((len(texts[n]) for n in row), default=0) + 0.35 for row in rows]
+    figure = Figure(figsize=(4.0 * columns, sum(heights)), dpi=100)
+    grid = figure.subplots(len(rows), columns, squeeze=False, height_ratios=heights)
+    figure.subplots_adjust(left=0.005, right=0.995, top=1, bottom=0, wspace=0.02, hspace=0)
+    for axes in grid.flat:
+        axes.axis("off")
+    if pictures:
+        figure.text(0.995, 0.1 / sum(heights), _brackets(judges), ha="right", fontsize=size, color=SOFT)
+    for n, (picture, lines) in enumerate(zip(pictures, texts, strict=True)):
+        axes, height = grid.flat[n], heights[n // columns]
+        _photo(axes.inset_axes((0, 1 - 2.7 / height, 1, 2.6 / height)), picture)
+        _text(axes, 1 - 2.76 / height, lines, size)
+    return png(figure)
 
 
 def pairs_png(shared: SharedCaptions) -> bytes:
@@ -52,34 +69,6 @@ def pairs_png(shared: SharedCaptions) -> bytes:
                 _text(axes, 1 - 2.76 / height, both, 9)
             _text(axes, 1 - (2.78 + 0.19 * len(both)) / height, own[k], 9)
     figure.text(0.005, 0.1 / (sum(heights) + below), "\n".join(rule), va="bottom", fontsize=9, color=SOFT)
-    return png(figure)
-
-
-def _sheet(
-    pictures: Sequence[GalleryPicture],
-    judges: Sequence[JudgeTitle],
-    columns: int,
-    width: float,
-    letters: int,
-    size: float,
-) -> bytes:
-    """Draw pictures in columns of `width` inches, 2.6 high, with captions below in lines of `letters` characters."""
-    from matplotlib.figure import Figure
-
-    texts = [_lines(picture, judges, letters) for picture in pictures]
-    rows = [range(n, min(n + columns, len(pictures))) for n in range(0, len(pictures), columns)] or [range(0)]
-    heights = [2.6 + 0.0207 * size * max((len(texts[n]) for n in row), default=0) + 0.35 for row in rows]
-    figure = Figure(figsize=(width * columns, sum(heights)), dpi=100)
-    grid = figure.subplots(len(rows), columns, squeeze=False, height_ratios=heights)
-    figure.subplots_adjust(left=0.005, right=0.995, top=1, bottom=0, wspace=0.02, hspace=0)
-    for axes in grid.flat:
-        axes.axis("off")
-    if pictures:
-        figure.text(0.995, 0.1 / sum(heights), _brackets(judges), ha="right", fontsize=size, color=SOFT)
-    for n, (picture, lines) in enumerate(zip(pictures, texts, strict=True)):
-        axes, height = grid.flat[n], heights[n // columns]
-        _photo(axes.inset_axes((0, 1 - 2.7 / height, 1, 2.6 / height)), picture)
-        _text(axes, 1 - 2.76 / height, lines, size)
     return png(figure)
 
 

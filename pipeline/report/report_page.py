@@ -8,7 +8,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from markupsafe import Markup
 
 from pipeline.analysis.caption_files import with_control_overlap
@@ -17,9 +16,9 @@ from pipeline.analysis.selection import ReportSettings
 from pipeline.report.drawing import panels_svg, swatch
 from pipeline.report.gallery import mark_words, thumbnails
 from pipeline.report.headline import headline_sentence
+from pipeline.report.html_templates import hash_source, open_templates
 from pipeline.report.method_names import published_name
 from pipeline.report.number_files import markdown
-from pipeline.report.page_security import hash_source
 from pipeline.report.plot_elements import PlotPanel
 from pipeline.report.report_content import ReportContent
 from pipeline.report.report_parts import ReportParts
@@ -80,13 +79,7 @@ def write_report(
 
 def _page(content: ReportContent, built: Mapping[ReportSection, SectionContent]) -> str:
     """Return the page as HTML; data are escaped, and the content security policy forbids other scripts and requests."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([TEMPLATE, *{section.template_file.parent: None for section in built}]),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = open_templates([TEMPLATE, *{section.template_file.parent: None for section in built}])
     environment.filters["published"] = published_name
     style, script = (Markup((TEMPLATE / f"page.{kind}").read_text("utf-8")) for kind in ("css", "js"))
     panels = [panel for each in built.values() for figure in each.panels.values() for panel in figure]

@@ -142,13 +142,9 @@ def load_captioner(name: str) -> Any:
     kind = load_pretrained("AutoConfig", name).model_type
     if kind not in CAPTIONERS:
         raise UserError(f"{name}: expected a captioner ({', '.join(CAPTIONERS)}), found the kind {kind}")
-    model, report = load_pretrained(
-        CAPTIONERS[kind], name, dtype="float32", output_loading_info=True, use_safetensors=True
-    )
-    if lacking := sorted(key for key in report["missing_keys"] if "pooler" not in key):
-        raise UserError(f"{name}: its weights lack {lacking[0]}; they are not those of a complete {CAPTIONERS[kind]}")
-    model.has_pooler = not report["missing_keys"]  # an untrained pooler gives no useful feature
-    return model.eval()
+    model, missing = load_weights(CAPTIONERS[kind], name, optional="pooler")
+    model.has_pooler = not missing  # an untrained pooler gives no useful feature
+    return model
 
 
 def load_dual_encoder(name: str) -> Any:
@@ -159,12 +155,19 @@ def load_dual_encoder(name: str) -> Any:
     kind = load_pretrained("AutoConfig", name).model_type
     if kind not in DUAL_ENCODERS:
         raise UserError(f"{name}: is of the kind {kind}; judges and retrievers are {', '.join(DUAL_ENCODERS)}")
-    model, report = load_pretrained(
-        DUAL_ENCODERS[kind], name, dtype="float32", output_loading_info=True, use_safetensors=True
-    )
-    if lacking := sorted(report["missing_keys"]):
+    return load_weights(DUAL_ENCODERS[kind], name)[0]
+
+
+def load_weights(kind: str, name: str, dtype: str = "float32", optional: str | None = None) -> tuple[Any, list[str]]:
+    """Load `name` as the class `kind` of transformers in evaluation mode, from safetensors.
+
+    Also return the names of weights that it lacks, which contain `optional`. Raises UserError where it lacks others.
+    """
+    model, report = load_pretrained(kind, name, dtype=dtype, output_loading_info=True, use_safetensors=True)
+    missing = sorted(report["missing_keys"])
+    if lacking := [key for key in missing if optional is None or optional not in key]:
         raise UserError(f"{name}: its weights lack {lacking[0]}; they are not those of a whole model")
-    return model.eval()
+    return model.eval(), missing
 
 
 class ImageProcessor(Record):

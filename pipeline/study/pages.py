@@ -16,7 +16,7 @@ import jinja2
 from markupsafe import Markup
 
 from pipeline.features.images import open_image
-from pipeline.report.page_security import hash_source
+from pipeline.report.html_templates import hash_source
 from pipeline.study.design import NATURALNESS, PASSED, RETRIEVAL, Sheet, StudyRound, Task, study_name
 
 TEMPLATE = Path(__file__).parent / "template"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from pipeline.runtime.files import sha256, write_atomically
 from pipeline.tracking.spool import (
@@ -27,9 +27,6 @@ from pipeline.tracking.spool import (
     record_of,
 )
 from pipeline.tracking.tracker import Tracker, connect, finish_monitor
-
-if TYPE_CHECKING:
-    pass
 
 POLL = 0.5  # seconds between checks of the spool
 IDLE = 20.0  # seconds without a run after which a sender ends: more than the gap between two DVC stages

@@ -44,27 +44,13 @@ def run_training(
         training.run(saved, seconds)
         return
     with exclusive(checkpoints.with_name(f"{checkpoints.name}.lock"), str(out)):
-        _train_and_write(training, out, saved, record, seconds, roles, data)
-
-
-def _train_and_write(
-    training: Training,
-    out: Path,
-    saved: Checkpoints,
-    record: RunRecord,
-    seconds: float,
-    roles: frozenset[str] | None,
-    data: Mapping[str, str] | None,
-) -> None:
-    history = training.run(saved, seconds)
-    agents: dict[str, Agent] = {}
-    for role, agent in training.method.final_agents().items():
-        if roles is None or role in roles:
-            agents[role] = agent
-    paths = [out / name for name in ("history.jsonl", "weights.safetensors", "metrics.json")]
-    write_processor_seconds(saved.folder.with_name(FOLDER), history, training.processor_seconds)
-    write_atomically(paths[0], history_lines(history))
-    save_agents(paths[1], agents, paths[0], data)
-    write_atomically(paths[2], json.dumps(training.result(), indent=2) + "\n")
-    record.outputs(paths)
-    saved.clear()
+        history = training.run(saved, seconds)
+        final = training.method.final_agents().items()
+        agents: dict[str, Agent] = {role: agent for role, agent in final if roles is None or role in roles}
+        paths = [out / name for name in ("history.jsonl", "weights.safetensors", "metrics.json")]
+        write_processor_seconds(saved.folder.with_name(FOLDER), history, training.processor_seconds)
+        write_atomically(paths[0], history_lines(history))
+        save_agents(paths[1], agents, paths[0], data)
+        write_atomically(paths[2], json.dumps(training.result(), indent=2) + "\n")
+        record.outputs(paths)
+        saved.clear()

@@ -19,8 +19,8 @@ from pipeline.composition.method import Method
 from pipeline.errors import UserError
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.runtime import ranks
+from pipeline.runtime.adam import Adam
 from pipeline.runtime.signals import postponing_requests
-from pipeline.training.adam import Adam
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.optimisation import Optimisation
 from pipeline.training.training_budget import TrainingBudget
@@ -260,6 +260,7 @@ class Training:
         tensors |= {f"best.{n}": t for n, t in self.best.items()}
         tensors |= {f"mean.{n}": t for n, t in self.means.sums.items()}
         state = {"history": self.history, "counts": self.means.counts, "best_value": self.best_value}
+        state |= {"latest": self.latest}
         return tensors, state | {"budget": self.budget.state(), "processor_seconds": self.processor_seconds}
 
     def _resume(self, checkpoints: Checkpoints) -> None:
@@ -287,7 +288,7 @@ class Training:
             adam.restore(own)
         self.best = parts["best"]
         self.best_value = checkpoint.state["best_value"]
-        self.history = checkpoint.state["history"]
+        self.history, self.latest = checkpoint.state["history"], checkpoint.state["latest"]
         self.processor_seconds = checkpoint.state["processor_seconds"]
         self.budget.restore(checkpoint.state["budget"])
         counts = checkpoint.state["counts"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.analysis.bootstrap import RESAMPLES, draw_in_blocks
+from pipeline.analysis.bootstrap import RESAMPLES, draw_in_blocks, interval
 
 Interval = tuple[float, float]
 
@@ -67,7 +67,4 @@ def _resampled_rows(owners: np.ndarray, images: int, resamples: int) -> Iterator
 
 def _interval(drawn: np.ndarray, column: int) -> Interval | None:
     values = drawn[:, column][~np.isnan(drawn[:, column])] if drawn.size else drawn
-    if not len(values):
-        return None
-    low, high = np.percentile(values, (2.5, 97.5))
-    return float(low), float(high)
+    return interval(values) if len(values) else None

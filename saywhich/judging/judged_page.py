@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.errors import one_line
-from pipeline.report.gallery import changed_words, data_uri, open_thumbnail
+from pipeline.features.animated_thumbnail import data_uri
+from pipeline.report.gallery import changed_words, open_thumbnail
 from saywhich.judging.caption_comparison import CaptionComparison, PairComparison, ScoreDifference
 from saywhich.judging.caption_scores import HARD, ScoreKey
 from saywhich.judging.comparison_tables import gap_lines, show_difference, show_verdict, state_verdict
 from saywhich.judging.judgement import JudgedRow, Judgement
-from saywhich.judging.retrieval_scores import flatten
 from saywhich.judging.score_tables import MISSING, score_groups, show_interval, show_number
-from saywhich.offline_page import REPORT, write_offline_page
+from saywhich.offline_page import PAGES, REPORT, write_offline_page
 
 EXAMPLES = 6  # images of each kind
 LARGE, SMALL, QUALITY = 320, 96, 80  # pixels of a photo's longer side, and JPEG's quality
@@ -70,7 +70,7 @@ def write_judged_page(path: Path, found: Judgement, comparison: CaptionCompariso
     write_offline_page(
         path,
         "judged.html",
-        styles=[REPORT, "judged.css"],
+        styles=[REPORT, PAGES / "judged.css"],
         found=found,
         names=[one_line(row.name) for row in found.rows],
         headline=[*_headlines(found, comparison, score)],
@@ -149,7 +149,7 @@ def _example_sections(
     """Return sections of examples, each with a title and a sentence."""
     judge, sections = found.judges[0], []
     for pair in comparison.pairs if comparison else ():
-        change = np.log(_best_ranks(pair.second, judge, found)) - np.log(_best_ranks(pair.first, judge, found))
+        change = np.log(pair.second.best_ranks(judge)) - np.log(pair.first.best_ranks(judge))
         gained = [row for row in np.argsort(change, kind="stable")[:EXAMPLES] if change[row] < 0]
         lost = [row for row in np.argsort(-change, kind="stable")[:EXAMPLES] if change[row] > 0]
         names = f"{one_line(pair.second.name)} against {one_line(pair.first.name)}"
@@ -158,9 +158,9 @@ def _example_sections(
             sections.append((title, words, [_side_by_side(found, pair, row) for row in rows]))
     if comparison is None:
         (judged,) = found.rows
-        ranks = _best_ranks(judged, judge, found)
+        ranks = judged.best_ranks(judge)
         sizes = 1 + (found.galleries >= 0).sum(1).numpy()
-        hard = _best_hard(judged, judge, found) / sizes
+        hard = judged.best_ranks(judge, hard=True) / sizes
         order = np.lexsort((ranks, -hard))
         hardest = [row for row in order[:EXAMPLES] if sizes[row] > 1]
         worst = list(np.argsort(-ranks, kind="stable")[:EXAMPLES])
@@ -217,21 +217,6 @@ def _ranks(judged: JudgedRow, place: int) -> str:
         hard = int(ranks.among_hard[place])
         parts.append(f"{judge}: rank {int(ranks.among_all[place]):,}" + (f", {hard} among look-alikes" if hard else ""))
     return one_line("; ".join(parts))
-
-
-def _best_ranks(judged: JudgedRow, judge: str, found: Judgement) -> np.ndarray:
-    """Return the best rank of each image by its captions, (M,)."""
-    return _best(judged, judged.ranks[judge].among_all, len(found.files))
-
-
-def _best_hard(judged: JudgedRow, judge: str, found: Judgement) -> np.ndarray:
-    return _best(judged, judged.ranks[judge].among_hard, len(found.files))
-
-
-def _best(judged: JudgedRow, ranks: np.ndarray, images: int) -> np.ndarray:
-    best = np.full(images, np.iinfo(np.int64).max)
-    np.minimum.at(best, flatten(judged.captions)[1], ranks)
-    return best.astype(np.float64)
 
 
 def _shown(found: Judgement, row: int, right: int) -> ShownPhoto:

@@ -24,7 +24,7 @@ from saywhich.judging.metric_choices import check_metrics
 from saywhich.judging.notes import Notes
 from saywhich.judging.photo_index import PhotoIndex
 from saywhich.judging.photo_vectors import CaptionJudge, cut_captions, encode_gallery
-from saywhich.judging.retrieval_scores import CaptionRanks, judge_row
+from saywhich.judging.retrieval_scores import CaptionRanks, flatten, judge_row
 from saywhich.judging.text_scores import computable_scores, reader_scores, reference_scores
 from saywhich.judging.thumbnails import Thumbnails
 
@@ -70,6 +70,12 @@ class JudgedRow:
     def interval(self, key: ScoreKey) -> tuple[float, float] | None:
         """Return a score's 95 % interval over images; None for scores of the whole set of captions."""
         return score_interval(self.drawn.get(key))
+
+    def best_ranks(self, judge: str, hard: bool = False) -> np.ndarray:
+        """Return each image's best rank by its captions (M,) float64, among all images or in its hard gallery."""
+        ranks, best = self.ranks[judge], np.full(len(self.captions), np.inf)
+        np.minimum.at(best, flatten(self.captions)[1], ranks.among_hard if hard else ranks.among_all)
+        return best
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pipeline.errors import UserError
-from saywhich.captioning_model import CaptionCandidates, CaptioningModel
+from saywhich.captioning_model import CandidateSettings, CaptionCandidates, CaptioningModel
 from saywhich.encoded_photos import EncodedPhotos
 from saywhich.judging.photo_vectors import CaptionJudge, prepared_digest
 from saywhich.photos import Photo
@@ -64,19 +64,15 @@ class PretrainedModel(CaptioningModel[DecodedPhoto, PretrainedFeatures]):
         return self.require_listener().encode_texts([captions] if isinstance(captions, str) else captions).cpu()
 
     def candidates(
-        self,
-        features: PretrainedFeatures,
-        *,
-        beam: int,
-        samples: int | None,
-        whole_beam: bool,
-        seed: int,
-        pragmatic: PragmaticGallery[PretrainedFeatures] | None,
+        self, features: PretrainedFeatures, settings: CandidateSettings[PretrainedFeatures]
     ) -> CaptionCandidates:
-        settings = replace(self.settings, beam=beam, samples=samples, whole_beam=whole_beam, seed=seed)
+        samples, pragmatic = settings.samples, settings.pragmatic
+        generation = replace(
+            self.settings, beam=settings.beam, samples=samples, whole_beam=settings.whole_beam, seed=settings.seed
+        )
         parts = list(features.split(self.batch or (PHOTOS if samples is None and pragmatic is None else 1)))
         if pragmatic is None:
-            texts = [each for part in parts for each in self.speaker.candidates(part.photos, settings)]
+            texts = [each for part in parts for each in self.speaker.candidates(part.photos, generation)]
         else:
             listener, read = self.require_listener(), pragmatic.read
             gallery = PragmaticGallery(pragmatic.decoding, pragmatic.among, lambda rows: read(rows).photos)
@@ -84,7 +80,7 @@ class PretrainedModel(CaptioningModel[DecodedPhoto, PretrainedFeatures]):
                 each
                 for part in parts
                 for each in decode_pragmatically(
-                    self.speaker, listener, part.photos, part.vectors, part.contents, gallery, settings
+                    self.speaker, listener, part.photos, part.vectors, part.contents, gallery, generation
                 )
             ]
         return CaptionCandidates(texts, lambda: torch.stack([self.encode_text(each) for each in texts]))

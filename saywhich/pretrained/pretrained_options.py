@@ -6,19 +6,16 @@ This module must not import PyTorch, which takes a second.
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace, _ArgumentGroup
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import UserError
 from saywhich.judging.judging_choices import DEFAULT_JUDGE, JUDGE_FORMS
 from saywhich.pretrained.presets import PRESETS, confirm_downloads
 
 if TYPE_CHECKING:
-    from saywhich.judging.photo_vectors import CaptionJudge
     from saywhich.pragmatic_decoding import PragmaticDecoding
     from saywhich.pretrained.pretrained_captioner import PretrainedCaptioner
     from saywhich.pretrained.pretrained_model import PretrainedModel
-    from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
 
 FORMS = f"a name of saywhich judge --judge, such as {DEFAULT_JUDGE}: {JUDGE_FORMS}"
 
@@ -84,28 +81,32 @@ def open_captioner(
     Raises UserError in one line for options that do not go together, and for models that cannot be opened.
     """
     from saywhich.pretrained.pretrained_captioner import BATCH, PretrainedCaptioner
-    from saywhich.pretrained.pretrained_model import PretrainedModel
 
     if options.model is not None:
         raise UserError("--model names a trained model, with a speaker of its own: leave out --speaker and --preset")
-    beam = 5 if options.beam is None else options.beam
-    settings = replace(_settings(options), beam=beam, samples=samples, seed=options.seed)
     batch = BATCH if options.batch is None else options.batch
     if batch < 1:
         raise UserError(f"--batch {batch}: give 1 or more")
-    speaker, listener = _names(options, ranked)
-    opened = _open_listener(listener) if ranked else None
-    model = PretrainedModel(_open_speaker(speaker, options), opened, settings)
+    beam = 5 if options.beam is None else options.beam
+    model = open_pretrained(options, ranked, beam=beam, samples=samples, seed=options.seed)
     return PretrainedCaptioner(model, batch, pragmatic, score)
 
 
-def open_pretrained(options: Namespace) -> PretrainedModel:
-    """Open the speaker and the listener of the parsed options of `serve`; raises UserError as `open_captioner` does."""
-    from saywhich.pretrained.pretrained_model import PretrainedModel
+def open_pretrained(options: Namespace, ranked: bool = True, **generation: Any) -> PretrainedModel:
+    """Open the models of the parsed options of `caption` or `serve`; raises UserError as `open_captioner` does.
 
-    settings = _settings(options)
-    speaker, listener = _names(options, ranked=True)
-    return PretrainedModel(_open_speaker(speaker, options), _open_listener(listener), settings)
+    `generation` are further settings of `GenerationSettings`.
+    """
+    from saywhich.pretrained.pretrained_captioner import open_listener
+    from saywhich.pretrained.pretrained_model import PretrainedModel
+    from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
+
+    given = {"max_tokens": options.max_tokens, "temperature": options.temperature, "top_p": options.top_p}
+    settings = GenerationSettings(**given, **generation)
+    name, listener = _names(options, ranked)
+    opened = open_listener(listener) if ranked else None
+    given = {"prompt": options.prompt, "language": options.language, "dtype": options.dtype, "device": options.device}
+    return PretrainedModel(PretrainedSpeaker(name, **given), opened, settings)
 
 
 def _names(options: Namespace, ranked: bool) -> tuple[str, str]:
@@ -117,23 +118,3 @@ def _names(options: Namespace, ranked: bool) -> tuple[str, str]:
         used = {speaker, listener if ranked else None}
         confirm_downloads([model for model in (preset.speaker, preset.listener) if model.name in used], options.yes)
     return speaker, listener
-
-
-def _settings(options: Namespace) -> GenerationSettings:
-    from saywhich.pretrained.pretrained_speaker import GenerationSettings
-
-    given = {"max_tokens": options.max_tokens, "temperature": options.temperature, "top_p": options.top_p}
-    return GenerationSettings(**given)
-
-
-def _open_speaker(name: str, options: Namespace) -> PretrainedSpeaker:
-    from saywhich.pretrained.pretrained_speaker import PretrainedSpeaker
-
-    given = {"prompt": options.prompt, "language": options.language, "dtype": options.dtype, "device": options.device}
-    return PretrainedSpeaker(name, **given)
-
-
-def _open_listener(name: str) -> CaptionJudge:
-    from saywhich.pretrained.pretrained_captioner import open_listener
-
-    return open_listener(name)

@@ -21,7 +21,7 @@ from torch import Tensor
 from pipeline.errors import UserError, reason
 from pipeline.features.hub_tower import PREFIX
 from pipeline.runtime.checksums import check_checksums
-from pipeline.runtime.hub_loading import import_transformers, load_pretrained, naming_faults
+from pipeline.runtime.hub_loading import import_transformers, load_pretrained, load_weights, naming_faults
 from pipeline.runtime.memory import is_full, naming_memory
 from saywhich.photos import Photo, open_photo
 from saywhich.pretrained.captioner_families import CaptionerFamily, family_of
@@ -124,12 +124,8 @@ class PretrainedSpeaker:
         with naming_memory("its weights", "give --dtype bfloat16, or a smaller model"):
             with torch.device("meta"), naming_faults(f"{self.source}: its config is of no whole model"):
                 check_fit(getattr(hub, self.family.loader)(config), precision, self.device)
-            model, report = load_pretrained(
-                self.family.loader, self.source, dtype=dtype, output_loading_info=True, use_safetensors=True
-            )
-            self.model = model.eval().to(self.device)
-        if lacking := sorted(key for key in report["missing_keys"] if "pooler" not in key):
-            raise UserError(f"its weights lack {lacking[0]}; they are not those of a whole model")
+            model, _ = load_weights(self.family.loader, self.source, dtype, optional="pooler")
+            self.model = model.to(self.device)
         words, known = _text_embeddings(self.model), len(self.tokenizer)
         if known > words:
             raise UserError(

@@ -140,7 +140,7 @@ def _disagreements(found: Judgement, reward: str, judge: str) -> list[JudgeDisag
     Both changes are log-ratios of best ranks among all images, and the smaller one counts.
     """
     first, second = found.rows
-    ranks = [[_best(row, who, len(found.files)) for row in (first, second)] for who in (reward, judge)]
+    ranks = [[row.best_ranks(who) for row in (first, second)] for who in (reward, judge)]
     rise, fall = np.log(ranks[0][0] / ranks[0][1]), np.log(ranks[1][1] / ranks[1][0])
     parts = np.minimum(rise, fall)
     order = [row for row in np.argsort(-parts, kind="stable")[:SHOWN].tolist() if parts[row] > 0]
@@ -153,9 +153,3 @@ def _disagreements(found: Judgement, reward: str, judge: str) -> list[JudgeDisag
         )
         for row in order
     ]
-
-
-def _best(row: JudgedRow, judge: str, images: int) -> np.ndarray:
-    best = np.full(images, np.inf)
-    np.minimum.at(best, flatten(row.captions)[1], row.ranks[judge].among_all)
-    return best

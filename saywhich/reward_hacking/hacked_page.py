@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.errors import one_line
-from pipeline.features.animated_thumbnail import first_frame
 from saywhich.offline_page import PLAIN, write_offline_page
 from saywhich.reward_hacking.gain_shares import JudgeGain, RewardHacking
 from saywhich.search_page import thumbnail_url
@@ -38,6 +37,6 @@ def show_gain(each: JudgeGain) -> str:
 
 def write_hacked_page(out: Path, found: RewardHacking) -> None:
     """Write one HTML file that needs no network: gains, n-grams, and photos with both captions."""
-    photos = [thumbnail_url(first_frame(part.photo)) for part in found.disagreements]
+    photos = [thumbnail_url(part.photo) for part in found.disagreements]
     disagreements = list(zip(found.disagreements, photos, strict=True))
     write_offline_page(out, "hacked.html", styles=[PLAIN], found=found, disagreements=disagreements, show=show_gain)

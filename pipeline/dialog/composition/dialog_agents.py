@@ -9,7 +9,6 @@ from torch import nn
 
 from pipeline.channels.teacher_forcing import Forced
 from pipeline.composition.method import SPEAKER, SPEAKER_ONLY, Method, Term, UpdateSchedule
-from pipeline.composition.objective import Objective
 from pipeline.dialog.composition.answer_preference import PairwiseScore
 from pipeline.dialog.models.dialog_decoder import DialogDecoder
 from pipeline.dialog.models.discriminator import Discriminator
@@ -57,7 +56,6 @@ def initialise_encoder(agents: DialogAgents, encoder: InitialEncoder) -> None:
 
 def discriminator_guided(
     agents: DialogAgents,
-    objective: Objective,
     alpha: float,
     estimator: Estimator,
     schedule: UpdateSchedule = SPEAKER_ONLY,
@@ -75,4 +73,4 @@ def discriminator_guided(
         Term("likelihood", alpha, HumanCaption(), ScoreFunction(Forced()), SPEAKER),
         *further,
     )
-    return Method(agents.roles, terms, schedule, objective.normalise_gradients)
+    return Method(agents.roles, terms, schedule)

@@ -63,9 +63,7 @@ def g_dis(
 ) -> Method:
     """Build G-DIS: straight-through Gumbel tokens, scored by the frozen pretrained discriminator (Eq. 5)."""
     initialise_encoder(agents, encoder)
-    return discriminator_guided(
-        agents, objective, alpha, _pathwise(objective, _gumbel(objective, temperature)), norms=norms
-    )
+    return discriminator_guided(agents, alpha, _pathwise(objective, _gumbel(objective, temperature)), norms=norms)
 
 
 def g_psst(
@@ -78,7 +76,7 @@ def g_psst(
 ) -> Method:
     """Build the objective of G-DIS with partial sampling: a share ρ of answers is passed as full distributions."""
     channel = PartialSampling(StraightThrough(eos_gradient=objective.eos_gradient), rho, mix, feed)
-    return discriminator_guided(agents, objective, alpha, _pathwise(objective, channel))
+    return discriminator_guided(agents, alpha, _pathwise(objective, channel))
 
 
 def g_reinmax(
@@ -87,7 +85,6 @@ def g_reinmax(
     """Build the objective of G-DIS with the gradient of ReinMax."""
     return discriminator_guided(
         agents,
-        objective,
         alpha,
         _pathwise(objective, ReinMax(eos_gradient=objective.eos_gradient, temperature=temperature)),
     )
@@ -95,21 +92,21 @@ def g_reinmax(
 
 def g_rloo(agents: DialogAgents, objective: Objective, alpha: NonNegative = 0.5, samples: Count = 4) -> Method:
     """Build the objective of G-DIS with REINFORCE; the baseline is the mean over the question's other samples."""
-    return discriminator_guided(agents, objective, alpha, ScoreFunction(Multinomial(samples), LeaveOneOut()))
+    return discriminator_guided(agents, alpha, ScoreFunction(Multinomial(samples), LeaveOneOut()))
 
 
 def gan1(agents: DialogAgents, objective: Objective, alpha: NonNegative = 0.5, temperature: Positive = 0.5) -> Method:
     """Build alternate training in which the discriminator minimises log(1 + exp(generated − human))."""
     channel = _gumbel(objective, temperature)
     listener_term = Term("listening", 1.0, PairwiseScore(agents.listener, reverse=True), Detached(channel), LISTENER)
-    return discriminator_guided(agents, objective, alpha, _pathwise(objective, channel), ALTERNATE, (listener_term,))
+    return discriminator_guided(agents, alpha, _pathwise(objective, channel), ALTERNATE, (listener_term,))
 
 
 def gan2(agents: DialogAgents, objective: Objective, alpha: NonNegative = 0.5, temperature: Positive = 0.5) -> Method:
     """Build alternate training in which the generated answer is a further negative of the discriminator."""
     channel = _gumbel(objective, temperature)
     listener_term = Term("listening", 1.0, NPairScore(agents.listener, adversary=True), Detached(channel), LISTENER)
-    return discriminator_guided(agents, objective, alpha, _pathwise(objective, channel), ALTERNATE, (listener_term,))
+    return discriminator_guided(agents, alpha, _pathwise(objective, channel), ALTERNATE, (listener_term,))
 
 
 def _gumbel(objective: Objective, temperature: float) -> Gumbel:

@@ -8,7 +8,6 @@ from math import isqrt
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 from markupsafe import Markup
 
@@ -18,7 +17,9 @@ from pipeline.analysis.results import Point, Results, Run, read_results_json
 from pipeline.analysis.selection import ReportSettings, choose_best
 from pipeline.dialog.report.dialog_ranking import METHOD_JUDGES, MRR
 from pipeline.dialog.report.dialog_tables import RANKING, RULE, TITLES, dialog_tables
-from pipeline.report.gallery import LONGEST_SIDE, data_uri, open_thumbnail
+from pipeline.features.animated_thumbnail import data_uri
+from pipeline.report.gallery import LONGEST_SIDE, open_thumbnail
+from pipeline.report.html_templates import open_templates
 from pipeline.report.method_names import published_name
 from pipeline.report.number_files import as_csv, markdown
 from pipeline.runtime.files import write_atomically
@@ -190,13 +191,7 @@ def _attention(row: Row) -> AttentionMap | None:
 
 
 def _page(**content: Any) -> str:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([TEMPLATE, PAGE_TEMPLATE]),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = open_templates([TEMPLATE, PAGE_TEMPLATE])
     environment.filters["published"] = published_name
     style = Markup((PAGE_TEMPLATE / "page.css").read_text("utf-8") + (TEMPLATE / "dialogs.css").read_text("utf-8"))
     return environment.get_template("dialogs.html").render(content, style=style)

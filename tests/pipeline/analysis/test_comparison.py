@@ -1,13 +1,14 @@
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pipeline.analysis.bootstrap import Resamples, resample
-from pipeline.analysis.comparison import compare_methods, holm_adjust, read_curve, two_sided
+from pipeline.analysis.comparison import _resampled_level, compare_methods, holm_adjust, read_curve, two_sided
 from pipeline.analysis.judge_titles import recall_keys
-from pipeline.analysis.results import CIDER, read_results, with_frozen_speakers
+from pipeline.analysis.results import CIDER, Point, Run, read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings
 from pipeline.analysis.tradeoff import curves
 from pipeline.report.comparison_tables import rho_table
@@ -291,3 +292,15 @@ def test_a_setting_without_numbers_of_the_test_split_is_left_out(world, make_cel
 def test_a_difference_without_deviation_is_certain_and_none_is_no_difference():
     same = np.zeros(10)
     assert [two_sided(value, same) for value in (0.0, 1e-12, 0.5)] == [1.0, 1.0, 0.0]
+
+
+def test_a_level_is_the_same_share_of_the_best_controls_cider_in_every_resample():
+    """The control's settings have CIDEr .8 and 1.0; the level .9 is nine tenths of the second."""
+    runs = [
+        Run("mle", {"seed": 1, "lambda": cider}, "", {("test", *CIDER): cider}, {}, Path(str(cider)))
+        for cider in (0.8, 1.0)
+    ]
+    drawn = {0.8: np.array([0.5, 0.6]), 1.0: np.array([1.2, 0.9])}
+    samples = Resamples(2, {run.captions_key: {CIDER: (drawn[run.settings["lambda"]], 1.0)} for run in runs})
+    found = _resampled_level(0.9, [Point((run,)) for run in runs], samples)
+    assert found.tolist() == pytest.approx([1.08, 0.81])

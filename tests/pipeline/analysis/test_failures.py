@@ -38,6 +38,11 @@ def test_a_listener_at_chance_is_reported(world, cells, control):
     assert "judge (mean rank 16.9)" in line
 
 
+def test_a_listener_that_ranks_well_for_one_method_is_not_at_chance(world, cells, control):
+    control["test"]["judges"]["judge"]["human"]["text_to_image"]["mean_rank"] = 20.0
+    assert failures_of(world, cells, control) == []
+
+
 def test_a_method_whose_captions_retrieve_at_chance_is_named(world, cells, control):
     def alter(test):
         test["judges"]["own"]["text_to_image"]["mean_rank"] = 20.0

@@ -1,11 +1,16 @@
 """Claims against results made by hand: at the chosen λ and at equal CIDEr."""
 
+from pathlib import Path
+
 import pytest
 
-from pipeline.analysis.comparison import compare_methods
+from pipeline.analysis.bootstrap import Resamples
+from pipeline.analysis.comparison import Comparison, ComparisonSlice, CurveReading, Estimate, compare_methods
+from pipeline.analysis.judge_titles import recall_keys
 from pipeline.analysis.method_claims import ClaimResult, MethodClaim, check_claim
-from pipeline.analysis.results import read_results, with_frozen_speakers
-from pipeline.analysis.selection import ReportSettings, choose_all
+from pipeline.analysis.results import Point, Results, Run, read_results, with_frozen_speakers
+from pipeline.analysis.selection import Choice, ReportSettings, SelectionBasis, choose_all
+from pipeline.analysis.tradeoff import Curve
 
 SETTINGS = ReportSettings()
 
@@ -92,3 +97,42 @@ def test_a_claim_without_a_judge_compares_cider(full_world):
     one, other = list(there)[:2]
     equal = check_claim(claim(one, other, judge=None, at="equal recall"), comparison, choices)
     assert any(equal.value == pytest.approx(mine - theirs) for mine in there[one] for theirs in there[other])
+
+
+def reading(point: Point, value: float, above: bool = False) -> CurveReading:
+    """Return a curve of one setting, with R@10 of `value` and R@1 of half of it."""
+    estimates = {recall_keys("own"): Estimate(value), recall_keys("own", "R@1"): Estimate(value / 2)}
+    return CurveReading(Curve("", point.method, {}, (point,)), (0.5, 1.0), point, estimates, above=above)
+
+
+def test_a_claim_at_equal_cider_is_about_the_chosen_curves_at_the_first_level_by_its_score():
+    """The method a has three curves, of which validation chose the second."""
+    numbers = {("test", *recall_keys("own")): 1.0}
+    points = [
+        Point((Run(method, {"seed": 1, "rho": rho}, "", numbers, {}, Path()),))
+        for method, rho in (("a", 0.1), ("a", 0.2), ("a", 0.3), ("b", 0.1))
+    ]
+    levels = [
+        ComparisonSlice("CIDEr", level, tuple(reading(p, v) for p, v in zip(points, values, strict=True)))
+        for level, values in ((0.9, (50.0, 60.0, 70.0, 40.0)), (0.8, (51.0, 62.0, 71.0, 40.0)))
+    ]
+    comparison = Comparison(Results(tuple(points)), tuple(levels), (), (), None, Resamples(0))
+    choices = [Choice(points[n].method, points[n], SelectionBasis.MET) for n in (1, 3)]
+    found = [
+        check_claim(claim("a", "b", at="equal CIDEr", score=score), comparison, choices) for score in (None, "R@1")
+    ]
+    assert [(each.at, each.value) for each in found] == [("CIDEr 0.900", 20.0), ("CIDEr 0.900", 10.0)]
+
+
+@pytest.mark.parametrize(
+    ("above", "than_above", "value", "bound"),
+    [(True, False, 20.0, "≥"), (False, True, None, ""), (True, True, None, "")],
+)
+def test_a_lower_bound_of_one_method_bounds_the_difference(above, than_above, value, bound):
+    points = [Point((Run(method, {"seed": 1}, "", {}, {}, Path()),)) for method in "ab"]
+    readings = reading(points[0], 60.0, above), reading(points[1], 40.0, than_above)
+    level = ComparisonSlice("CIDEr", 0.9, readings)
+    comparison = Comparison(Results(tuple(points)), (level,), (), (), None, Resamples(0))
+    found = check_claim(claim("a", "b", at="equal CIDEr"), comparison, [])
+    assert (found.value, found.bound, found.verdict) == (value, bound, "open")
+    assert found.reason == ("" if value else "a lower bound leaves open which is higher")

@@ -1,9 +1,10 @@
 import json
+from pathlib import Path
 
 import pytest
 
 from pipeline.analysis.judge_titles import recall_keys
-from pipeline.analysis.results import named_setting, read_results, with_frozen_speakers
+from pipeline.analysis.results import Run, named_setting, read_results, with_frozen_speakers
 from pipeline.errors import UserError
 from pipeline.runtime.checksums import CAPTIONS, checksummed_json, write_checksums
 from pipeline.runtime.files import sha256
@@ -187,3 +188,8 @@ def test_changed_numbers_are_named(world, make_cell, place):
         path.write_bytes(content)
         with pytest.raises(UserError, match=rf"{place}: .*not those that were written; .* again"):
             read_results(world.sweep, world.evaluations)
+
+
+def test_the_protocol_leaves_out_what_a_method_sets():
+    signature = "data=toy|guidance=2|rerank=samples:5,among:split|pragmatic=alpha:1,distractors:7|words=<=16"
+    assert Run("a", {}, signature, {}, {}, Path()).protocol == "data=toy|words=<=16"

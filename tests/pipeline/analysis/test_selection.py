@@ -46,6 +46,17 @@ def test_the_most_natural_setting_is_taken_and_marked_if_none_reaches_the_floor(
     assert choices["luo"].basis is SelectionBasis.BELOW
 
 
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize(("ciders", "recalls"), [((0.93, 0.95), (80.0, 80.0)), ((0.7, 0.7), (80.0, 90.0))])
+def test_the_other_metric_decides_between_equals(world, make_cell, control, ciders, recalls, order):
+    """Two natural settings have equal recall, or two unnatural ones equal CIDEr."""
+    settings = list(zip((0.1, 0.2)[::order], ciders, recalls, strict=True))
+    _, choices = pick(
+        world, [make_cell("luo", c, r, **{"lambda": lam, "seed": 1}) for lam, c, r in settings], [control]
+    )
+    assert choices["luo"].point.settings["lambda"] == settings[1][0]
+
+
 def test_exactly_the_floor_is_enough(world, make_cell):
     cells = [make_cell("luo", c, r, **{"lambda": c, "seed": 1}) for c, r in ((0.95, 90.0), (0.96, 80.0))]
     _, choices = pick(world, cells, [make_cell("mle", 1.0, 60.0, seed=1)])

@@ -182,6 +182,16 @@ def test_scheduled_sampling_feeds_a_growing_share_of_sampled_tokens(toy):
     assert ((fed == 7) | (fed == batch.captions[:, 0])).all()
 
 
+def test_which_inputs_are_sampled_does_not_determine_their_tokens(toy):
+    batch = replace(toy.batch(), epoch=9, captions=torch.full((8, 6), 12))
+    logits = torch.zeros(8, 13)
+    logits[:, 12] = -torch.inf  # the human captions' token is never sampled
+    channel = Forced(ScheduledSampling(0, 1, 0.25, 0.25))
+    fed = torch.cat([channel.open(batch, 12, rng(s))(0, logits, torch.arange(8)).next_input for s in range(300)])
+    shares = fed[fed != 12].bincount(minlength=12) / (fed != 12).sum()
+    torch.testing.assert_close(shares, torch.full((12,), 1 / 12), atol=0.05, rtol=0)  # 600 tokens: ± .011
+
+
 def test_equal_channels_are_equal_and_others_are_not():
     assert Multinomial() == Multinomial(1)
     assert PartialSampling() == PartialSampling(StraightThrough(), 0.25)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from conftest import reward_models
 
 from pipeline.channels.hard import Multinomial
 from pipeline.channels.teacher_forcing import Forced
@@ -12,9 +13,11 @@ from pipeline.composition.relax_controls import with_relax
 from pipeline.estimators.baselines import LeaveOneOut
 from pipeline.estimators.relax import RelaxEstimator
 from pipeline.estimators.surrogate import ScoreFunction
+from pipeline.methods.likelihood import mle
 from pipeline.methods.luo import luo
 from pipeline.methods.psst import psst_multinomial, reinforce
 from pipeline.methods.sle import sll_me, sll_sle
+from pipeline.methods.wtf_rl import wtf
 from pipeline.scores.naturalness import CiderScore, HumanCaption
 
 A, B, C = (frozenset({role}) for role in "abc")
@@ -133,3 +136,22 @@ def test_the_state_of_a_score_is_saved_with_the_agents(toy):
     assert counted.modules() == {**method.agents, "score.said": score}
     plain = Term("said", 1.0, CiderScore(toy.cider), ScoreFunction(Forced()))
     assert replace(method, terms=(plain,)).modules() == dict(method.agents)
+
+
+def test_a_kl_penalty_has_no_control_variate_and_the_other_terms_have(toy):
+    objective = Objective(samples=2, baseline="running_mean", control_variate="relax", kl_weight=0.5)
+    method = compose(luo, toy.agents(), objective, {"lam": 0.3})
+    estimators = {term.name: type(term.estimator) for term in method.terms}
+    assert estimators == {"discriminability": RelaxEstimator, "naturalness": RelaxEstimator, "kl": ScoreFunction}
+    assert method.terms[-1].estimator == ScoreFunction(Multinomial(2), LeaveOneOut(), "words")
+    assert list(method.agents["critic"]) == ["discriminability", "naturalness"]
+    means = {"baseline.discriminability", "baseline.naturalness"}  # within the controls
+    assert set(method.modules()) == {"speaker", "listener", "critic", *means}
+
+
+def test_gradients_are_normalised_in_every_method_that_asks_for_it(toy):
+    for normalise in (False, True):
+        objective = Objective(normalise_gradients=normalise)
+        for composition, arguments, rewards in ((luo, {"lam": 0.3}, None), (mle, {}, None), (wtf, {}, reward_models())):
+            method = compose(composition, toy.agents(), objective, arguments, rewards)
+            assert method.normalise_gradients is normalise

@@ -146,6 +146,19 @@ def test_which_images_are_dropped_depends_on_seed_epoch_and_image_only(world):
     assert captions_of(Batches(prepared, store, rows, 20, 3, image_dropout=0.3), 4) == captions_of(plain, 4)
 
 
+def test_masked_images_have_any_of_their_captions(world):
+    prepared, store = world
+    image = next(i for i in prepared.rows("train").tolist() if len(prepared.captions(i)) == 5)
+    batches = Batches(prepared, store, prepared.rows("train"), 20, 0, image_dropout=0.3)
+    seen = Counter(
+        tuple(batch.captions[place].tolist())
+        for epoch in range(200)
+        for batch in batches.epoch(epoch)
+        for place in ((batch.images == image) & ~batch.region_mask.any(1)).nonzero().flatten().tolist()
+    )
+    assert len(seen) == 5
+
+
 def test_half_of_the_images_are_mirrored_by_seed_epoch_image_and_showing(world, tmp_path):
     prepared, _ = world
     with FeatureWriter(tmp_path / "both", 40, 1, (1, 1), mirrored=True) as writer:

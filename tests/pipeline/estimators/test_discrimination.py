@@ -20,8 +20,8 @@ from pipeline.estimators.rollouts import StepRollouts
 from pipeline.methods.wtf_rl import rl, wtf_rl
 from pipeline.models.agent_files import load_agent, save_agents
 from pipeline.models.caption_classifier import CaptionClassifier
+from pipeline.runtime.adam import Adam
 from pipeline.scores.human_likeness import HumanLogOdds, HumanProbability
-from pipeline.training.adam import Adam
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
 

@@ -21,6 +21,7 @@ from pipeline.evaluation.hard_gallery import galleries_by_vectors
 from pipeline.evaluation.human_likelihood import human_log_likelihood
 from pipeline.evaluation.judges import JudgedCaptions, ListenerJudge, judge_retrieval
 from pipeline.evaluation.multi_sample import MultiSample
+from pipeline.evaluation.pragmatic_captions import PragmaticCaptions
 from pipeline.evaluation.rerank import Reranker
 from pipeline.metrics.language import LanguageScorer
 from pipeline.models.att2in import Att2in
@@ -151,6 +152,40 @@ def test_baselines_are_judged_and_the_listener_can_rerank(prepared, store, speak
     _, columns = evaluation(prepared, store, {"own": judge}, rerank=chooses, no_repeat=1).split(speaker, "val")
     chosen = chooses.captions(speaker, sequential_batches(prepared, store, rows, 8), prepared.vocabulary, CPU, 1)
     assert columns["caption"] == [prepared.vocabulary.decode(row) for row in chosen.tokens[:, 0].tolist()]
+
+
+@pytest.mark.parametrize("posterior", ["speaker", "listener"])
+def test_pragmatic_captions_replace_the_speakers_own(prepared, store, speaker, judge, posterior):
+    decoding, rows = PragmaticCaptions(5.0, 2, posterior, judge), prepared.rows("val")
+    _, columns = evaluation(prepared, store, {"own": judge}, pragmatic=decoding, no_repeat=1).split(speaker, "val")
+    _, plain = evaluation(prepared, store, {"own": judge}, no_repeat=1).split(speaker, "val")
+
+    def read(images):
+        return next(sequential_batches(prepared, store, images, len(images)))
+
+    bound = decoding.bind(speaker, rows, read, prepared.vocabulary)
+    channel = without_repeated_ngrams(Beam(3), 1)
+    generated = generate_captions(bound, [read(rows)], channel, CPU, prepared.vocabulary.unk)
+    assert columns["caption"] == [prepared.vocabulary.decode(row) for row in generated.tokens[:, 0].tolist()]
+    assert columns["caption"] != plain["caption"]
+
+
+def test_the_signature_says_how_captions_were_chosen(prepared, store, judge):
+    reward = SimpleNamespace(eos_in_reward=True, document_frequencies="train")
+    ranked = evaluation(prepared, store, {"own": judge}, rerank=Reranker(6, judge, 0.5, "similarity"))
+    told = evaluation(prepared, store, {"own": judge}, pragmatic=PragmaticCaptions(5.0, 2, "listener", judge))
+    assert "|rerank=samples:6,by:similarity,temperature:0.5|" in ranked.signature(("val",), reward, 1.0)
+    part = "|guidance=1.5|pragmatic=alpha:5,distractors:2,posterior:listener,among:split|"
+    assert part in told.signature(("val",), reward, 1.5)
+
+
+def test_caption_sets_repeat_no_ngram_either(prepared, store, speaker):
+    for no_repeat in (1, None):
+        made = evaluation(prepared, store, multi_sample=MultiSample(4, 3), no_repeat=no_repeat)
+        _, columns = made.split(speaker, "val")
+        for name in ("samples", "beams"):
+            words = [text.split() for texts in columns[name] for text in texts]
+            assert all(len(set(each)) == len(each) for each in words) is (no_repeat == 1)
 
 
 def test_the_best_caption_of_a_wide_beam_is_its_first(prepared, store, speaker):

@@ -12,6 +12,7 @@ from pipeline.evaluation.judges import (
     sample_galleries,
 )
 from pipeline.evaluation.validation import Validation
+from pipeline.metrics.retrieval import random_distractors, similar_distractors
 
 CPU = torch.device("cpu")
 
@@ -60,8 +61,11 @@ def test_smaller_galleries_and_the_first_images():
 
 
 def test_galleries_exist_where_there_are_enough_images():
-    few, some, many = (sample_galleries(torch.randn(count, 3)) for count in (100, 101, 1001))
+    pooled = torch.randn(101, 3)
+    few, some, many = (sample_galleries(vectors) for vectors in (pooled[:100], pooled, torch.randn(1001, 3)))
     assert few == {}
+    assert torch.equal(some["similar100"], similar_distractors(pooled, 99))
+    assert torch.equal(some["random100"], random_distractors(101, 99, 0))
     assert {name: tuple(rows.shape) for name, rows in some.items()} == {
         "random100": (101, 99),
         "similar100": (101, 99),

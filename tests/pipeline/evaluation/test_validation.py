@@ -1,5 +1,8 @@
 """Warnings of validation: a collapsed speaker, and a constant listener."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -33,6 +36,15 @@ def test_recall_in_the_hard_gallery_is_among_its_images(toy, monkeypatch):
     assert found["hard_recall@1"] == 75.0  # of four images that have others: 0, 1 and 3, which 4 alone precedes
     assert found["recall@1"] == 12.5
     assert "hard_recall@1" not in Validation(None, agents.listener, None, lambda: [toy.batch()], CPU, unk=-1)()
+
+
+def test_a_validation_judge_ranks_the_vectors_of_the_splits_images(toy):
+    """Each caption is encoded as the vector of its image, whose row is not its number in the split."""
+    rows, agents = torch.arange(8).flip(0), toy.agents()
+    judge = SimpleNamespace(vectors=torch.eye(8), encode_text=lambda message: torch.eye(8)[rows])
+    batches = [replace(toy.batch(), images=rows)]
+    found = Validation(agents.speaker, None, toy.cider, lambda: batches, CPU, -1, validation_judge={"judged": judge})()
+    assert found["judged_recall@1"] == 100
 
 
 @pytest.mark.parametrize(

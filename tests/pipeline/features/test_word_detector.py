@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from pipeline.features.detector_training import WEIGHT_DECAY, AdamW, one_cycle_rate, train_detector
+from pipeline.features.detector_training import WEIGHT_DECAY, one_cycle_rate, train_detector
 from pipeline.features.extractor import NetworkSettings
 from pipeline.features.word_detector import (
     WordDetector,
@@ -14,6 +14,7 @@ from pipeline.features.word_detector import (
     resize_square,
     word_shares,
 )
+from pipeline.runtime.adam import Adam
 
 SETTINGS = {"epochs": 6, "width": 8, "learning_rate": 0.01, "batch": 8, "horizontal_flip": False}
 
@@ -100,7 +101,7 @@ def test_the_optimiser_is_torchs_adamw_with_one_cycle_to_the_bit():
     other.load_state_dict(model.state_dict())
     decaying, rest = ([p for p in other.parameters() if p.dim() == dim] for dim in (2, 1))
     groups = [{"params": decaying, "weight_decay": WEIGHT_DECAY}, {"params": rest, "weight_decay": 0.0}]
-    adam, optimiser = torch.optim.AdamW(groups, 0.1, fused=True), AdamW(model)
+    adam, optimiser = torch.optim.AdamW(groups, 0.1, fused=True), Adam(model, WEIGHT_DECAY)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         adam, 0.1, total_steps=steps, pct_start=0.2, div_factor=10, cycle_momentum=False
     )

@@ -151,6 +151,26 @@ def test_the_greedy_baseline_keeps_its_dropout_only_where_asked(toy, make):
         assert estimator.baseline.channel == Greedy(dropout)
 
 
+def test_the_objective_centres_and_scales_the_advantages_of_score_functions(toy):
+    """Over the batch, or over an image's three samples; the scaling uses the sample's n − 1 for the image alone."""
+    agents, batch = toy.agents(), toy.batch()
+    rollouts = StepRollouts(agents.speaker, batch, seed=1)
+    message, greedy = rollouts.of(Multinomial(3)), rollouts.of(Greedy())
+    value = toy.cider(message.tokens, message.images)
+    advantage = value - toy.cider(greedy.tokens, greedy.images).repeat_interleave(3)
+    groups = advantage.view(8, 3)
+    expected = {
+        ("none", False): advantage,
+        ("none", True): advantage - advantage.mean(),
+        ("group", False): (groups / (groups.std(1, keepdim=True) + 1e-4)).flatten(),
+        ("batch", False): advantage / (advantage.std(correction=0) + 1e-4),
+    }
+    for (scaling, centred), wanted in expected.items():
+        objective = Objective(samples=3, advantage_scaling=scaling, centre_advantages=centred)
+        losses = losses_of(luo(agents, objective, LAM), batch)
+        assert_same_gradients(losses["naturalness"], (1 - LAM) * likelihood_loss(wanted, message), agents.speaker)
+
+
 def test_the_pathwise_hinge_updates_both_agents_and_likelihood_the_speaker(toy):
     for method, learners in ((psst_multinomial, {"speaker", "listener"}), (reinforce, {"speaker"})):
         terms = {term.name: term.updates for term in method(toy.agents(), Objective(), 0.3).terms}

@@ -146,3 +146,14 @@ def test_another_reward_takes_the_place_of_cider_by_hand(toy):
 def with_end(words: list[int]) -> list[int]:
     """Return the words up to the EOS, with it."""
     return words[: words.index(0) + 1] if 0 in words else words
+
+
+def test_the_defaults_weigh_exploration_as_the_paper_does(toy):
+    """Chen and Jin 2020: .01 times the entropy, and α = .75 with five samples."""
+    weights = {make: make(toy.agents(), Objective()).weights for make in (sll_me, sll_sle)}
+    assert weights == {
+        sll_me: {"naturalness": 1.0, "entropy": 0.01},
+        sll_sle: {"naturalness": 0.75, "exploration": 0.5},
+    }
+    channels = {term.estimator.channel for term in sll_sle(toy.agents(), Objective()).terms}
+    assert channels == {Multinomial(5)}

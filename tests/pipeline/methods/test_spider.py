@@ -1,3 +1,5 @@
+import inspect
+
 import torch
 
 from pipeline.channels.hard import Multinomial
@@ -39,3 +41,8 @@ def test_a_token_of_pg_spider_has_the_credit_of_its_continuations(toy):
     found, expectation = (torch.autograd.grad(loss, weights) for loss in (losses["naturalness"], speaking))
     for left, right in zip(found, expectation, strict=True):
         torch.testing.assert_close(left, right)
+
+
+def test_the_default_is_bcmr_with_three_continuations_and_no_listener():
+    defaults = {name: each.default for name, each in inspect.signature(pg_spider).parameters.items()}
+    assert (defaults["reward"], defaults["rollouts"], defaults["lam"]) == ("bcmr", 3, 0.0)

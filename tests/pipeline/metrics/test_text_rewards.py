@@ -56,6 +56,20 @@ def test_the_cache_of_scores_is_bounded(asked, monkeypatch):
     assert len(asked) == 2
 
 
+def test_equal_captions_of_two_images_have_their_own_scores(monkeypatch):
+    class Matches:
+        def score(self, captions, human):
+            return 0.0, [float(text in texts) for text, texts in zip(captions, human, strict=True)]
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(shared_meteor, "connect_meteor", lambda timeout: Matches())
+    scorer = TextScorer(decode, HUMAN.__getitem__)
+    assert scorer.score(METEOR, TOKENS[[0, 0]], torch.tensor([0, 1])).tolist() == [1.0, 0.0]
+    assert scorer.score(METEOR, TOKENS[[0, 0]], torch.tensor([1, 0])).tolist() == [0.0, 1.0]
+
+
 def test_the_process_ends_with_its_owner(asked):
     scorer = TextScorer(decode, HUMAN.__getitem__)
     scorer.score(METEOR, TOKENS, IMAGES)

@@ -143,6 +143,13 @@ def test_a_splits_speaker_takes_the_features_of_each_images_neighbours(toy, spea
     assert torch.equal(found, wanted)
     some = generate(bound, images(rows[[6, 2, 5]]), Greedy(), rng()).tokens
     assert torch.equal(some, wanted[[6, 2, 5], : some.shape[1]])
+    split, read[:] = rows[[7, 2, 6, 1]], []  # a split's rows are not the numbers of its images
+    bound = PragmaticCaptions(ALPHA, 2, "speaker", ByNumber()).bind(
+        speaker, split, images, Vocabulary(tuple("abcdefghijkl"))
+    )
+    generate(bound, images(split), Greedy(), rng())
+    nearest = nearest_images(ByNumber().encode_image(torch.from_numpy(split)), 2)
+    assert read[1:] == torch.from_numpy(split)[nearest].T.tolist()
     few = [
         PragmaticCaptions(ALPHA, count, "speaker", ByNumber()).bind(
             speaker, rows[:2], images, Vocabulary(tuple("abcdefghijkl"))

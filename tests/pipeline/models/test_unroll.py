@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from pipeline.channels.hard import Beam, Multinomial
+from pipeline.models import unroll
 from pipeline.models.att2in import Att2in
 from pipeline.models.decoder import RolloutDropout
 from pipeline.models.lstm import PooledLstm
@@ -175,3 +176,17 @@ def test_states_are_those_from_which_tokens_were_chosen(toy, together, decoder):
     assert states.shape == (*message.tokens.shape, speaker.hidden)
     log_probs = speaker.logit(states).log_softmax(-1).gather(2, message.tokens.unsqueeze(2)).squeeze(2)
     torch.testing.assert_close(log_probs[message.mask], message.log_probs[message.mask])
+
+
+def test_dropout_and_tokens_have_their_own_random_numbers(toy, monkeypatch):
+    given = []
+
+    def recording(speaker, numbers):
+        given.append(numbers)
+        return RolloutDropout(0.0, numbers)
+
+    monkeypatch.setattr(unroll, "_dropout", recording)
+    generate(toy.agents().speaker, toy.batch(), Multinomial(), rng(5))
+    (of_dropout,) = given
+    x = torch.zeros(8, 3)
+    assert not torch.equal(of_dropout.like(x), BatchRandom(toy.batch(), rng(5)).like(x))

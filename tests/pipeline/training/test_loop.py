@@ -9,6 +9,7 @@ import torch
 from conftest import reward_models
 from toy_batches import ToyBatches
 
+from pipeline.composition.compose import compose
 from pipeline.composition.joint import Objective
 from pipeline.composition.pretraining import listener_matching
 from pipeline.errors import UserError
@@ -229,6 +230,9 @@ def test_validating_changes_nothing(toy):
 def test_parts_of_an_epoch_are_validated_and_the_start_also_over_a_kill(toy, tmp_path):
     settings = dataclasses.replace(FIVE, epochs=2, validations_per_epoch=2)
 
+    def without_validation(entry):
+        return {name: value for name, value in entry.items() if name != "val/number"}
+
     def run(**options):
         values = iter(range(10))
         return train(psst_multinomial(toy.agents(), Objective(), 0.5), toy, settings,
@@ -244,7 +248,7 @@ def test_parts_of_an_epoch_are_validated_and_the_start_also_over_a_kill(toy, tmp
         run(folder=tmp_path, die_at=4)
     resumed, again = run(folder=tmp_path)
     assert same(whole, resumed)
-    assert [entry["step"] for entry in again] == [0, 2, 3, 5, 6]
+    assert [without_validation(entry) for entry in again] == [without_validation(entry) for entry in history]
 
 
 def test_validation_uses_evaluation_mode_and_training_continues_with_dropout(toy, monkeypatch):
@@ -300,7 +304,7 @@ def test_a_normalised_step_is_the_weighted_sum_of_unit_gradients(toy):
                 if gradient is not None:
                     key = f"{role}.{parameter}"
                     expected[key] = expected.get(key, 0) + weight * gradient / norm
-    normalised = psst_multinomial(toy.agents(), Objective(normalise_gradients=True), lam)
+    normalised = compose(psst_multinomial, toy.agents(), Objective(normalise_gradients=True), {"lam": lam})
     assert normalised.normalise_gradients
     losses, _ = normalised.step(toy.batch(), seed=4)
     _normalised_backward(losses, normalised.weights, list(normalised.agents.values()))
@@ -312,9 +316,15 @@ def test_a_normalised_step_is_the_weighted_sum_of_unit_gradients(toy):
 def test_normalised_gradients_do_not_depend_on_the_scale_of_a_score(toy):
     """The sum over the batch or its mean: with raw weights that is another λ."""
     found = [
-        train(psst_multinomial(toy.agents(), Objective(reduction=reduction, normalise_gradients=normalise), 0.3), toy)[
-            0
-        ]
+        train(
+            compose(
+                psst_multinomial,
+                toy.agents(),
+                Objective(reduction=reduction, normalise_gradients=normalise),
+                {"lam": 0.3},
+            ),
+            toy,
+        )[0]
         for normalise in (True, False)
         for reduction in ("sum", "mean")
     ]
@@ -515,6 +525,15 @@ def test_losses_are_checked_every_25_steps(toy):
     training = Training(method, LongEpoch(toy), settings, 4, CPU, record=lambda values, step: steps.append(step))
     training.run()
     assert sorted(set(steps)) == [25, 50, 60]
+
+
+def test_the_result_is_the_first_of_the_best_entries_or_the_last_one(toy):
+    history = [{"epoch": n, "val/cider": value} for n, value in enumerate((1.0, 3.0, 2.0, 3.0))]
+    for select, epoch in (("cider", 1), ("last", 3)):
+        settings = dataclasses.replace(FIVE, select=select)
+        training = Training(luo(toy.agents(), Objective(), 0.7), ToyBatches(toy), settings, seed=4, device=CPU)
+        training.history = history
+        assert training.result()["epoch"] == epoch
 
 
 def test_a_training_of_zero_steps(toy):

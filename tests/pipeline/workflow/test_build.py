@@ -18,7 +18,9 @@ import yaml
 from PIL import Image
 from whole_profiles import profile, profile_text
 
+from pipeline.channels.hard import Beam
 from pipeline.channels.scheduled_sampling import ScheduledSampling
+from pipeline.channels.search import NoRepeatNgram
 from pipeline.channels.teacher_forcing import Forced
 from pipeline.composition import reward_files
 from pipeline.composition.joint import Agents, Objective, pair_agents, text_scorer
@@ -32,7 +34,7 @@ from pipeline.data.batches import Batches
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
-from pipeline.evaluation.judges import JUDGES, JudgeSources, build_judges
+from pipeline.evaluation.judges import JUDGES, JudgeSources, build_judges, make_judge
 from pipeline.gradients.trained import trained_world
 from pipeline.methods.guidance import guidance
 from pipeline.methods.luo import luo
@@ -44,6 +46,7 @@ from pipeline.models.dual_encoder import DualEncoder
 from pipeline.models.listener import Listener
 from pipeline.models.lstm import PooledLstm
 from pipeline.runtime import matmul_precision
+from pipeline.runtime.checksums import write_checksums
 from pipeline.scores.discriminability import CollapseRecovery, Hinge, InfoNCE, InputDropout
 from pipeline.slices.slice_agents import load_speaker
 from pipeline.training.optimisation import Optimisation
@@ -53,6 +56,7 @@ from stages import prepare
 from stages.adapt import build_adaptation
 from stages.evaluate import build_evaluation, flat_numbers
 from stages.pretrain import build_pretraining
+from stages.train import build_method
 
 ROOT = Path(__file__).parents[3]
 CPU = torch.device("cpu")
@@ -223,6 +227,13 @@ def test_the_speakers_temperature_divides_its_logits_alone(data, temperature):
     before, after = plain.state_dict(), divided.state_dict()
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert changed == (set() if temperature == 1 else {"logit.weight", "logit.bias"})
+
+
+@pytest.mark.parametrize(("eos", "frequencies"), [(True, "batch"), (False, "train")])
+def test_the_objective_says_what_the_cider_reward_counts(data, eos, frequencies):
+    objective = Objective(eos_in_reward=eos, document_frequencies=frequencies)
+    scorer = pair_agents(speaker(1), listener(2), data, objective, CPU).cider
+    assert (scorer.eos, scorer.frequencies) == (eos, frequencies)
 
 
 def trained(method, data, models, seed: int = 3, **settings):
@@ -425,6 +436,51 @@ def test_a_retriever_that_would_truncate_captions_is_refused(models, data, monke
     monkeypatch.setattr(reward_files, "_encoder", lambda root, name: Reads())
     with pytest.raises(UserError, match="a caption has 6 tokens, and the text encoder takes 4: “"):
         reward_files.make_rewards(settings, 0.1, models, data, None, CPU)
+
+
+def test_reward_models_are_read_as_they_were_written(models, data):
+    settings = RetrieverSettings(
+        model="listener", speaker="speaker", judge="judge", temperature=0.1, hard_negative_ranks=(1, 2),
+        hidden_dims=(6,), beam=4, no_repeat_ngram_size=2,
+    )  # fmt: skip
+
+    def embed(agent, store):
+        return make_judge(agent, store, CPU).encode_image(torch.arange(len(data)))
+
+    torch.manual_seed(4)
+    method, made, inputs = reward_files.make_rewards(settings, 0.02, models, data, embed, CPU)
+    assert same(method.agents["speaker"], models / "pretrained/speaker", "speaker")
+    (models / "retriever").mkdir()
+    reward_files.save_rewards(models / "retriever", made, inputs)
+    heads = {"discriminator": made.discriminator, "grammar": made.grammar}
+    save_agents(models / "retriever/weights.safetensors", heads)
+    write_checksums(models / "retriever")
+    read = reward_files.load_rewards(models, data, CPU)
+    for rewards in (made, read):
+        assert (rewards.search, rewards.rate, rewards.retriever.temperature) == (NoRepeatNgram(Beam(4), 2), 0.02, 0.1)
+        assert (rewards.discriminator.with_images, rewards.grammar.with_images) == (True, False)
+        assert same(rewards.discriminator, models / "retriever", "discriminator")
+        assert same(rewards.grammar, models / "retriever", "grammar")
+        assert rewards.retriever.neighbours.shape == (len(data), 2)
+        assert set(rewards.retriever.neighbours.flatten().tolist()) <= set(data.rows("train").tolist())
+        for retriever, name in ((rewards.retriever, "listener"), (rewards.judge, "judge")):
+            assert same(retriever.encoder, models / "pretrained" / name, "listener")
+            features = FeatureStore(models / "features" / retriever.encoder.features)
+            assert torch.equal(retriever.vectors, embed(retriever.encoder, features))
+    assert torch.equal(read.retriever.neighbours, made.retriever.neighbours)
+
+
+def test_a_method_is_built_with_its_objective(models, data):
+    objective = Objective(eos_in_reward=False, speaker_temperature=0.5, margin=0.3)
+    settings = SimpleNamespace(
+        objective=objective, speaker="speaker", composition=luo, rewarded=False, arguments={"lam": 0.25}, gamma=1.0
+    )
+    method, scorer = build_method(settings, models, data, CPU)
+    plain = load_agent(models / "pretrained/speaker/weights.safetensors", "speaker")
+    assert torch.equal(method.speaker.logit.weight, plain.logit.weight * 2)
+    assert not scorer.eos
+    assert {term.name: term.weight for term in method.terms} == {"discriminability": 0.25, "naturalness": 0.75}
+    assert method.terms[0].score == Hinge(method.agents["listener"], 0.3)
 
 
 def test_the_longest_of_many_captions_is_checked():

@@ -1,4 +1,4 @@
-"""A training shows images of drawn neighbourhoods one after the other where its order says so."""
+"""A training shows images of drawn neighbourhoods, or look-alikes, one after the other where its order says so."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.errors import UserError
 from pipeline.models.listener import Listener
 from pipeline.readers import read_karpathy
 from pipeline.training.optimisation import Optimisation
-from pipeline.workflow.training import build_training
+from pipeline.workflow.training import build_training, find_look_alikes
 from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene
 
 
@@ -56,3 +56,39 @@ def test_a_training_on_other_images_is_refused_an_order_of_neighbourhoods(world)
     assert len(shown(world)) == 16
     with pytest.raises(UserError, match="no neighbourhoods"):
         shown(world, order="neighbourhoods")
+
+
+def test_validation_has_the_hard_gallery_of_the_validation_split(world):
+    prepared, _ = world
+    drawn = np.random.default_rng(0).integers(0, 4, 40).tolist()
+    scenes = (Scene("park", "sunny", "day", 0.45, 0.45, {}, (), number) for number in drawn)
+    lines = [json.dumps({"imgid": number, **each.record()}) for number, each in enumerate(scenes)]
+    (prepared.folder / SCENE_FACTS).write_text("\n".join(lines) + "\n")
+    words = len(prepared.vocabulary)
+    method = Method({"listener": Listener(words, 2, words=4, hidden=4)}, (), LISTENER_ONLY)
+    training = build_training(method, None, Optimisation(1, 8), *world, 1, torch.device("cpu"))
+    numbers = [drawn[int(prepared.ids[int(row)].as_py())] for row in prepared.rows("val")]
+    expected = [[k for k, other in enumerate(numbers) if other == own and k != n] for n, own in enumerate(numbers)]
+    found = training.validate.hard_gallery.tolist()
+    assert [[k for k in row if k >= 0] for row in found] == expected
+
+
+def test_look_alikes_are_the_nearest_training_images(world, tmp_path):
+    prepared, rows = world[0], world[0].rows("train")
+    with FeatureWriter(tmp_path / "drawn", 40, 4, (3, 2)) as writer:
+        writer.write(np.arange(40), np.random.default_rng(0).normal(size=(40, 4)), np.zeros((40, 3, 2)))
+    store = FeatureStore(tmp_path / "drawn")
+    groups = find_look_alikes(store, rows, 3, torch.device("cpu"))
+    assert groups.size == 3
+    vectors = store.pooled(rows) - store.pooled(rows).mean(0)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    for place, row in enumerate(rows):
+        order = [int(other) for other in rows[np.argsort(-(unit @ unit[place]), kind="stable")] if other != row]
+        assert groups.nearest[row].tolist() == order[:8]  # four for each other image of a group
+    others = np.setdiff1d(np.arange(40), rows)
+    assert (groups.nearest[others] == -1).all()
+    method = Method({"listener": Listener(len(prepared.vocabulary), 4, words=4, hidden=4)}, (), LISTENER_ONLY)
+    settings = Optimisation(1, 8, order="look_alikes", group_size=3)
+    training = build_training(method, None, settings, prepared, store, 1, torch.device("cpu"))
+    assert training.batches.look_alikes.size == 3
+    assert (training.batches.look_alikes.nearest == groups.nearest).all()

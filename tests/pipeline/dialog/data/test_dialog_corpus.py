@@ -9,6 +9,7 @@ import pytest
 import torch
 from small_dialogs import prepared_dialogs, raw_dialogs
 
+from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.dialog.data.dialog_batches import DialogBatches, all_rounds
 from pipeline.dialog.data.prepared_dialogs import DialogLengths, PreparedDialogs
 from pipeline.errors import UserError
@@ -136,3 +137,14 @@ def test_words_are_counted_as_often_as_they_occur(raw):
             expected += [raw.questions[raw.question[i, r]], raw.answers[raw.options[i, r][raw.truth[i, r]]]]
     assert list(raw.texts(counted)) == expected
     assert replace(raw, relevance=None).relevance is None
+
+
+def test_images_of_dialogs_are_never_mirrored(made, dialogs, tmp_path):
+    prepared, rows = made[0], np.arange(2 * IMAGES)  # the features of image i are i, mirrored IMAGES + i
+    with FeatureWriter(tmp_path, IMAGES, 1, (1, 1), mirrored=True) as writer:
+        writer.write(rows, rows[:, None], rows[:, None, None])
+    batches = DialogBatches(prepared, dialogs, FeatureStore(tmp_path), np.arange(IMAGES), 2, seed=1)
+    for epoch in range(3):
+        for batch in batches.epoch(epoch):
+            assert torch.equal(batch.regions[:, 0, 0], batch.images.float())
+            assert torch.equal(batch.pooled[:, 0], batch.images.float())

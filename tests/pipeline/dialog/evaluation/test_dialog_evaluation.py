@@ -15,7 +15,7 @@ from pipeline.channels.hard import Beam
 from pipeline.dialog.data.dialog_batches import all_rounds
 from pipeline.dialog.data.prepared_dialogs import DialogLengths, PreparedDialogs
 from pipeline.dialog.evaluation.candidate_ranking import candidate_ranks, ndcg, ranking_summary
-from pipeline.dialog.evaluation.dialog_evaluation import DialogEvaluation
+from pipeline.dialog.evaluation.dialog_evaluation import DialogEvaluation, _human_preference
 from pipeline.dialog.evaluation.priors import prior_scores
 from pipeline.dialog.models.dialog_decoder import DialogDecoder
 from pipeline.dialog.models.dialog_lstm import DialogLstm
@@ -180,3 +180,9 @@ def test_rows_name_the_image_the_round_and_the_attention(found, speaker, made, d
     assert f"dialogs=val:{len(rows)}+test:{len(made[0].rows('test'))}|candidates=5|" in signature
     assert "|judges=own|decode=beam:3|words=<=3,no UNK|" in signature
     assert batch.regions.shape[2] == REGION
+
+
+def test_a_judge_that_scores_both_answers_alike_prefers_neither():
+    gains = torch.tensor([1.0, 0.0, -1.0, torch.nan, 2.0])  # in one round both answers are the same
+    assert _human_preference(gains) == {"human_preferred": 50.0}
+    assert _human_preference(gains[3:4]) == {}

@@ -1,4 +1,4 @@
-"""Adam of torch.optim without the import of torch's compiler, which takes seconds."""
+"""Adam and AdamW of torch.optim without the import of torch's compiler, which takes seconds."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from torch.optim.adam import adam
 
 
 class Adam:
-    """Fused torch.optim.Adam with its defaults (β .9 and .999, ε 1e-8), equal to the bit; one pass over the weights."""
+    """Fused torch.optim.Adam with its defaults (β .9 and .999, ε 1e-8), equal to the bit.
 
-    def __init__(self, model: nn.Module) -> None:
+    With `weight_decay` it is torch.optim.AdamW, and parameters of one dimension (biases and norms) do not decay.
+    """
+
+    def __init__(self, model: nn.Module, weight_decay: float = 0.0) -> None:
         self._parameters = dict(model.named_parameters())
+        self._weight_decay = weight_decay
         self._state: dict[str, dict[str, Tensor]] = {}
 
     @torch.no_grad()
@@ -22,23 +26,29 @@ class Adam:
         updated = {name: p for name, p in self._parameters.items() if p.grad is not None}
         for name in updated.keys() - self._state.keys():
             self._state[name] = _initial_state(updated[name])
-        state = [self._state[name] for name in updated]
-        adam(
-            list(updated.values()),
-            [p.grad for p in updated.values() if p.grad is not None],
-            [each["exp_avg"] for each in state],
-            [each["exp_avg_sq"] for each in state],
-            [],
-            [each["step"] for each in state],
-            fused=True,
-            amsgrad=False,
-            beta1=0.9,
-            beta2=0.999,
-            lr=learning_rate,
-            weight_decay=0.0,
-            eps=1e-8,
-            maximize=False,
-        )
+        groups = {0.0: updated}
+        if self._weight_decay:
+            decaying = {name: p for name, p in updated.items() if p.dim() > 1}
+            groups = {self._weight_decay: decaying, 0.0: {n: p for n, p in updated.items() if n not in decaying}}
+        for weight_decay, group in groups.items():
+            state = [self._state[name] for name in group]
+            adam(
+                list(group.values()),
+                [p.grad for p in group.values() if p.grad is not None],
+                [each["exp_avg"] for each in state],
+                [each["exp_avg_sq"] for each in state],
+                [],
+                [each["step"] for each in state],
+                fused=True,
+                amsgrad=False,
+                beta1=0.9,
+                beta2=0.999,
+                lr=learning_rate,
+                weight_decay=weight_decay,
+                eps=1e-8,
+                maximize=False,
+                decoupled_weight_decay=self._weight_decay > 0,
+            )
         for parameter in updated.values():
             parameter.grad = None
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from pipeline.training.adam import Adam
+from pipeline.runtime.adam import Adam
 from pipeline.training.checkpoint import Checkpoints
 
 
@@ -87,13 +87,13 @@ def test_a_training_imports_neither_torchs_compiler_nor_pandas_nor_mlflow():
 import sys, torch
 import pipeline.composition.joint, pipeline.composition.compose, pipeline.workflow.training
 import pipeline.training.fit, pipeline.tracking.recorder
-from pipeline.features.detector_training import AdamW
-from pipeline.training.adam import Adam
+import pipeline.features.detector_training
+from pipeline.runtime.adam import Adam
 model = torch.nn.Linear(2, 2)
 model(torch.ones(1, 2)).sum().backward()
 Adam(model).step(0.1)
 model(torch.ones(1, 2)).sum().backward()
-AdamW(model).step(0.1)
+Adam(model, 0.5).step(0.1)
 print(*({"torch._dynamo", "pandas", "mlflow", "sympy", "matplotlib"} & sys.modules.keys()))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
