@@ -22,6 +22,7 @@ ROOMS = {
     },
     "dialog": "pipeline/dialog/**/*.py",
     "worlds": "pipeline/worlds/*.py",
+    "runtime": "pipeline/runtime/adam.py",
 }  # fmt: skip
 
 BINARY: dict[type, type] = {
