@@ -79,6 +79,7 @@ def test_results_in_cocos_form_are_those_that_pycocotools_reads(photos, model_op
     [
         (["caption", "nothing.jpg"], "nothing.jpg: no such photo or folder"),
         (["caption", "empty"], "empty: no photos (.avif, "),
+        (["caption", "", "--in-place"], "a photo's path is empty; give a photo or a folder, such as ."),
         (["caption", "a.jpg", "--model", "nowhere"], "nowhere: no trained model; train one (make repro)"),
         (["caption", "a.jpg", "--beam", "0"], "beam 0: give 1 or more"),
         (["find", "a dog", "a.jpg", "--top", "0"], "--top 0: give 1 or more"),
