@@ -162,8 +162,7 @@ class CaptioningModel(ABC, Generic[Prepared, Features]):
         """
         if score not in (MARGIN, SIMILARITY):
             raise UserError(f"score {score!r}: give {MARGIN} or {SIMILARITY}")
-        if beam < 1 or (samples is not None and samples < 1):
-            raise UserError(f"beam {beam}, samples {samples}: give 1 or more")
+        require_positive(beam=beam, samples=samples)
         if not len(features):
             return []
         whole = (among is not None or score == SIMILARITY) and pragmatic is None
@@ -219,6 +218,13 @@ def rank_captions(
             caption = replace(caption, rank=rank, of=1 + int((~same[row]).sum()), margin=margin)
         captions.append(caption)
     return captions
+
+
+def require_positive(**numbers: int | None) -> None:
+    """Raise UserError for a number below 1; None is no number."""
+    for name, number in numbers.items():
+        if number is not None and number < 1:
+            raise UserError(f"{name.replace('_', '-')} {number}: give 1 or more")
 
 
 def as_sequence(images: Sequence[Photo] | Photo) -> Sequence[Photo]:

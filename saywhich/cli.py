@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import io
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import NoReturn
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, one_line
 from pipeline.runtime.command import describe_os_error
 from pipeline.runtime.extras import naming_extras
+from pipeline.runtime.memory import naming_memory
+from pipeline.runtime.signals import Stopped, raising_requests
 from saywhich.outputs import drop_output
 
 # each is a module of saywhich/commands: `add` adds its options to a parser, `run` takes them and returns the exit
@@ -29,12 +33,14 @@ COMMANDS = {
     "study": "prepare a human study of captions, and analyse its answers",
 }
 
+LESS = "ask for fewer samples, beams or tokens, smaller batches, or a smaller model"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status.
 
     0: done. 1: done, except for photos that could not be read. 2: an error of the user or of the system, printed in one
-    line. 130: interrupted.
+    line. 130 and 143: ended by Ctrl-C and SIGTERM.
     """
     for stream in (sys.stdout, sys.stderr):
         # print a character that the terminal's encoding lacks as its escape sequence
@@ -42,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         try:
-            with naming_extras():
+            with raising_requests(watch=False), naming_extras(), naming_memory("saywhich", LESS):
                 return _run(list(sys.argv[1:] if arguments is None else arguments))
         finally:
             print(end="", flush=True)  # report a failed write here, not when Python exits
@@ -56,13 +62,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         drop_output()
         print(describe_os_error("saywhich", error), file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("saywhich: interrupted", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as error:
+        request = error.request if isinstance(error, Stopped) else signal.SIGINT
+        print(f"saywhich: ended by {request.name}", file=sys.stderr)
+        return 128 + request
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """A parser whose errors are one line, without the list of all options."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the error and exit with status 2."""
+        self.exit(2, one_line(f"{self.prog}: {message}; {self.prog} --help lists the options") + "\n")
 
 
 def _run(given: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser("saywhich", description=(sys.modules["saywhich"].__doc__ or "").splitlines()[0])
+    parser = OneLineParser("saywhich", description=(sys.modules["saywhich"].__doc__ or "").splitlines()[0])
     several = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="command")
     for name, about in COMMANDS.items():
         own = several.add_parser(name, help=about, description=about)

@@ -67,7 +67,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
 
     def __post_init__(self) -> None:
         if not self.temperature >= 1e-6:
-            raise UserError(f"temperature {self.temperature}: give a temperature of 0.000001 or more")
+            raise UserError(f"temperature {self.temperature:g}: give 0.000001 or more")
 
     def __repr__(self) -> str:
         """Return the folder, the classes of the networks, and the size of the vocabulary, in one line."""

@@ -89,7 +89,10 @@ def photo_files(places: Iterable[str | Path]) -> list[Path]:
     Hidden files and folders are skipped. Raises UserError for a path that does not exist, and where no photo is found.
     """
     found: list[Path] = []
-    asked = [Path(place) for place in places]
+    given = list(places)
+    if "" in given:  # such as that of a shell's variable which is not set: Path would take it for this folder
+        raise UserError("a photo's path is empty; give a photo or a folder, such as .")
+    asked = [Path(place) for place in given]
     for place in asked:
         if place.is_dir():
             found += _below(place)

@@ -33,10 +33,10 @@ class PragmaticDecoding:
 
     def __post_init__(self) -> None:
         """Raise UserError for numbers out of range."""
-        if not (0 <= self.alpha < math.inf and self.distractors >= 1):
-            raise UserError(
-                f"--pragmatic {self.alpha:g}, --distractors {self.distractors}: give 0 or more and 1 or more"
-            )
+        if not 0 <= self.alpha < math.inf:
+            raise UserError(f"--pragmatic {self.alpha:g}: give a weight of 0 or more, such as 1")
+        if self.distractors < 1:
+            raise UserError(f"--distractors {self.distractors}: give 1 or more")
         if self.posterior not in (SPEAKER, LISTENER):
             raise UserError(f"posterior {self.posterior}: give {SPEAKER} or {LISTENER}")
 

@@ -111,6 +111,10 @@ def load_pretrained(kind: str, name: str, **options: Any) -> Any:
                 f"{name}: its publisher asks who downloads it; accept the terms at https://huggingface.co/{name}, then "
                 "run hf auth login, or set HF_TOKEN"
             ) from None
+        if local:
+            raise UserError(
+                f"{name}: this folder holds no complete model of transformers ({reason(error)}); give another folder"
+            ) from None
         raise UserError(
             f"{name}: no {kind} in a folder of this name, in the hub's cache or on the hub ({reason(error)}); run "
             f"hf download {name} --local-dir FOLDER on a machine with internet access, put the folder on this machine "

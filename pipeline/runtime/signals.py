@@ -57,8 +57,8 @@ class _State:
 
 
 @contextmanager
-def raising_requests() -> Iterator[None]:
-    """Raise Stopped in the block on a request to end, also when the caller, DVC or Snakemake, has died.
+def raising_requests(watch: bool = True) -> Iterator[None]:
+    """Raise Stopped in the block on a request to end; with `watch`, also when the caller, DVC or Snakemake, has died.
 
     A destructor or a library's callback swallows exceptions: Stopped is then raised again, outside of it.
     """
@@ -66,7 +66,7 @@ def raising_requests() -> Iterator[None]:
     report = sys.unraisablehook
     sys.unraisablehook = partial(_repeat_swallowed_request, report)
     try:
-        with _handled_by(_handle_request):
+        with _handled_by(_handle_request, watch):
             yield
     finally:
         sys.unraisablehook = report
@@ -94,14 +94,14 @@ def noting_requests() -> Iterator[Callable[[], signal.Signals | None]]:
 
 
 @contextmanager
-def _handled_by(handler: Handler) -> Iterator[None]:
+def _handled_by(handler: Handler, watch: bool = True) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     # an ignored SIGHUP is intended (nohup); an ignored SIGINT is only a shell's default for background processes
     numbers = [number for number in REQUESTS if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN]
     ended = threading.Event()
-    if links := _calling_processes():
+    if watch and (links := _calling_processes()):
         threading.Thread(target=_watch, args=(links, ended), daemon=True).start()
     # last, since the caller cannot catch what a handler raises before the block
     before = {number: signal.signal(number, handler) for number in numbers}

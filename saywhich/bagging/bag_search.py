@@ -101,7 +101,9 @@ def find_bags(folder: Path, size: int, neighbours: str, least: float, most: int 
     duplicates = earlier_duplicates(torch.from_numpy(thumbnails.vectors))
     distinct = np.flatnonzero(duplicates < 0)
     if len(distinct) < size:
-        raise UserError(f"{folder}: {len(distinct)} distinct photos; a bag of --size {size} needs as many")
+        raise UserError(
+            f"{folder}: --size {size} needs {size} distinct photos, found {len(distinct)}; give a smaller --size"
+        )
     files = [thumbnails.files[row] for row in distinct]
     found = encode_gallery(encoder, files)
     if list(found.files) != files:

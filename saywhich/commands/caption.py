@@ -17,7 +17,7 @@ from pipeline.evaluation.caption_scores import MARGIN, SIMILARITY
 from saywhich.caption_outputs import CaptionOutputs, add_outputs, open_outputs
 from saywhich.commands import model_folder, model_option
 from saywhich.pragmatic_decoding import DISTRACTORS, LISTENER, SPEAKER, PragmaticDecoding, PragmaticGallery
-from saywhich.pretrained.pretrained_options import add_pretrained, open_captioner
+from saywhich.pretrained.pretrained_options import add_pretrained, open_captioner, refuse_pretrained
 
 if TYPE_CHECKING:
     from saywhich.captioning_model import Caption
@@ -88,10 +88,9 @@ def run(options: Namespace) -> int:
     samples = CANDIDATES if options.samples is None and many else options.samples
     with open_outputs(options, photos) as outputs:
         if options.speaker is None and options.preset is None:
-            if options.language is not None:
-                raise UserError(f"--language {options.language}: goes with --speaker or --preset; give one of them")
             if options.listener is not None and not ranked:
                 raise UserError(f"--listener {options.listener}: ranks captions among photos; give --among FOLDER")
+            refuse_pretrained(options)
             broken = _run_trained(options, photos, gallery, samples, pragmatic, outputs)
         else:
             captioner = open_captioner(options, ranked, samples, pragmatic, options.score or MARGIN)

@@ -16,7 +16,7 @@ import saywhich
 from pipeline.errors import UserError, one_line, reason
 from saywhich.default_model import MODELS, ranked_models
 from saywhich.model_files import OtherDataError
-from saywhich.pretrained.pretrained_options import add_pretrained, open_pretrained
+from saywhich.pretrained.pretrained_options import add_pretrained, open_pretrained, refuse_pretrained
 
 if TYPE_CHECKING:
     from saywhich.model import Model
@@ -47,8 +47,10 @@ def run(options: Namespace) -> int:
     from saywhich.server import make_app
 
     pretrained = options.speaker is not None or options.preset is not None
-    if options.listener is not None and not pretrained:
-        raise UserError(f"--listener {options.listener}: goes with --speaker or --preset; give one of them")
+    if not pretrained:
+        refuse_pretrained(options)
+        if options.listener is not None:
+            raise UserError(f"--listener {options.listener}: goes with --speaker or --preset; give one of them")
     folders = [Path(model) for model in options.model or []]
     folders = folders or ([] if pretrained else ranked_models())
     if not folders and not pretrained:

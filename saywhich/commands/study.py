@@ -7,6 +7,7 @@ saywhich study raters 75 72        print how many raters and pairs distinguish t
 
 from __future__ import annotations
 
+import math
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from dataclasses import fields
 from pathlib import Path
@@ -146,10 +147,9 @@ def _raters(options: Namespace) -> None:
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ArgumentTypeError(f"{text} is less than 1")
-    return value
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"{text} is no whole number of 1 or more")
+    return int(text)
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -157,14 +157,22 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _percent(text: str) -> float:
-    value = float(text.rstrip("%"))
+    value = _number(text.rstrip("%"))
     if not 50 < value < 100:
-        raise ArgumentTypeError(f"{text} is not between 50, chance, and 100")
+        raise ArgumentTypeError(f"{text} is no number between 50, chance, and 100")
     return value / 100
 
 
 def _share(text: str) -> float:
-    value = float(text)
+    value = _number(text)
     if not 0 <= value < 1:
-        raise ArgumentTypeError(f"{text} is not a number from 0 to less than 1")
+        raise ArgumentTypeError(f"{text} is no number from 0 to less than 1")
     return value
+
+
+def _number(text: str) -> float:
+    """Return the number, or NaN for another text."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

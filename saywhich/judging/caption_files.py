@@ -111,7 +111,9 @@ def _entries(path: Path, found: CaptionSet, notes: Notes) -> Iterator[tuple[Imag
         if ending in SPREADSHEETS:
             raise UserError(f"{path}: a spreadsheet; save it as “CSV UTF-8” and give that file")
         if ending not in READERS:
-            raise UserError(f"{path}: the forms, by the file's ending, are {FORMS}")
+            present = f"the ending {ending!r}" if path.exists() else "no such file"
+            kind = "a folder" if path.is_dir() else present
+            raise UserError(f"{path}: expected captions, found {kind}; the forms are {FORMS}")
         for row, values in read_texts(path, (*FILE_KEYS, "image_id", "caption"), ("caption",)):
             yield _image(values, f"{path}, {row}"), values["caption"]
     else:

@@ -187,12 +187,17 @@ def _judged_files(
             if path not in by:
                 notes.add(f"photos without a caption in {captions.name}, which are left out", path.name)
     files = [path for path in index.files if all(path in by for by in found)]
-    if len(files) < FEWEST:
-        example = next(iter(sets[0].captions))
+    for captions, by in zip(sets, found, strict=True):
+        if len(by) >= FEWEST:
+            continue
+        example = next(iter(captions.captions))
         raise UserError(
-            f"{sets[0].name}: {len(files)} of its {len(sets[0].captions):,} images ({example!r} the first) are photos "
+            f"{captions.name}: {len(by)} of its {len(captions.captions):,} images ({example!r} the first) are photos "
             f"in {images}, such as {index.files[0].name}; two or more are needed: name files, or give --ids TABLE"
         )
+    if len(files) < FEWEST:
+        names = ", ".join(each.name for each in sets)
+        raise UserError(f"{names}: {len(files)} photos have a caption in each; give captions of the same photos")
     return files
 
 

@@ -14,9 +14,10 @@ DIGITS = re.compile(r"[0-9]{1,18}$", re.ASCII)  # COCO's id at the end of a file
 
 
 class PhotoIndex:
-    """The photos in and below a folder. A name is a path below it, a file's name, or that without its ending.
+    """The photos in and below a folder.
 
-    COCO's ids are looked up in `files`, the table of ids, and else at the end of the files' names.
+    A name is a path below it or one that ends so, a file's name, or that without its ending. COCO's ids are looked up
+    in `files`, the table of ids, and else at the end of the files' names.
     """
 
     def __init__(self, folder: Path, files: Mapping[int, str] | None = None) -> None:
@@ -46,7 +47,8 @@ class PhotoIndex:
             name = ids.get(image)
             return self._digits.get(image) if name is None else self._find(name, {})
         path = PurePosixPath(image.replace("\\", "/"))
-        names = (path.as_posix(), path.name, path.stem)
+        ends = [PurePosixPath(*path.parts[first:]).as_posix() for first in range(len(path.parts))]
+        names = (*ends, path.stem)  # the longest end counts: in holiday/x/a.jpg x/a.jpg before a.jpg
         for name in (*names, *map(_composed, names)):
             if name in self._names:
                 return self._names[name]

@@ -40,13 +40,11 @@ def add_pretrained(parser: ArgumentParser) -> None:
     group.add_argument(
         "--language", metavar="NAME", help="the captions' language, of chat models alone, such as German"
     )
-    group.add_argument("--dtype", default="float32", help="precision: float32, bfloat16, float16; default: %(default)s")
+    group.add_argument("--dtype", help="precision: float32, bfloat16, float16; default: float32")
     group.add_argument("--device", metavar="NAME", help="cpu, cuda or cuda:1; default: a GPU where there is one")
-    group.add_argument("--max-tokens", type=int, default=40, metavar="N", help="longest caption; default: %(default)s")
+    group.add_argument("--max-tokens", type=int, metavar="N", help="longest caption; default: 40")
     group.add_argument("--temperature", type=float, default=1.0, metavar="T", help="for samples; default: %(default)s")
-    group.add_argument(
-        "--top-p", type=float, default=0.9, metavar="P", help="share of the likeliest words; default: %(default)s"
-    )
+    group.add_argument("--top-p", type=float, metavar="P", help="share of the likeliest words; default: 0.9")
 
 
 def add_listener(parser: ArgumentParser) -> None:
@@ -71,6 +69,13 @@ def listener_name(options: Namespace) -> str | None:
     listener = PRESETS[options.preset].listener
     confirm_downloads([listener], options.yes)
     return listener.name
+
+
+def refuse_pretrained(options: Namespace) -> None:
+    """Raise UserError for an option of pretrained speakers, where none is given."""
+    for name in ("prompt", "language", "dtype", "device", "max_tokens", "top_p", "batch"):
+        if (given := getattr(options, name, None)) is not None:
+            raise UserError(f"--{name.replace('_', '-')} {given}: goes with --speaker or --preset; give one of them")
 
 
 def open_captioner(
@@ -101,12 +106,13 @@ def open_pretrained(options: Namespace, ranked: bool = True, **generation: Any) 
     from saywhich.pretrained.pretrained_model import PretrainedModel
     from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
 
-    given = {"max_tokens": options.max_tokens, "temperature": options.temperature, "top_p": options.top_p}
-    settings = GenerationSettings(**given, **generation)
+    given = {"max_tokens": options.max_tokens, "temperature": options.temperature, "top_p": options.top_p} | generation
+    settings = GenerationSettings(**{name: value for name, value in given.items() if value is not None})
     name, listener = _names(options, ranked)
     opened = open_listener(listener) if ranked else None
-    given = {"prompt": options.prompt, "language": options.language, "dtype": options.dtype, "device": options.device}
-    return PretrainedModel(PretrainedSpeaker(name, **given), opened, settings)
+    given = {"prompt": options.prompt, "language": options.language, "device": options.device}
+    speaker = PretrainedSpeaker(name, **given, dtype=options.dtype or "float32")
+    return PretrainedModel(speaker, opened, settings)
 
 
 def _names(options: Namespace, ranked: bool) -> tuple[str, str]:

@@ -23,6 +23,7 @@ from pipeline.features.hub_tower import PREFIX
 from pipeline.runtime.checksums import check_checksums
 from pipeline.runtime.hub_loading import import_transformers, load_pretrained, load_weights, naming_faults
 from pipeline.runtime.memory import is_full, naming_memory
+from saywhich.captioning_model import require_positive
 from saywhich.photos import Photo, open_photo
 from saywhich.pretrained.captioner_families import CaptionerFamily, family_of
 from saywhich.pretrained.counter_based_sampling import CounterBasedSampling, photo_uniforms
@@ -55,13 +56,11 @@ class GenerationSettings:
 
     def __post_init__(self) -> None:
         """Raise UserError for numbers out of range."""
-        if self.beam < 1 or self.max_tokens < 1 or (self.samples is not None and self.samples < 1):
-            raise UserError(f"beam {self.beam}, samples {self.samples}, max-tokens {self.max_tokens}: give 1 or more")
-        if not (self.temperature >= 1e-6 and 0 < self.top_p <= 1):
-            raise UserError(
-                f"temperature {self.temperature}, top-p {self.top_p}: give a temperature of 0.000001 or more, top-p in "
-                "(0, 1]"
-            )
+        require_positive(beam=self.beam, samples=self.samples, max_tokens=self.max_tokens)
+        if not self.temperature >= 1e-6:
+            raise UserError(f"temperature {self.temperature:g}: give 0.000001 or more")
+        if not 0 < self.top_p <= 1:
+            raise UserError(f"top-p {self.top_p:g}: give a number above 0, and at most 1")
 
     @property
     def candidates(self) -> int:
@@ -182,9 +181,9 @@ class PretrainedSpeaker:
         `processors` change the scores of tokens before temperature, top-p and the choice of a token; the rows of a
         photo's candidates stand together. A photo's samples depend on the photo and the seed alone.
         """
-        remedy = "give a smaller --batch, --dtype bfloat16 or a smaller model"
-        many = settings.candidates
-        with naming_memory(f"--speaker {self.name}: {len(photos)} photos with {many} candidates each", remedy):
+        remedy = "give a smaller --batch, --samples or --beam, --dtype bfloat16 or a smaller model"
+        many, width = settings.candidates, settings.samples or settings.beam
+        with naming_memory(f"--speaker {self.name}: captions of a batch, {len(photos)} × {width}", remedy):
             try:
                 inputs = self.encode(photos)
                 tokens = self.model.generate(**inputs, **self._options(photos, settings, processors))

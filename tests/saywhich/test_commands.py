@@ -2,6 +2,7 @@ import base64
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,8 @@ from PIL import Image
 from pycocotools.coco import COCO
 from saywhich_world import paint
 
-from saywhich.cli import main
+import saywhich.commands
+from saywhich.cli import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
 
@@ -77,8 +79,9 @@ def test_results_in_cocos_form_are_those_that_pycocotools_reads(photos, model_op
     [
         (["caption", "nothing.jpg"], "nothing.jpg: no such photo or folder"),
         (["caption", "empty"], "empty: no photos (.avif, "),
+        (["caption", "", "--in-place"], "a photo's path is empty; give a photo or a folder, such as ."),
         (["caption", "a.jpg", "--model", "nowhere"], "nowhere: no trained model; train one (make repro)"),
-        (["caption", "a.jpg", "--beam", "0"], "beam 0, samples None: give 1 or more"),
+        (["caption", "a.jpg", "--beam", "0"], "beam 0: give 1 or more"),
         (["find", "a dog", "a.jpg", "--top", "0"], "--top 0: give 1 or more"),
     ],
 )
@@ -88,6 +91,41 @@ def test_a_mistake_is_reported_in_one_line(photos, model_option, capsys, argumen
     printed = capsys.readouterr().err
     assert printed.startswith(line)
     assert printed.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["caption", "a.jpg", "--samples", "x"], "saywhich caption: argument --samples: invalid int value: 'x'; "),
+        (["caption"], "saywhich caption: the following arguments are required: PHOTO|FOLDER; "),
+        (["study", "raters", "75", "x"], "saywhich study raters: argument PERCENT: x is no number between 50, chance"),
+        (["study", "--pairs", "0.5"], "saywhich study: argument --pairs: 0.5 is no whole number of 1 or more; "),
+    ],
+)
+def test_a_wrong_option_is_reported_in_one_line(capsys, arguments, line):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    printed = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert printed.startswith(line)
+    assert printed.count("\n") == 1
+    assert printed.endswith(" --help lists the options\n")
+
+
+def test_exhausted_memory_is_reported_in_one_line(photos, model_option, capsys):
+    assert main(["caption", "a.jpg", "--samples", str(10**13), *model_option]) == 2
+    assert capsys.readouterr().err.startswith("saywhich: too little memory; ask for fewer samples, ")
+
+
+@pytest.mark.parametrize(("request_to_end", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_request_to_end_during_an_import_waits_for_its_end(tmp_path, monkeypatch, capsys, request_to_end, status):
+    code = f"import os, signal, time\nos.kill(os.getpid(), {int(request_to_end)})\ntime.sleep(0.3)\nwhole = True\n"
+    (tmp_path / "ended.py").write_text(code + "def add(parser): time.sleep(9)\n")
+    monkeypatch.setattr(saywhich.commands, "__path__", [*saywhich.commands.__path__, str(tmp_path)])
+    monkeypatch.setitem(COMMANDS, "ended", "a command whose import is interrupted")
+    assert main(["ended"]) == status
+    assert sys.modules.pop("saywhich.commands.ended").whole
+    assert capsys.readouterr().err == f"saywhich: ended by {request_to_end.name}\n"
 
 
 def test_pages_and_copies_are_written_though_nobody_reads_the_output(photos, model_option):

@@ -114,7 +114,7 @@ def test_a_temperature_divides_the_logits_of_samples(model, photos):
     assert texts(1e-4) == [(text,) * 8 for text in greedy]
     assert texts(1.0) != texts(1e-4)
     for wrong in (0, 1e-40, float("nan")):
-        with pytest.raises(UserError, match=f"temperature {wrong}: give a temperature of 0.000001 or more"):
+        with pytest.raises(UserError, match=f"temperature {wrong:g}: give 0.000001 or more"):
             texts(wrong)
 
 

@@ -79,7 +79,7 @@ def test_names_that_are_not_utf_8_are_written_as_escapes(photos):
     ("options", "message"),
     [
         ({"size": 1}, "--size 1: a bag holds 2 photos or more"),
-        ({"size": 8}, "photos: 7 distinct photos; a bag of --size 8 needs as many"),
+        ({"size": 8}, "photos: --size 8 needs 8 distinct photos, found 7; give a smaller --size"),
         ({"most": 0}, "--most 0: give 1 or more"),
         ({"least": 1.5}, "--least 1.5: give a cosine, −1 … 1"),
     ],

@@ -116,7 +116,7 @@ def test_results_are_those_that_pycocotools_reads(tmp_path):
         ("a.jsonl", '{"file": "a.jpg", "caption": "x"}\n{', "a.jsonl, line 2: not whole"),
         ("a.csv", "file,text\na.jpg,x\n", 'a.csv, row 1: a column caption is needed; there are "file", "text"'),
         ("a.xlsx", "", "a.xlsx: a spreadsheet; save it as “CSV UTF-8” and give that file"),
-        ("a.pkl", "", "a.pkl: the forms, by the file's ending, are COCO's results"),
+        ("a.pkl", "", "a.pkl: expected captions, found the ending '.pkl'; the forms are COCO's results"),
         (
             "a.txt",
             "image,caption\na.jpg,x\n",
@@ -130,6 +130,13 @@ def test_other_forms_are_reported_in_one_line(tmp_path, name, content, message):
     assert "\n" not in str(error.value)
 
 
+def test_a_folder_and_a_missing_file_hold_no_captions(tmp_path):
+    with pytest.raises(UserError, match="expected captions, found a folder; the forms are COCO's results"):
+        read_caption_set(tmp_path, Notes())
+    with pytest.raises(UserError, match="nowhere: expected captions, found no such file; the forms are"):
+        read_caption_set(tmp_path / "nowhere", Notes())
+
+
 def test_photos_are_found_by_path_name_stem_and_id(tmp_path):
     for name in ("x/a.jpg", "y/a.jpg", "x/b_000042.jpg", "y/c_007.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -139,6 +146,15 @@ def test_photos_are_found_by_path_name_stem_and_id(tmp_path):
     places = ("x/a.jpg", "x/b_000042.jpg", "x/b_000042.jpg", "y/c_007.png", "x/b_000042.jpg", "y/c_007.png", "y/a.jpg")
     assert found == {name: tmp_path / place for name, place in zip(found, places, strict=True)}
     assert [index.find(name) for name in ("a.jpg", "a", "d.jpg", 43)] == [None] * 4  # ambiguous, or not there
+
+
+def test_photos_of_equal_names_are_found_by_the_paths_that_caption_prints(tmp_path):
+    for name in ("holiday/a.jpg", "holiday/x/a.jpg", "holiday/y/a.jpg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).touch()
+    index = PhotoIndex(tmp_path / "holiday")
+    for path in index.files:
+        assert index.find(str(path)) == index.find(f"holiday/{path.relative_to(tmp_path / 'holiday')}") == path
 
 
 def test_letters_of_names_may_be_composed_or_not(tmp_path):

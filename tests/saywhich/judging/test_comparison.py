@@ -186,3 +186,8 @@ def test_the_command_prints_and_writes_the_same_numbers(colours, capsys):
 def test_one_file_cannot_be_compared(colours):
     with pytest.raises(UserError, match="compare: 1 caption file; give two or more"):
         saywhich.compare([BEFORE], "photos", judges=["colours"])
+
+
+def test_files_of_different_photos_cannot_be_compared(colours):
+    with pytest.raises(UserError, match=r"^captions 2: 1 of its 1 images \('a.png' the first\) are photos in photos"):
+        saywhich.compare([BEFORE, {"a.png": "red"}], "photos", judges=["colours"])
