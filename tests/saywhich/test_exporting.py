@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -172,7 +173,8 @@ def test_mlflow_serves_the_exported_model(trained, photos, tmp_path):
     done = subprocess.run(exported, cwd=home, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     uri = next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("MLflow:"))
-    serve = [sys.executable, "-m", "mlflow", "models", "serve", "-m", uri, "--env-manager", "local", "-p", "0"]
+    serve = [sys.executable, "-m", "mlflow", "models", "serve", "-m", uri, "--env-manager", "local"]
+    serve += ["-p", str(free_port())]
     environment["MLFLOW_TRACKING_URI"] = "sqlite:///mlflow.db"
     images = [[base64.b64encode(name.read_bytes()).decode()] for name in names]
     body = {"dataframe_split": {"columns": ["image"], "data": images}, "params": {"beam": 3}}
@@ -188,9 +190,17 @@ def test_mlflow_serves_the_exported_model(trained, photos, tmp_path):
         with urllib.request.urlopen(question, timeout=600) as answer:
             content = [each["caption"] for each in json.load(answer)["predictions"]]
     finally:
-        os.killpg(server.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has ended by itself
+            os.killpg(server.pid, signal.SIGKILL)
         server.wait()
     assert content == [str(each) for each in saywhich.load(home / "out").caption(names, beam=3)]
+
+
+def free_port() -> int:
+    """Return a port that nothing listens on. MLflow takes 0 for uvicorn's default, 8000."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return int(bound.getsockname()[1])
 
 
 def address_of(server, log, seconds=600):
