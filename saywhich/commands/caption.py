@@ -89,7 +89,8 @@ def run(options: Namespace) -> int:
     with open_outputs(options, photos) as outputs:
         if options.speaker is None and options.preset is None:
             if options.listener is not None and not ranked:
-                raise UserError(f"--listener {options.listener}: ranks captions among photos; give --among FOLDER")
+                remedy = "give --among FOLDER or --score similarity"
+                raise UserError(f"--listener {options.listener}: ranks captions; {remedy}")
             refuse_pretrained(options)
             broken = _run_trained(options, photos, gallery, samples, pragmatic, outputs)
         else:

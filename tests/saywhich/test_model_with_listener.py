@@ -143,7 +143,7 @@ def test_a_photo_unlike_the_training_images_is_a_copy_of_itself(folder, clip, pa
 
 def test_a_listener_without_photos_to_compare_with_is_refused(folder, clip, paths, capsys):
     assert main(["caption", paths[0], "--model", folder, "--listener", clip]) == 2
-    assert capsys.readouterr().err == f"--listener {clip}: ranks captions among photos; give --among FOLDER\n"
+    assert capsys.readouterr().err == f"--listener {clip}: ranks captions; give --among FOLDER or --score similarity\n"
     assert main(["caption", paths[0], "--model", folder, "--among", ".", "--listener", "nowhere"]) == 2
     assert capsys.readouterr().err.startswith("--listener nowhere: no such judge; give")
     assert main(["serve", "--model", folder, "--listener", clip, "--port", "0"]) == 2

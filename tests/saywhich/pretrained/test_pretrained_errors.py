@@ -54,7 +54,7 @@ def error_of(capsys, *arguments):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--listener", "clip"], "--listener clip: ranks captions among photos; give --among FOLDER"),
+        (["--listener", "clip"], "--listener clip: ranks captions; give --among FOLDER or --score similarity"),
         (["--speaker", "blip", "--model", "x"], "--model names a trained model, with a speaker of its own: leave out"),
         (["--speaker", "blip", "--dtype", "int8"], "--speaker blip: the precision int8 is none of float32, bfloat16"),
         (["--speaker", "blip", "--device", "toaster"], "--speaker blip: the device toaster cannot be used ("),
