@@ -54,11 +54,11 @@ def _caption_part(
     first: int,
 ) -> list[ModelCaption]:
     """Return one model's captions of `part` of the photos in `features`, which begins at index `first`."""
-    options: dict[str, Any] = {"samples": query.samples} if query.among else {"beam": query.beam}
+    options: dict[str, Any] = {"samples": query.samples} if query.samples_candidates else {"beam": query.beam}
     if query.pragmatic is not None:
         gallery = PragmaticGallery(PragmaticDecoding(query.pragmatic), features, features.select)
         options = {"beam": query.beam, "pragmatic": gallery}
-    captions = model.caption_features(part, among=features if query.among else None, **options)
+    captions = model.caption_features(part, among=features if query.among else None, score=query.score, **options)
     texts = [caption.text for caption in captions]
     words = [text.split() for text in texts]
     shares = _attention(model, part, words) if isinstance(model, Model) and isinstance(part, PhotoFeatures) else None

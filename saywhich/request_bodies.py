@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import HTTPException, Request
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, ValidationError
 
+from pipeline.evaluation.caption_scores import SIMILARITY
 from saywhich.pragmatic_decoding import PragmaticDecoding
 from saywhich.uploads import BODY, LONGEST
 
@@ -26,13 +27,18 @@ B = TypeVar("B", bound=RequestBody)
 
 
 class CaptionRequest(RequestBody):
-    """A request for captions by some models or all; with `among`, each photo is distinguished from the others."""
+    """A request for captions by some models or all.
+
+    With `among`, each photo is distinguished from the others. By the score "similarity" the listener keeps, of the
+    samples, the caption most similar to the photo.
+    """
 
     photos: Photos
     models: list[str] | None = Field(None, min_length=1, max_length=1000, description="names, each once")
     among: bool = False
-    samples: int = Field(20, ge=1, le=100, description="candidates, with among")
-    beam: int = Field(5, ge=1, le=20, description="without among, or with pragmatic")
+    score: Literal["margin", "similarity"] = "margin"
+    samples: int = Field(20, ge=1, le=100, description="candidates, with among or the score similarity")
+    beam: int = Field(5, ge=1, le=20, description="of other requests, and with pragmatic")
     pragmatic: float | None = Field(
         None, ge=0, le=100, description="with among: weight of telling photos apart word by word; begin with 1"
     )
@@ -42,7 +48,12 @@ class CaptionRequest(RequestBody):
         """Return how many captions are generated for that of one photo."""
         if self.pragmatic is not None:
             return self.beam * PragmaticDecoding(self.pragmatic).width
-        return self.samples if self.among else self.beam
+        return self.samples if self.samples_candidates else self.beam
+
+    @property
+    def samples_candidates(self) -> bool:
+        """Return whether captions are sampled for the listener to choose from."""
+        return (self.among or self.score == SIMILARITY) and self.pragmatic is None
 
 
 class ModelCaption(BaseModel):

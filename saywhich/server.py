@@ -10,6 +10,7 @@ from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.middleware.trustedhost import TrustedHostMiddleware
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from pipeline.evaluation.caption_scores import SIMILARITY
 from pipeline.features.animated_thumbnail import first_frame
 from saywhich.encoded_photos import EncodedPhotos
 from saywhich.offline_page import PAGES
@@ -130,6 +131,8 @@ def check_captions(query: CaptionRequest, models: Mapping[str, ServedModel], lim
     """Raise HTTPException 422 for options that do not go together, and for more captions than one request may have."""
     if query.pragmatic is not None and not query.among:
         raise unprocessable("pragmatic: goes with among")
+    if query.pragmatic is not None and query.score == SIMILARITY:
+        raise unprocessable("pragmatic: does not go with the score similarity")
     each = query.candidates
     pretrained = [name for name, model in models.items() if isinstance(model, PretrainedModel)]
     if pretrained and each > limit.generated:

@@ -30,6 +30,7 @@ from interrupted import STAGES as KILLED
 from interrupted import interrupted, work_of
 from toy_world import ROOT, committed, stages_run, succeed
 
+from pipeline.evaluation.summary import summary_metrics
 from pipeline.workflow import stage as door
 from pipeline.workflow.dvc_settings import write_local_settings
 from stages import evaluate, train
@@ -202,6 +203,22 @@ def test_an_edit_makes_the_importing_stages_stale(world, edited, expected, monke
     finally:
         path.unlink() if before is None else path.write_text(before, encoding="utf-8")
         succeed(world[0], sys.executable, "-m", "stages.validate")
+
+
+def test_the_summary_is_that_of_the_test_split(world):
+    evaluated = world[0] / "data/evaluation/luo"
+    metrics, summary = (json.loads((evaluated / f"{name}.json").read_text()) for name in ("metrics", "summary"))
+    assert summary == summary_metrics(metrics["test"]) != summary_metrics(metrics["val"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", [("seed",), ("pretrain", "judge", "seed")])
+def test_a_judge_is_pretrained_with_its_own_seed_and_the_global_one(folder, key):
+    weights = folder / "data/pretrained/judge/weights.safetensors"
+    before = weights.read_bytes()
+    change(folder, *key, to=77)
+    succeed(folder, sys.executable, "-m", "stages.pretrain", "--role", "judge")
+    assert weights.read_bytes() != before
 
 
 def test_metrics_are_shown_and_compared(world):

@@ -4,6 +4,9 @@ const $ = (id) => document.getElementById(id);
 const MODELS = Number(document.body.dataset.models);
 const MOST = Number(document.body.dataset.most), SAMPLES = Number(document.body.dataset.samples);
 const LARGEST = 1280; // pixels of the longer side of what is sent
+const WANTED = { // by the page's choice, what a request for captions asks
+  likely: {}, similar: { score: "similarity" }, apart: { among: true }, words: { among: true, pragmatic: 1 },
+};
 let photos = []; // {name, url, data}
 let captions = []; // of each photo by each model; empty until they are there
 let asked = new AbortController(); // aborts the last request for captions: the server ends its work on an older one
@@ -56,10 +59,10 @@ async function refresh(wrong = []) {
   asked.abort();
   captions = [];
   asked = new AbortController();
-  const mine = asked.signal, among = $("among").checked, how = among && $("pragmatic").checked ? { pragmatic: 1 } : {};
+  const mine = asked.signal;
   showStatus(`${photos.length} photos: generating captions …`);
   try {
-    const answer = await post("caption", { photos: photos.map((p) => p.data), among, ...how }, mine);
+    const answer = await post("caption", { photos: photos.map((p) => p.data), ...WANTED[$("wanted").value] }, mine);
     if (mine.aborted) return;
     captions = answer.photos;
     $("photos").replaceChildren(...captions.map(article));
@@ -181,8 +184,7 @@ async function samples() {
 }
 
 $("files").addEventListener("change", (event) => { add(event.target.files); });
-$("among").addEventListener("change", () => { $("pragmatic").disabled = !$("among").checked; refresh(); });
-$("pragmatic").addEventListener("change", () => refresh());
+$("wanted").addEventListener("change", () => refresh());
 $("clear").addEventListener("click", () => { photos = []; $("files").value = ""; refresh(); $("files").focus(); });
 $("try")?.addEventListener("click", samples);
 $("search").querySelector("form").addEventListener("submit", search);

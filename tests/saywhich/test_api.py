@@ -75,6 +75,15 @@ def test_among_chooses_captions_that_distinguish_each_photo(server, three, model
     assert [len(said) for said in json.loads(content)["photos"]] == [1, 1, 1]
 
 
+def test_by_similarity_captions_are_those_of_the_python_call(server, three, model, photos):
+    body = {"photos": three, "score": "similarity", "models": ["psst_multinomial"], "samples": 7}
+    status, content = sent(f"{server}/caption", body)
+    expected = model.caption(["a.jpg", "b.jpg", "c.jpg"], samples=7, score="similarity")
+    assert status == 200
+    assert [said[0]["caption"] for said in json.loads(content)["photos"]] == [each.text for each in expected]
+    assert expected != model.caption(["a.jpg", "b.jpg", "c.jpg"], samples=7)
+
+
 def test_photos_are_found_by_words(server, three, model, photos):
     status, content = sent(f"{server}/find", {"text": "a red zebra", "photos": three, "model": "psst_multinomial"})
     found = json.loads(content)
@@ -96,6 +105,11 @@ def test_the_api_describes_itself(server):
     [
         ({"photos": [base64.b64encode(b"no photo").decode()]}, 422, "photo 1: not a photo that can be decoded"),
         ({"photos": ["aGk="] * 13}, 422, "13 photos; at most 12 at once"),
+        (
+            {"photos": ["aGk="], "among": True, "pragmatic": 1, "score": "similarity"},
+            422,
+            "pragmatic: does not go with the score similarity",
+        ),
         ({"photos": ["aGk="], "models": ["gpt"]}, 422, "no model gpt; there are psst_multinomial, other"),
     ],
 )

@@ -139,15 +139,15 @@ def test_all_photos_can_be_removed_without_losing_the_focus(open_page, photos):
     assert page.evaluate("document.activeElement.id") == "files"
 
 
-def test_captions_are_chosen_word_by_word_on_request(open_page, photos):
+def test_captions_are_chosen_as_the_page_is_asked(open_page, photos):
     page = captioned(open_page(), photos)
-    assert page.locator("#pragmatic").is_disabled()
     asked = []
     page.on("request", lambda request: asked.append(request.post_data_json) if request.method == "POST" else None)
-    for box in ("#among", "#pragmatic"):
-        page.locator(box).check()
+    for wanted in ("similar", "apart", "words"):
+        page.locator("#wanted").select_option(wanted)
         page.get_by_text("3 photos, each captioned by 2 models.").wait_for()
-    assert [(each["among"], each.get("pragmatic")) for each in asked] == [(True, None), (True, 1)]
+    settings = [{key: each[key] for key in each if key != "photos"} for each in asked]
+    assert settings == [{"score": "similarity"}, {"among": True}, {"among": True, "pragmatic": 1}]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

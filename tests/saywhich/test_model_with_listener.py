@@ -95,6 +95,7 @@ def test_both_posteriors_use_the_given_listener(folder, clip, paths):
     with torch.no_grad():  # so that captions depend on the image
         model.speaker.logit.weight *= 8
         model.speaker.region.weight *= 8
+    ranked.listener.temperature = judge.temperature = 0.02  # unlike that of listeners trained here
     seen = embed(judge, paths)
     nearest = (seen @ seen.T).fill_diagonal_(-torch.inf).argmax(1).tolist()
     features = model.extract_features(paths)

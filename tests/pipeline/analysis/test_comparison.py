@@ -292,6 +292,8 @@ def test_a_setting_without_numbers_of_the_test_split_is_left_out(world, make_cel
 def test_a_difference_without_deviation_is_certain_and_none_is_no_difference():
     same = np.zeros(10)
     assert [two_sided(value, same) for value in (0.0, 1e-12, 0.5)] == [1.0, 1.0, 0.0]
+    spread = np.array([2.0, 4.0]) / math.sqrt(2)  # standard deviation 1; the mean does not count
+    assert [two_sided(value, spread) for value in (1.959964, -1.959964)] == pytest.approx([0.05, 0.05], abs=1e-7)
 
 
 def test_a_level_is_the_same_share_of_the_best_controls_cider_in_every_resample():
