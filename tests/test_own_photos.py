@@ -115,7 +115,7 @@ def test_ten_own_photos_are_prepared_trained_on_and_evaluated(photos, capfd):
         ("prepare.expected_counts={train: 90}", "captions.csv: train has 6 images and 90 are expected"),
         ("prepare.expected_counts={words: 9487}", "9487 are expected (prepare.expected_counts.words)"),
         ("prepare.shares=null", "there is no column split"),
-        ("prepare.annotations=none.csv", "the table of captions is missing"),
+        ("prepare.annotations=none.csv", "the table is missing"),
     ],
 )
 def test_invalid_settings_of_own_photos_are_reported_in_one_line_and_nothing_is_written(

@@ -44,14 +44,14 @@ def read_texts(table: Path, wanted: Sequence[str], required: Sequence[str]) -> I
     if table.suffix.lower() in SPREADSHEETS:
         raise UserError(f"{table}: a spreadsheet; save it as “CSV UTF-8” and name that file (prepare.annotations)")
     if (read := READERS.get(table.suffix.lower())) is None:
-        raise UserError(f"{table}: expected a table of captions whose name ends in {', '.join(READERS)}")
+        raise UserError(f"{table}: expected a table whose name ends in {', '.join(READERS)}")
     if not table.is_file():
         others = [path for path in sorted(table.parent.glob("*")) if path.suffix.lower() in {*READERS, *SPREADSHEETS}]
         hint = ""
         if others:
             save = f", which a spreadsheet writes as “CSV UTF-8”, {table.name}"
             hint = f"; there is {others[0].name}{save if others[0].suffix.lower() in SPREADSHEETS else ''}"
-        raise UserError(f"{table}: the table of captions is missing{hint}")
+        raise UserError(f"{table}: the table is missing{hint}")
     content = read(table, wanted)
     names, columns = content.column_names, {}
     for name in wanted:

@@ -18,13 +18,20 @@ DIGEST_CACHE = Path("data/checkpoints/digests")
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; its file is renamed to `path` if the block ends without an error."""
+    """Yield a temporary path beside `path`; its file is renamed to `path` if the block ends without an error.
+
+    An error of the system that names no file, or the temporary one, names `path`.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
     try:
         yield temporary
         rename(temporary, path)
+    except OSError as error:
+        if error.errno is None or str(error.filename) not in ("None", str(temporary)):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)
 

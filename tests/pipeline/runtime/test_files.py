@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from pipeline.runtime.files import allocate, clear_parts, digest
+from pipeline.runtime.files import allocate, clear_parts, digest, write_atomically
 
 
 def test_partial_files_are_in_no_digest_and_old_ones_are_removed(tmp_path):
@@ -32,3 +32,15 @@ def test_disk_space_is_reserved_at_once_or_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(OSError, match="No space left"):
         allocate(tmp_path / "y", 2**20)
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_full_disk_is_reported_with_the_files_name(tmp_path, monkeypatch, call):
+    def fail(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", *arguments[:1] if call == "replace" else ())
+
+    path = tmp_path / "metrics.json"
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(OSError, match=r"No space left on device: '.*/metrics\.json'$"):
+        write_atomically(path, "{}")
+    assert list(tmp_path.iterdir()) == []
