@@ -66,8 +66,9 @@ class CandidateSettings(Generic[Features]):
 
     beam: int
     samples: int | None  # None: beam search
-    whole_beam: bool
+    chosen: bool  # whether the listener chooses among them: all captions of the beam are needed
     seed: int
+    temperature: float | None  # divides the logits of samples; None: the default of the model
     pragmatic: PragmaticGallery[Features] | None  # None: the images of a gallery change no word
 
 
@@ -115,13 +116,16 @@ class CaptioningModel(ABC, Generic[Prepared, Features]):
         posterior: str = SPEAKER,
         score: str = MARGIN,
         seed: int = 0,
+        temperature: float | None = None,
     ) -> list[Caption]:
         """Generate a caption for each of M images: the best of a beam, or the first of `samples` sampled captions.
 
         `among` are N distractors; the beam's captions or the samples are then candidates. The listener ranks the image
         among the distractors by each candidate, and the best candidate is returned. A distractor identical to the image
         does not count. By the `score` "similarity" the candidate that the listener finds most similar to the image is
-        returned, with or without distractors. The samples of an image depend only on the image and on `seed`.
+        returned, with or without distractors. The samples of an image depend only on the image and on `seed`. Their
+        logits are divided by `temperature`; by default .3 where the listener chooses among samples of a trained model,
+        and otherwise 1, or the setting of a pretrained one.
 
         With the weight α `pragmatic`, each word is chosen to tell the image from the nearest `distractors` of `among`.
         The best of the beam is then the only candidate. `posterior`: whose posterior over these images weighs the
@@ -142,7 +146,14 @@ class CaptioningModel(ABC, Generic[Prepared, Features]):
         gallery = PragmaticGallery(decoding, others, others.select) if decoding and others is not None else None
         features = self.extract_features(images)
         return self.caption_features(
-            features, beam=beam, samples=samples, among=others, seed=seed, pragmatic=gallery, score=score
+            features,
+            beam=beam,
+            samples=samples,
+            among=others,
+            seed=seed,
+            pragmatic=gallery,
+            score=score,
+            temperature=temperature,
         )
 
     def caption_features(
@@ -155,18 +166,20 @@ class CaptioningModel(ABC, Generic[Prepared, Features]):
         seed: int = 0,
         pragmatic: PragmaticGallery[Features] | None = None,
         score: str = MARGIN,
+        temperature: float | None = None,
     ) -> list[Caption]:
         """Generate captions as `caption` does, from extracted features; with `pragmatic`, by pragmatic decoding.
 
-        Raises UserError where `beam` or `samples` is below 1, and for any other `score`.
+        Raises UserError where `beam` or `samples` is below 1 or `temperature` below 1e-6, and for any other `score`.
         """
         if score not in (MARGIN, SIMILARITY):
             raise UserError(f"score {score!r}: give {MARGIN} or {SIMILARITY}")
         require_positive(beam=beam, samples=samples)
+        require_temperature(temperature)
         if not len(features):
             return []
-        whole = (among is not None or score == SIMILARITY) and pragmatic is None
-        found = self.candidates(features, CandidateSettings(beam, samples, whole, seed, pragmatic))
+        chosen = (among is not None or score == SIMILARITY) and pragmatic is None
+        found = self.candidates(features, CandidateSettings(beam, samples, chosen, seed, temperature, pragmatic))
         if among is None and score == MARGIN:
             rows = zip(found.texts, features.unlike, strict=True)
             return [Caption(texts[0], tuple(texts), unlike=unlike) for texts, unlike in rows]
@@ -218,6 +231,12 @@ def rank_captions(
             caption = replace(caption, rank=rank, of=1 + int((~same[row]).sum()), margin=margin)
         captions.append(caption)
     return captions
+
+
+def require_temperature(temperature: float | None) -> None:
+    """Raise UserError for a temperature below 1e-6, and for NaN."""
+    if temperature is not None and not temperature >= 1e-6:
+        raise UserError(f"temperature {temperature:g}: give 0.000001 or more")
 
 
 def require_positive(**numbers: int | None) -> None:

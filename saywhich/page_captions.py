@@ -54,7 +54,9 @@ def _caption_part(
     first: int,
 ) -> list[ModelCaption]:
     """Return one model's captions of `part` of the photos in `features`, which begins at index `first`."""
-    options: dict[str, Any] = {"samples": query.samples} if query.samples_candidates else {"beam": query.beam}
+    options: dict[str, Any] = {"beam": query.beam}
+    if query.samples_candidates:
+        options = {"samples": query.samples, "temperature": query.temperature}
     if query.pragmatic is not None:
         gallery = PragmaticGallery(PragmaticDecoding(query.pragmatic), features, features.select)
         options = {"beam": query.beam, "pragmatic": gallery}

@@ -39,6 +39,9 @@ class CaptionRequest(RequestBody):
     score: Literal["margin", "similarity"] = "margin"
     samples: int = Field(20, ge=1, le=100, description="candidates, with among or the score similarity")
     beam: int = Field(5, ge=1, le=20, description="of other requests, and with pragmatic")
+    temperature: float | None = Field(
+        None, ge=1e-6, le=100, description="of the samples; by default .3 for a model that was trained here"
+    )
     pragmatic: float | None = Field(
         None, ge=0, le=100, description="with among: weight of telling photos apart word by word; begin with 1"
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -134,11 +133,12 @@ def _run_trained(
     from saywhich.pretrained.pretrained_captioner import open_listener
     from saywhich.streaming import embed_gallery, stream_features
 
-    trained, broken = replace(saywhich.load(model_folder(options)), temperature=options.temperature), 0
+    trained, broken = saywhich.load(model_folder(options)), 0
     model: Model | ModelWithListener = trained
     if options.listener is not None:
         model = ModelWithListener(trained, open_listener(options.listener))
     generation: dict[str, Any] = {"beam": BEAM if options.beam is None else options.beam, "samples": samples}
+    generation |= {"temperature": options.temperature, "seed": options.seed}
     if options.score == SIMILARITY:
         model.require_listener()
         generation["score"] = SIMILARITY
@@ -155,7 +155,7 @@ def _run_trained(
 
     def captioned() -> Iterator[tuple[list[Path], list[Caption]]]:
         for part, features in stream_features(model, photos):
-            yield part, model.caption_features(features, **generation, seed=options.seed)
+            yield part, model.caption_features(features, **generation)
             files.extend(part)
             contents.extend(features.contents)
 

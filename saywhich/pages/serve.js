@@ -66,7 +66,7 @@ async function refresh(wrong = []) {
     if (mine.aborted) return;
     captions = answer.photos;
     $("photos").replaceChildren(...captions.map(article));
-    showStatus([`${photos.length} photos, each captioned by ${MODELS} models.`, ...wrong].join(" "));
+    showStatus([`${photos.length} photos, each captioned by ${MODELS} model${MODELS === 1 ? "" : "s"}.`, ...wrong].join(" "));
   } catch (error) { if (!mine.aborted) showStatus(error.message); }
 }
 

@@ -68,7 +68,12 @@ class PretrainedModel(CaptioningModel[DecodedPhoto, PretrainedFeatures]):
     ) -> CaptionCandidates:
         samples, pragmatic = settings.samples, settings.pragmatic
         generation = replace(
-            self.settings, beam=settings.beam, samples=samples, whole_beam=settings.whole_beam, seed=settings.seed
+            self.settings,
+            beam=settings.beam,
+            samples=samples,
+            whole_beam=settings.chosen,
+            temperature=self.settings.temperature if settings.temperature is None else settings.temperature,
+            seed=settings.seed,
         )
         parts = list(features.split(self.batch or (PHOTOS if samples is None and pragmatic is None else 1)))
         if pragmatic is None:

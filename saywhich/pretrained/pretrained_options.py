@@ -43,7 +43,12 @@ def add_pretrained(parser: ArgumentParser) -> None:
     group.add_argument("--dtype", help="precision: float32, bfloat16, float16; default: float32")
     group.add_argument("--device", metavar="NAME", help="cpu, cuda or cuda:1; default: a GPU where there is one")
     group.add_argument("--max-tokens", type=int, metavar="N", help="longest caption; default: 40")
-    group.add_argument("--temperature", type=float, default=1.0, metavar="T", help="for samples; default: %(default)s")
+    group.add_argument(
+        "--temperature",
+        type=float,
+        metavar="T",
+        help="divides the logits of samples; default: .3 where a listener chooses among a trained model's, else 1",
+    )
     group.add_argument("--top-p", type=float, metavar="P", help="share of the likeliest words; default: 0.9")
 
 

@@ -23,7 +23,7 @@ from pipeline.features.hub_tower import PREFIX
 from pipeline.runtime.checksums import check_checksums
 from pipeline.runtime.hub_loading import import_transformers, load_pretrained, load_weights, naming_faults
 from pipeline.runtime.memory import is_full, naming_memory
-from saywhich.captioning_model import require_positive
+from saywhich.captioning_model import require_positive, require_temperature
 from saywhich.photos import Photo, open_photo
 from saywhich.pretrained.captioner_families import CaptionerFamily, family_of
 from saywhich.pretrained.counter_based_sampling import CounterBasedSampling, photo_uniforms
@@ -57,8 +57,7 @@ class GenerationSettings:
     def __post_init__(self) -> None:
         """Raise UserError for numbers out of range."""
         require_positive(beam=self.beam, samples=self.samples, max_tokens=self.max_tokens)
-        if not self.temperature >= 1e-6:
-            raise UserError(f"temperature {self.temperature:g}: give 0.000001 or more")
+        require_temperature(self.temperature)
         if not 0 < self.top_p <= 1:
             raise UserError(f"top-p {self.top_p:g}: give a number above 0, and at most 1")
 

@@ -1,5 +1,4 @@
 import doctest
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -98,7 +97,7 @@ def test_by_similarity_the_caption_most_similar_to_the_photo_is_taken(model, pho
         assert compared.candidates == caption.candidates
         assert compared.rank == 1 + (np.delete(scores[0], i) >= scores[0, i]).sum()
         assert compared.margin == pytest.approx(scores[0, i] - np.delete(scores[0], i).max(), abs=1e-6)
-    plain = model.caption(names, samples=8, seed=3)
+    plain = model.caption(names, samples=8, seed=3, temperature=0.3)
     assert [sorted(each.candidates) for each in alone] == [sorted(each.candidates) for each in plain]
     assert [str(each) for each in alone] != [str(each) for each in plain]
     with pytest.raises(UserError, match="score 'cosine': give margin or similarity"):
@@ -107,12 +106,13 @@ def test_by_similarity_the_caption_most_similar_to_the_photo_is_taken(model, pho
 
 def test_a_temperature_divides_the_logits_of_samples(model, photos):
     def texts(temperature):
-        tempered = replace(model, temperature=temperature)
-        return [caption.candidates for caption in tempered.caption(["a.jpg", "b.jpg"], samples=8)]
+        found = model.caption(["a.jpg", "b.jpg"], samples=8, temperature=temperature)
+        return [caption.candidates for caption in found]
 
     greedy = [caption.text for caption in model.caption(["a.jpg", "b.jpg"], beam=1)]
     assert texts(1e-4) == [(text,) * 8 for text in greedy]
     assert texts(1.0) != texts(1e-4)
+    assert texts(None) == texts(1.0)
     for wrong in (0, 1e-40, float("nan")):
         with pytest.raises(UserError, match=f"temperature {wrong:g}: give 0.000001 or more"):
             texts(wrong)
