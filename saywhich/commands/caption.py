@@ -85,6 +85,8 @@ def run(options: Namespace) -> int:
     ranked = bool(gallery) or options.score == SIMILARITY
     many = ranked and options.beam is None and pragmatic is None
     samples = CANDIDATES if options.samples is None and many else options.samples
+    if samples is None and options.temperature is not None:
+        raise UserError(f"--temperature {options.temperature:g}: goes with samples; give --samples {CANDIDATES}")
     with open_outputs(options, photos) as outputs:
         if options.speaker is None and options.preset is None:
             if options.listener is not None and not ranked:

@@ -77,6 +77,11 @@ def test_the_command_prints_the_caption_that_is_most_similar_by_the_given_listen
 @pytest.mark.parametrize(
     ("options", "line"),
     [
+        (["--temperature", "0.3"], "--temperature 0.3: goes with samples; give --samples 20"),
+        (
+            ["--score", "similarity", "--beam", "3", "--temperature", "0.3"],
+            "--temperature 0.3: goes with samples; give --samples 20",
+        ),
         (["--score", "margin"], "--score margin: needs photos to compare with; give --among FOLDER"),
         (
             ["--score", "similarity", "--among", ".", "--pragmatic", "1"],
@@ -84,7 +89,7 @@ def test_the_command_prints_the_caption_that_is_most_similar_by_the_given_listen
         ),
     ],
 )
-def test_a_score_that_chooses_nothing_is_refused(folder, paths, capsys, options, line):
+def test_an_option_that_chooses_nothing_is_refused(folder, paths, capsys, options, line):
     assert main(["caption", paths[0], "--model", folder, *options]) == 2
     assert capsys.readouterr().err == f"{line}\n"
 
