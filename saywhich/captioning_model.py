@@ -214,16 +214,16 @@ def rank_captions(
 ) -> list[Caption]:
     """Return for each of M photos its best caption of K candidates, by the listener's margin over the distractors.
 
-    Distractors in `among` with the digest of the photo do not count. By the `score` "similarity" the best is the one
-    most similar to the photo, and distractors, which may be None, only give its rank and margin.
+    Distractors in `among` with the digest of the photo do not count. By the `score` "similarity", and where no
+    distractor is left, the best is the one most similar to the photo; distractors, which may be None by that score,
+    then only give its rank and margin.
     """
     vectors, others = candidates.encode(), photos.select([]) if among is None else among
     same = others.copies(photos.contents)
     chosen = rank_candidates(vectors, photos.vectors, others.vectors, same)
+    similar, alone = most_similar(vectors, photos.vectors), same.all(1)
     captions = []
-    for row, best in enumerate(
-        (most_similar(vectors, photos.vectors) if score == SIMILARITY else chosen.best).tolist()
-    ):
+    for row, best in enumerate((similar if score == SIMILARITY else similar.where(alone, chosen.best)).tolist()):
         texts = candidates.texts[row]
         caption = Caption(texts[best], (texts[best], *texts[:best], *texts[best + 1 :]), unlike=photos.unlike[row])
         if among is not None:

@@ -169,11 +169,15 @@ def _run_trained(
 
 def _write(parts: Iterator[tuple[list[Path], list[Caption]]], photos: int, outputs: CaptionOutputs) -> int:
     """Write captions as they come, with a progress bar over so many photos; return how many have no caption."""
-    left = photos
+    left, alone = photos, 0
     with tqdm(total=photos, desc="photos", unit="", disable=None) as bar:
         for part, captions in parts:
             for file, caption in zip(part, captions, strict=True):
                 outputs.write(file, caption)
+                alone += caption.of == 1
             bar.update(len(part))
             left -= len(part)
+    if alone:
+        remedy = "give --among more photos"
+        print(f"note: {alone} of {photos} photos had no other photo to be told from; {remedy}", file=sys.stderr)
     return left

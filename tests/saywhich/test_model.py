@@ -82,8 +82,17 @@ def test_among_takes_the_candidate_with_the_largest_margin(model, photos):
         assert caption.of == 3, "the photo itself is one of the three"
         assert (caption.rank == 1) == (caption.margin > 0)
     assert model.caption(["a.jpg"], samples=4, among=["b.jpg"])[0].of == 2
-    alone = model.caption(["a.jpg"], samples=4, among=["a.jpg", np.asarray(Image.open("a.jpg"))])[0]
-    assert (alone.rank, alone.of) == (1, 1)
+
+
+def test_where_no_other_photo_is_left_the_caption_most_similar_to_the_photo_is_taken(model, photos):
+    similar = model.caption(["a.jpg"], samples=8, score="similarity", seed=3)[0]
+    plain = model.caption(["a.jpg"], samples=8, seed=3, temperature=0.3)[0]
+    assert similar.text != plain.text
+    for among in (["a.jpg", np.asarray(Image.open("a.jpg"))], ["a.jpg"]):
+        alone = model.caption(["a.jpg"], samples=8, among=among, seed=3)[0]
+        assert (alone.text, alone.rank, alone.of) == (similar.text, 1, 1)
+    told, _ = model.caption(["a.jpg", "b.jpg"], samples=8, among=["a.jpg"], seed=3)
+    assert (told.text, told.of) == (similar.text, 1), "another photo of the call does not count"
 
 
 def test_by_similarity_the_caption_most_similar_to_the_photo_is_taken(model, photos):
