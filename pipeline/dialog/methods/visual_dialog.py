@@ -42,8 +42,16 @@ CARDS = {
     "g_more_d_blind": MethodCard("G-MLE from D's encoder, no image", 0, "Lu et al., NIPS 2017"),
     "g_more_d_question": MethodCard("G-MLE from D's encoder, question only", 0, "Lu et al., NIPS 2017"),
     "g_dis_d": MethodCard("G-DIS from D's encoder", 1, "Lu et al., NIPS 2017"),
+    "g_dis_end_d": MethodCard("G-DIS from D's encoder, soft ending", 1, "Lu et al., NIPS 2017"),
+    "g_psst_d": MethodCard("G-DIS with PSST, from D's encoder", 1, "Lu et al., NIPS 2017; Vered et al., ICCV 2019"),
+    "g_reinmax_d": MethodCard(
+        "G-DIS with ReinMax, from D's encoder", 9, "Lu et al., NIPS 2017; Liu, Dong et al., NeurIPS 2023"
+    ),
+    "g_rloo_d": MethodCard("G-DIS with RLOO, from D's encoder", 4, "Lu et al., NIPS 2017; Kool et al., 2019"),
     "gan1": MethodCard("GAN1", 2, "Lu et al., NIPS 2017"),
     "gan2": MethodCard("GAN2", 3, "Lu et al., NIPS 2017"),
+    "gan1_d": MethodCard("GAN1 from D's encoder", 2, "Lu et al., NIPS 2017"),
+    "gan2_d": MethodCard("GAN2 from D's encoder", 3, "Lu et al., NIPS 2017"),
 }
 
 
@@ -73,37 +81,62 @@ def g_psst(
     rho: Share = 0.25,
     mix: Mix = "caption",
     feed: Feed = "distribution",
+    encoder: InitialEncoder = "own",
 ) -> Method:
     """Build the objective of G-DIS with partial sampling: a share ρ of answers is passed as full distributions."""
+    initialise_encoder(agents, encoder)
     channel = PartialSampling(StraightThrough(eos_gradient=objective.eos_gradient), rho, mix, feed)
     return discriminator_guided(agents, alpha, _pathwise(objective, channel))
 
 
 def g_reinmax(
-    agents: DialogAgents, objective: Objective, alpha: NonNegative = 0.5, temperature: Positive = 1.0
+    agents: DialogAgents,
+    objective: Objective,
+    alpha: NonNegative = 0.5,
+    temperature: Positive = 1.0,
+    encoder: InitialEncoder = "own",
 ) -> Method:
     """Build the objective of G-DIS with the gradient of ReinMax."""
-    return discriminator_guided(
-        agents,
-        alpha,
-        _pathwise(objective, ReinMax(eos_gradient=objective.eos_gradient, temperature=temperature)),
-    )
+    initialise_encoder(agents, encoder)
+    channel = ReinMax(eos_gradient=objective.eos_gradient, temperature=temperature)
+    return discriminator_guided(agents, alpha, _pathwise(objective, channel))
 
 
-def g_rloo(agents: DialogAgents, objective: Objective, alpha: NonNegative = 0.5, samples: Count = 4) -> Method:
+def g_rloo(
+    agents: DialogAgents,
+    objective: Objective,
+    alpha: NonNegative = 0.5,
+    samples: Count = 4,
+    encoder: InitialEncoder = "own",
+) -> Method:
     """Build the objective of G-DIS with REINFORCE; the baseline is the mean over the question's other samples."""
+    initialise_encoder(agents, encoder)
     return discriminator_guided(agents, alpha, ScoreFunction(Multinomial(samples), LeaveOneOut()))
 
 
-def gan1(agents: DialogAgents, objective: Objective, alpha: NonNegative = 0.5, temperature: Positive = 0.5) -> Method:
+def gan1(
+    agents: DialogAgents,
+    objective: Objective,
+    alpha: NonNegative = 0.5,
+    temperature: Positive = 0.5,
+    encoder: InitialEncoder = "own",
+) -> Method:
     """Build alternate training in which the discriminator minimises log(1 + exp(generated − human))."""
+    initialise_encoder(agents, encoder)
     channel = _gumbel(objective, temperature)
     listener_term = Term("listening", 1.0, PairwiseScore(agents.listener, reverse=True), Detached(channel), LISTENER)
     return discriminator_guided(agents, alpha, _pathwise(objective, channel), ALTERNATE, (listener_term,))
 
 
-def gan2(agents: DialogAgents, objective: Objective, alpha: NonNegative = 0.5, temperature: Positive = 0.5) -> Method:
+def gan2(
+    agents: DialogAgents,
+    objective: Objective,
+    alpha: NonNegative = 0.5,
+    temperature: Positive = 0.5,
+    encoder: InitialEncoder = "own",
+) -> Method:
     """Build alternate training in which the generated answer is a further negative of the discriminator."""
+    initialise_encoder(agents, encoder)
     channel = _gumbel(objective, temperature)
     listener_term = Term("listening", 1.0, NPairScore(agents.listener, adversary=True), Detached(channel), LISTENER)
     return discriminator_guided(agents, alpha, _pathwise(objective, channel), ALTERNATE, (listener_term,))

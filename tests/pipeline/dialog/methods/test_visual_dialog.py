@@ -66,7 +66,7 @@ def test_the_generators_loss_is_the_preference_through_its_tokens_plus_likelihoo
     assert not any(p.requires_grad for p in agents.listener.parameters())
 
 
-@pytest.mark.parametrize("make", [g_more, g_dis])
+@pytest.mark.parametrize("make", [g_more, g_dis, g_psst, g_reinmax, g_rloo, gan1, gan2])
 def test_a_generator_may_start_from_the_discriminators_encoder(agents, make):
     given, own = batch(), {name: value.clone() for name, value in agents.speaker.inner.state_dict().items()}
     speaker, listener = agents.speaker.eval(), agents.listener.eval()
