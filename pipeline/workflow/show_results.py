@@ -17,13 +17,19 @@ PHOTOS = REPORT.with_name("photos.txt")  # the summary of a run on few photos
 
 
 def comparison_text(root: Path) -> str:
-    """Return this run's results beside the recorded mean and deviation over starts; "" where none is recorded."""
-    record = nearest_record(root)
-    starts = read_starts(root, record.name) if record else {}
-    own_results = dict(tables_in((root / TABLE).read_text(encoding="utf-8"))).get(RESULTS)
-    if record is None or own_results is None or len(starts) < 2:
-        return ""
-    table, outside = compare_with_recorded(own_results, [file.table(RESULTS) for file in starts.values()])
+    """Return this run's results beside the recorded mean and deviation over starts; "" where none is recorded.
+
+    Recorded starts that cannot be compared give a line, since the run itself is complete.
+    """
+    try:
+        record = nearest_record(root)
+        starts = read_starts(root, record.name) if record else {}
+        own_results = dict(tables_in((root / TABLE).read_text(encoding="utf-8"))).get(RESULTS)
+        if record is None or own_results is None or len(starts) < 2:
+            return ""
+        table, outside = compare_with_recorded(own_results, [file.table(RESULTS) for file in starts.values()])
+    except UserError as error:
+        return f"This run is not compared with recorded ones: {error}"
     right = [n > 0 for n in range(len(table.columns))]
     lines = [
         f"**This run (recorded: mean ± standard deviation of {len(starts)} starts)**",

@@ -42,6 +42,13 @@ def test_a_run_is_shown_beside_the_recorded_starts(tmp_path, monkeypatch, capsys
     outside, recorded = [line for line in lines if line.startswith("- ")]
     assert outside.startswith("- PSST-Multinomial, R@1 (hard) judge: 42.0 is outside 46.0 to 56.0")
     assert recorded == "- Recorded: the profile scenes, results/scenes.json."
+    another = result("41.0", "51.0").model_copy(update={"tables": {RESULTS: PrintedTable(columns=["Method"], rows=[])}})
+    path_of(Path(), "scenes@start2").write_text(another.text())
+    assert main() == 0, "the run itself is complete"
+    lines = capsys.readouterr().out.splitlines()
+    why = "the recorded starts differ in methods or columns: record them again"
+    assert f"This run is not compared with recorded ones: {why}" in lines
+    assert lines[-1].startswith("The report: data/report/report.html")
 
 
 def test_of_few_photos_the_summary_is_printed_in_place_of_the_tables(tmp_path, monkeypatch, capsys):
