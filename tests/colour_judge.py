@@ -1,6 +1,6 @@
 """A judge whose numbers can be computed by hand: a photo is its mean colour, a caption its colour words.
 
-`python tests/colour_judge.py` prints the example of README.md and docs/judge.md.
+`python tests/colour_judge.py` prints the example of docs/judge.md.
 """
 
 import contextlib
