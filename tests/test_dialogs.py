@@ -114,6 +114,7 @@ def test_a_killed_run_resumes_to_the_same_bits(name, tmp_path):
         assert all(torch.equal(t, other[n]) for n, t in agent.state_dict().items())
 
 
+@pytest.mark.slow
 def test_pretraining_learns_to_rank_and_g_dis_raises_the_discriminators_preference():
     both = agents()
     trained(listener_matching(both.listener, NPairScore(both.listener)), epochs=25)

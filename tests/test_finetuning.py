@@ -166,6 +166,7 @@ def assert_resumed_run_has_equal_bits(name: str, monkeypatch) -> None:
     assert whole == resumed
 
 
+@pytest.mark.slow
 def test_the_listener_encodes_captions_and_clips_vectors_up_to_evaluation(folder):
     prepared, store = load_training_data(Path("data"))
     clip, tower = (FeatureStore(Path("data/features") / name) for name in ("clip", "main"))

@@ -15,6 +15,8 @@ from pipeline.models.guided import GuidedDecoder
 from pipeline.workflow.stage import main
 from stages import evaluate, pretrain, train
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):

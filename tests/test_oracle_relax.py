@@ -58,6 +58,7 @@ def test_relax_without_its_pathwise_part_would_be_biased(world, taste, control, 
     assert distance(found, world.exact(taste)) > 5
 
 
+@pytest.mark.slow
 def test_a_trained_control_lowers_the_variance(world, taste):
     torch.manual_seed(2)
     control = ControlVariate(world.speaker.hidden, world.speaker.vocabulary + 1, 16).double()

@@ -200,7 +200,8 @@ def test_a_failing_stage_shows_dvcs_error_and_parallel_stages_are_kept(folder):
     assert [line[:7] for line in ran(folder)] == ["train a", "sweep"]
 
 
-@pytest.mark.parametrize("request_to_end", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
+@pytest.mark.slow
+@pytest.mark.parametrize("request_to_end", [signal.SIGINT, signal.SIGTERM])
 def test_a_request_ends_all_running_stages(folder, request_to_end):
     write_params(folder, a="long", b="long")
     process = begin(folder)

@@ -112,6 +112,7 @@ GRID = PARAMS["sweep"]["grid"]
 EVALUATIONS = [f"evaluate {cell}" for cell in (LUO, PSST, SMALL)]
 
 
+@pytest.mark.slow
 def test_one_more_value_runs_the_new_cell_only(folder):
     write_params(
         folder,
@@ -161,6 +162,7 @@ def test_content_of_inputs_counts_even_where_it_is_old(folder, path, expected):
     assert planned(folder) == expected
 
 
+@pytest.mark.slow
 def test_a_removed_cell_leaves_the_results(folder):
     write_params(folder, sweep={"seeds": [1], "grid": {"luo": GRID["luo"]}})
     assert snakemake(folder).returncode == 0

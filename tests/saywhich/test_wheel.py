@@ -152,6 +152,7 @@ def alone(unpacked_wheel: Path, *arguments: object) -> subprocess.CompletedProce
     return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_photos_are_captioned_and_found_without_any_extra(unpacked_wheel, exported, photos):
     done = alone(unpacked_wheel, "caption", "--model", exported, photos / "a.jpg", "--among", photos, "--samples", 3)
     assert done.returncode == 0, done.stderr

@@ -87,6 +87,7 @@ def test_all_distinct_mixture_patterns_of_a_caption():
     assert [parts.tolist() for _, _, parts in mixture_patterns(captions, None)] == [[0, 0]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "estimator",
     [

@@ -7,6 +7,8 @@ import pytest
 from pipeline.gradients.estimator_candidates import ESTIMATORS
 from pipeline.gradients.observe import MeasurementEffort, measure_candidates
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("REINFORCE, greedy", "REINFORCE, greedy, centred", "ST-Gumbel")
 
 

@@ -1,5 +1,6 @@
 """Pretraining in an enumerable world."""
 
+import pytest
 import torch
 
 from pipeline.gradients.pretraining_world import pretrained_world
@@ -7,6 +8,7 @@ from pipeline.scores.discriminability import similarities
 from pipeline.types import Message, caption_mask
 
 
+@pytest.mark.slow
 def test_pretrained_captions_name_and_retrieve_the_images():
     world = pretrained_world(images=2, epochs=60, seed=1)
     assert world.batch.captions.tolist() == [[2, 0], [3, 0]]

@@ -75,6 +75,7 @@ def test_equals_the_plain_form_with_several_captions_an_image(tied):
     assert found.by_image.tolist() == by_image
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_a_block():
     """All scores would be 1 GB, in single precision; a block and what is made of it are 100 MB."""
     code = """

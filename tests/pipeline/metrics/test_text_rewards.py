@@ -78,6 +78,7 @@ def test_the_process_ends_with_its_owner(asked):
     assert asked[-1] == ["closed"]
 
 
+@pytest.mark.slow
 def test_meteor_is_that_of_the_evaluation():
     scorer = TextScorer(decode, HUMAN.__getitem__)
     found = scorer.score(METEOR, TOKENS, IMAGES)

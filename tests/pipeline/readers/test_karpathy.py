@@ -126,6 +126,7 @@ def test_a_missing_folder_of_images_is_reported(karpathy, tmp_path):
         check_corpus(read_karpathy(annotations), tmp_path / "elsewhere")
 
 
+@pytest.mark.slow
 def test_real_flickr8k_reads_as_its_counts_say_and_tokenises_as_karpathy_did(real_data):
     corpus = check_corpus(
         read_karpathy(real_data / "flickr8k" / "dataset_flickr8k.json"), real_data / "flickr8k" / "images"

@@ -93,6 +93,7 @@ FILES = [
 ]
 
 
+@pytest.mark.slow
 def test_all_files_are_written_and_equal_inputs_give_equal_bytes(full_world, full_report, tmp_path):
     write(full_world, tmp_path, FULL, full_world.crossed)
     names = sorted(path.name for path in full_report.iterdir())

@@ -7,6 +7,7 @@ import torch
 from pipeline.runtime.torchvision_cpu import declare_operators, plain_nms
 
 
+@pytest.mark.slow
 def test_torchvision_and_timm_can_be_imported_in_a_fresh_process():
     code = (
         "from pipeline.runtime.torchvision_cpu import declare_operators; declare_operators(); declare_operators();"

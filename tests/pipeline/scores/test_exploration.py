@@ -126,6 +126,7 @@ def test_the_gradient_of_the_expected_distance_and_the_bias_of_the_group_mean(wo
     torch.testing.assert_close(back, truth / 2, atol=0.05 * float(truth.norm()), rtol=0)  # nearly symmetric in effect
 
 
+@pytest.mark.slow
 def test_the_entropy_of_captions_is_unbiased_by_score_function_and_partial_by_pathwise(world):
     """Σ over words of conditional entropies is the entropy of captions, by the chain rule."""
     log_p = log_probs(world)

@@ -105,6 +105,7 @@ def test_records_wait_where_mlflow_is_missing(tmp_path, database):
     assert run.info.end_time - run.info.start_time < 60_000  # its own times, not those of the sync
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_answer(database):
     address = "http://somebody:s3cret@127.0.0.1:9"
     writer = write("far", MLFLOW_TRACKING_URI=address, MLFLOW_HTTP_REQUEST_MAX_RETRIES="0")
@@ -382,6 +383,7 @@ def test_mlflows_page_opens_on_runs_not_traces():
     assert any(f'"{kind}"' in text for text in (path.read_text(encoding="utf-8") for path in scripts))
 
 
+@pytest.mark.slow
 def test_a_copy_of_the_repository_writes_into_itself_alone(spooled, tmp_path, monkeypatch):
     def recorded(name):
         Path(f"{name}.safetensors").touch()

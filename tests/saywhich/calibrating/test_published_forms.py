@@ -75,6 +75,7 @@ def clipscore_form(annotations):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "annotations"), [("ExpertAnnotations", EXPERT), ("CrowdFlowerAnnotations", CROWD)], ids=["expert", "crowd"]
 )

@@ -2,11 +2,14 @@
 
 import re
 
+import pytest
+
 from pipeline.analysis.selection import ReportSettings
 from pipeline.report.report_page import write_report
 from pipeline.slices.slice_reports import REPORT
 
 
+@pytest.mark.slow
 def test_measured_gradients_are_shown_where_they_were_made(world, tmp_path, observed):
     def page(path):
         write_report(
