@@ -178,6 +178,7 @@ def test_scenes_is_the_default_profile():
         "scenes_beyond",
         "scenes_lambda",
         "scenes_lstm",
+        "scenes_paper",
         "scenes_pragmatic",
         "scenes_pragmatic_alpha",
         "scenes_rerank",
