@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from pipeline.analysis.bootstrap import RESAMPLES, draw_in_blocks, interval
 
 Interval = tuple[float, float]
+SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
+BLOCK_COUNTS = 2**21  # most counts of ratings at once; bounds the memory
 
 
 @dataclass(frozen=True)
@@ -24,21 +27,49 @@ class RankCorrelation:
     interval_c: Interval | None
 
 
-def kendall(ratings: np.ndarray, scores: np.ndarray) -> tuple[float, float]:
-    """Return τ-b and τ-c of N pairs; NaN where all ratings or all scores are equal.
+def kendall(ratings: np.ndarray, scores: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:
+    """Return τ-b and τ-c of N pairs (2,), or with `counts` (R, N) those of R resamples (R, 2).
 
-    τ-b is scipy's. τ-c has the same numerator C − D, over N² (m − 1) / 2m for m, the smaller number of distinct values.
+    Pair n stands `counts[r, n]` times in resample r. τ-b is (C − D) / √(untied pairs of ratings · of scores), τ-c
+    (C − D) · 2m / N² (m − 1) with m, the smaller number of distinct values; both are NaN for m < 2.
     """
-    from scipy.stats import kendalltau
+    classes, places = (np.unique(values, return_inverse=True)[1] for values in (ratings, scores))
+    times = np.ones((1, len(classes))) if counts is None else counts
+    difference = _concordant_minus_discordant(classes, places, times)
+    sizes = [_class_sizes(ranks, times) for ranks in (classes, places)]
+    total = times.sum(1)
+    untied = [(total * (total - 1) - (tied * (tied - 1)).sum(1)) / 2 for tied in sizes]
+    distinct = np.minimum(*((tied > 0).sum(1) for tied in sizes))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tau_b = difference / np.sqrt(untied[0] * untied[1])
+        tau_c = 2 * difference * distinct / (total**2 * (distinct - 1))
+    found = np.where(distinct[:, None] < 2, np.nan, np.stack([tau_b, tau_c], 1))
+    return found[0] if counts is None else found
 
-    distinct = [np.unique(values, return_counts=True)[1] for values in (ratings, scores)]
-    classes = min(map(len, distinct))
-    if classes < 2:
-        return math.nan, math.nan
-    tau_b = float(kendalltau(ratings, scores, variant="b", method="asymptotic").statistic)  # the p-value is not used
-    n = len(ratings)
-    untied = [n * (n - 1) / 2 - float((counts * (counts - 1) / 2).sum()) for counts in distinct]
-    return tau_b, 2 * tau_b * math.sqrt(untied[0] * untied[1]) / (n**2 * (classes - 1) / classes)
+
+def _concordant_minus_discordant(classes: np.ndarray, places: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Return C − D (R,) of ranks (N,) and (N,), where pair n stands `times[r, n]` times.
+
+    Two different ranks differ first at one of their bits. For each bit, pairs whose higher bits agree form a group, and
+    a cumulative sum over a group's places counts how many with the bit 0 lie lower or higher than each with the bit 1.
+    """
+    difference = np.zeros(len(times))
+    for bit in range(int(classes.max()).bit_length()):
+        order = np.lexsort((places, classes >> (bit + 1)))
+        group, place, high = classes[order] >> (bit + 1), places[order], classes[order] >> bit & 1
+        number = times[:, order]
+        lows = np.pad((number * (1 - high)).cumsum(1), ((0, 0), (1, 0)))
+        tied = group * (int(places.max()) + 1) + place
+        begin, end = (lows[:, np.searchsorted(group, group, side)] for side in SIDES)
+        first, last = (lows[:, np.searchsorted(tied, tied, side)] for side in SIDES)
+        difference += (number * high * ((first - begin) - (end - last))).sum(1)
+    return difference
+
+
+def _class_sizes(ranks: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """Return how many pairs have each rank (R, distinct ranks)."""
+    order = np.argsort(ranks)
+    return np.add.reduceat(times[:, order], np.unique(ranks[order], return_index=True)[1], axis=1)
 
 
 def correlate(
@@ -53,18 +84,21 @@ def correlate(
     ratings, scores, owners = ratings[there], scores[there], owners[there]
     if not len(ratings):
         return RankCorrelation(0, math.nan, math.nan, None, None)
-    drawn = np.array([kendall(ratings[rows], scores[rows]) for rows in _resampled_rows(owners, images, resamples)])
-    return RankCorrelation(len(ratings), *kendall(ratings, scores), _interval(drawn, 0), _interval(drawn, 1))
+    drawn = np.concatenate(
+        [kendall(ratings, scores, counts) for counts in _resampled_counts(owners, images, resamples)]
+    )
+    tau_b, tau_c = kendall(ratings, scores).tolist()
+    return RankCorrelation(len(ratings), tau_b, tau_c, _interval(drawn[:, 0]), _interval(drawn[:, 1]))
 
 
-def _resampled_rows(owners: np.ndarray, images: int, resamples: int) -> Iterator[np.ndarray]:
-    """Yield the rows of each resample; a row stands as often in it as its image was drawn."""
-    rows = np.arange(len(owners))
+def _resampled_counts(owners: np.ndarray, images: int, resamples: int) -> Iterator[np.ndarray]:
+    """Yield how often each of N ratings stands in each resample (…, N): as often as its image was drawn."""
+    rows = max(1, BLOCK_COUNTS // len(owners))
     for block in draw_in_blocks(images, resamples):
-        for counts in block.astype(np.int64):
-            yield np.repeat(rows, counts[owners])
+        for first in range(0, len(block), rows):
+            yield block[first : first + rows, owners]
 
 
-def _interval(drawn: np.ndarray, column: int) -> Interval | None:
-    values = drawn[:, column][~np.isnan(drawn[:, column])] if drawn.size else drawn
+def _interval(drawn: np.ndarray) -> Interval | None:
+    values = drawn[~np.isnan(drawn)]
     return interval(values) if len(values) else None

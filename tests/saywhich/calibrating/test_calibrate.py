@@ -80,12 +80,26 @@ def test_references_equal_to_the_caption_do_not_count():
     assert found.notes == ["ratings whose caption is also a reference, which is left out: 1 (red)"]
 
 
-def test_tau_c_is_scipy_s():
+@pytest.mark.parametrize(("classes", "places"), [(4, 30), (30, 4), (1000, 1000), (2, 2)])
+def test_both_taus_are_scipy_s(classes, places):
     generator = np.random.default_rng(0)
-    ratings, scores = generator.integers(1, 5, 60), generator.integers(0, 30, 60)
+    ratings, scores = generator.integers(0, classes, 60) - 2.5, generator.integers(0, places, 60)
     expected = [kendalltau(ratings, scores, variant=variant).statistic for variant in "bc"]
-    assert kendall(ratings, scores) == pytest.approx(expected)
+    assert kendall(ratings, scores) == pytest.approx(expected, abs=1e-12)
     assert all(map(math.isnan, kendall(ratings, np.zeros(60))))
+
+
+def test_a_pair_that_counts_several_times_is_that_many_pairs():
+    generator = np.random.default_rng(2)
+    ratings, scores = generator.integers(0, 5, 20), generator.integers(0, 9, 20)
+    counts = generator.integers(0, 3, (6, 20)).astype(float)
+    counts[5] = ratings == 3  # a resample in which all ratings are equal
+    found = kendall(ratings, scores, counts)
+    for times, taus in zip(counts[:5].astype(int), found[:5], strict=True):
+        repeated = np.repeat(ratings, times), np.repeat(scores, times)
+        expected = [kendalltau(*repeated, variant=variant).statistic for variant in "bc"]
+        assert taus == pytest.approx(expected, abs=1e-12)
+    assert np.isnan(found[5]).all()
 
 
 def test_intervals_are_those_of_the_images_drawn():
