@@ -47,10 +47,17 @@ def panels_png(panels: Sequence[PlotPanel]) -> bytes:
         columns = max(1, min(len(labels), 5, fit))
         figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
         figure.set_figheight(figure.get_figheight() + 0.41 + 0.19 * -(-len(labels) // columns))
-    figure.draw_without_rendering()  # fixes the axes, which the labels need
+    _fix_layout(figure)  # the labels need the axes' places
     for axes, panel in zip(grid.flat, panels, strict=False):
         label_points(axes, panel.series, ends=len(panel.series) <= MAX_LABELLED_ENDS)
     return png(figure)
+
+
+def _fix_layout(figure: Figure) -> None:
+    """Lay the figure out, and do not do so again when it is drawn, which would take as long as all else."""
+    if engine := figure.get_layout_engine():
+        engine.execute(figure)
+        figure.set_layout_engine(None)
 
 
 def png(figure: Figure) -> bytes:
