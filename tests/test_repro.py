@@ -186,6 +186,7 @@ def test_changed_stages_run_and_a_single_stage_has_all_cores(folder):
     assert (folder / "data/report/all").read_text() == "one\nthree\n1\n"
 
 
+@pytest.mark.slow
 def test_a_failing_stage_shows_dvcs_error_and_parallel_stages_are_kept(folder):
     (folder / "meet").touch()
     write_params(folder, a="wrong")

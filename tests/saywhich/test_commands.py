@@ -208,6 +208,7 @@ def test_an_unwritable_cache_is_skipped(photos, model_option, tmp_path, monkeypa
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
+@pytest.mark.slow
 def test_a_search_with_a_filled_cache_does_not_wait_for_pytorch(photos, model_option, repository):
     code = "import sys; from saywhich.cli import main; main(sys.argv[1:]); print('torch' in sys.modules)"
     command = [sys.executable, "-c", code, "find", "a dog", ".", *model_option]

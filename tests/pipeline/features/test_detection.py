@@ -51,6 +51,7 @@ def test_regions_are_chosen_by_their_best_class_after_nms():
     assert choose_regions(boxes, scores, 9, 9, 0.0).tolist() == [0, 2, 1, 3]
 
 
+@pytest.mark.slow
 def test_a_detectors_regions_are_its_box_heads_of_the_kept_proposals(weights):
     network = FasterRCNN(NetworkSettings(DETECTOR, 48, weights, FEW, boxes={"fixed": 6}))
     assert (network.pooled_size, network.regions_shape, network.has_boxes) == (1024, (6, 1024), True)

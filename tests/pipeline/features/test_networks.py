@@ -68,7 +68,10 @@ def test_preprocessing_squashes_the_whole_image_and_takes_other_means(timm, weig
 
 @pytest.mark.parametrize(
     ("name", "size", "cells"),
-    [("vit_tiny_patch16_224", 224, 196), ("swin_tiny_patch4_window7_224", 224, 49)],
+    [
+        ("vit_tiny_patch16_224", 224, 196),
+        pytest.param("swin_tiny_patch4_window7_224", 224, 49, marks=pytest.mark.slow),
+    ],
 )
 def test_networks_that_end_in_tokens_or_channels_last_give_a_grid_too(timm, tmp_path, name, size, cells):
     torch.manual_seed(0)

@@ -141,6 +141,7 @@ def test_full_distributions_have_no_variance_where_no_caption_ends_early():
     assert accuracy(*enumeration.moments(psst(0.0)), truth).variance > 1e-3
 
 
+@pytest.mark.slow
 def test_reinforce_is_exact_for_a_single_caption_and_misses_its_effect_on_other_scores(taught):
     reinforce = ScoreFunction(Multinomial(), SelfCritical())
     own = ImageHinge(taught.listener, 1.0)

@@ -202,6 +202,7 @@ def test_every_retrieved_image_is_embedded_once(full):
     assert all(full.count(found["src"]) == 1 for found in made.values())
 
 
+@pytest.mark.slow
 def test_data_cannot_end_its_script_element(world, tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -80,6 +80,7 @@ def test_ranks_of_images_that_share_a_caption_are_counted(shared):
             assert each.other_rank == (2 if each.picture.row < 18 else 9 if each.picture.row > 37 else 5)
 
 
+@pytest.mark.slow
 def test_the_sheet_shows_the_pairs_and_equal_pairs_give_equal_bytes(shared):
     found = shared(lambda image: 5, lambda image: 2)
     assert pairs_png(found) == pairs_png(found)

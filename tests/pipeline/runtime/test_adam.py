@@ -81,6 +81,7 @@ def test_the_state_of_another_model_is_refused():
         Adam(fresh(1)).restore({"9.weight:exp_avg": torch.zeros(1)})
 
 
+@pytest.mark.slow
 def test_a_training_imports_neither_torchs_compiler_nor_pandas_nor_mlflow():
     """Each takes about as long as the first epoch of a small data set."""
     code = """

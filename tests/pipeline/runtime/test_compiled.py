@@ -113,7 +113,13 @@ def test_damaged_machine_code_is_compiled_again_to_the_same_results(tmp_path, ho
         assert path.stat().st_ino == healed.st_ino, "it is loaded and not compiled again"
 
 
-@pytest.mark.parametrize("content", [b"no pickle", pickle.dumps(3), b"cnowhere\nnothing\n."])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"no pickle",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in (pickle.dumps(3), b"cnowhere\nnothing\n.")),
+    ],
+)
 def test_machine_code_of_another_form_with_a_right_digest_is_compiled_again(tmp_path, content):
     expected = compute(sums, tmp_path)
     (path,) = tmp_path.iterdir()

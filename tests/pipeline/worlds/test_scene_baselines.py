@@ -24,8 +24,8 @@ ROWS = np.arange(TRAIN, TRAIN + TEST)
 
 @cache
 def scenes() -> list[Scene]:
-    """Return scenes of different neighbourhoods, drawn at the first use."""
-    return [sample_scene(5, 8 * n) for n in range(TRAIN + TEST)]
+    """Return scenes, two of each neighbourhood, drawn at the first use."""
+    return [sample_scene(5, 4 * n) for n in range(TRAIN + TEST)]
 
 
 def prepared(folder: Path, known: int = TRAIN + TEST) -> SimpleNamespace:

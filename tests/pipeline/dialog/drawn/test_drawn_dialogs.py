@@ -47,11 +47,9 @@ def other_scenes() -> list[Scene]:
 
 @pytest.fixture(scope="module")
 def talks() -> list[tuple[Scene, list[DialogRound]]]:
-    """Scenes and a dialog about each, which begins with the scene's first caption."""
-    scenes = [sample_scene(3, 8 * i) for i in range(200)]
-    return [
-        (scene, generate_dialog(scene, describe_scene(scene, 3, 8 * i)[0], 3, 8 * i)) for i, scene in enumerate(scenes)
-    ]
+    """Scenes, two of each neighbourhood, and a dialog about each, which begins with the scene's first caption."""
+    scenes = {i: sample_scene(3, i) for i in range(0, 4 * 300, 4)}
+    return [(scene, generate_dialog(scene, describe_scene(scene, 3, i)[0], 3, i)) for i, scene in scenes.items()]
 
 
 @pytest.fixture(scope="module")
@@ -340,7 +338,7 @@ def test_things_nearby_are_named_with_their_colour_first():
 def test_no_question_asks_whether_things_named_in_the_caption_exist(talks):
     asked = 0
     for i, (scene, rounds) in enumerate(talks):
-        caption = describe_scene(scene, 3, 8 * i)[0]
+        caption = describe_scene(scene, 3, 4 * i)[0]
         named = {scene.things[n].category for claim in caption.claims for n in (claim.thing, claim.other) if n >= 0}
         for question, _ in rounds:
             if question.kind == "exist":
@@ -464,6 +462,6 @@ def test_most_questions_cannot_be_answered_by_yes_or_no(talks):
 def test_later_questions_are_about_things_named_in_answers(talks):
     learned = 0
     for i, (scene, rounds) in enumerate(talks[:60]):
-        named = {thing for claim in describe_scene(scene, 3, 8 * i)[0].claims for thing in (claim.thing, claim.other)}
+        named = {thing for claim in describe_scene(scene, 3, 4 * i)[0].claims for thing in (claim.thing, claim.other)}
         learned += any(question.thing >= 0 and question.thing not in named for question, _ in rounds)
     assert learned > 10

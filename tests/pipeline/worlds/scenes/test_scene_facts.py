@@ -9,7 +9,7 @@ from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_facts import Scene, overlap, pick, stream, uniform
 from pipeline.worlds.scenes.scene_world import CATEGORIES, CONDITIONS, GRASSY, PALETTE, PATTERNS, SETTINGS, SIZES
 
-SEED, NUMBER = 3, 1500
+SEED, NUMBER = 3, 1200
 
 
 @pytest.fixture(scope="module")
@@ -18,8 +18,8 @@ def scenes() -> list[Scene]:
 
 
 def test_a_scene_depends_on_seed_and_number_alone(scenes: list[Scene]) -> None:
-    assert sample_scene(SEED, 1234) == scenes[1234]
-    assert sample_scene(SEED + 1, 1234) != scenes[1234]
+    assert sample_scene(SEED, 567) == scenes[567]
+    assert sample_scene(SEED + 1, 567) != scenes[567]
     assert len({repr(scene) for scene in scenes}) == NUMBER
 
 
