@@ -28,7 +28,7 @@ def spooled(monkeypatch):
     monkeypatch.setattr(recorder, "Sender", lambda folder: SimpleNamespace(wait=lambda: None))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def empty_database(tmp_path_factory) -> Path:
     """Create a database as a first client does; other tests copy it."""
     folder = tmp_path_factory.mktemp("database")
