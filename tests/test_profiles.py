@@ -21,12 +21,18 @@ def base_parameters(data: str) -> dict:
     return parse_yaml(PROFILES.compose(overlays.Composition(data)), data)
 
 
-def test_the_default_profile_differs_from_the_comparisons_in_length_and_has_no_grid():
+def test_the_default_profile_has_the_comparisons_training_and_no_grid():
     default, scenes = profile("scenes"), base_parameters("scenes")
-    assert {key for key in scenes if scenes[key] != default[key]} == {"methods", "sweep", "train"}
+    assert {key for key in scenes if scenes[key] != default[key]} == {"methods", "sweep"}
     assert (default["sweep"]["grid"], default["methods"].keys()) == ({}, scenes["methods"].keys())
-    longer = scenes["train"]["optimisation"] | {"epochs": 9, "batch": 64}
-    assert default["train"] == scenes["train"] | {"optimisation": longer}
+
+
+def test_methods_of_one_name_have_one_setting_in_all_comparisons_of_scenes():
+    default, paper, beyond = (profile(f"scenes{which}")["methods"] for which in ("", "_paper", "_beyond"))
+    for more in (paper, beyond):
+        assert {name: more[name] for name in default} == default
+    assert profile("scenes_results")["methods"] == paper
+    assert profile("scenes_paper")["sweep"]["grid"] == {}
 
 
 QUICK = ("scenes", "flickr8k_results", "dialog_results")  # of make test; the others are slow together
