@@ -94,10 +94,10 @@ def build_evaluation(
 ) -> Iterator[SplitEvaluation]:
     """Yield the protocol for the speaker: of captions, or of a slice's agents.
 
-    `rerank`: how many captions per image the method's own listener ranks. Raises UserError for it, and for
-    `pragmatic` decoding, where a slice's speaker does not support it.
+    Raises UserError for `rerank` and `pragmatic` where a slice's speaker does not support them.
     """
-    from pipeline.evaluation.judges import ADAPTED, OWN, JudgeSources
+    from pipeline.evaluation.caption_scores import OWN, Reranking
+    from pipeline.evaluation.judges import ADAPTED, JudgeSources
     from pipeline.evaluation.open_evaluation import open_evaluation
     from pipeline.slices.evaluation_parts import EVALUATION
     from pipeline.slices.slice_agents import SLICES, find_owner
@@ -113,7 +113,7 @@ def build_evaluation(
         return
     sources = JudgeSources(stage.model, stage.root, prepared, device)
     decoding = None if pragmatic is None else (pragmatic.alpha, pragmatic.distractors, pragmatic.posterior)
-    reranked = None if rerank is None else (rerank.samples, rerank.temperature, rerank.score)
+    reranked = None if rerank is None else Reranking(**rerank.model_dump())
     with open_evaluation(settings, method, reranked, EVALUATION, sources, store, decoding) as opened:
         yield opened
 

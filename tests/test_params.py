@@ -184,7 +184,19 @@ STRICT = [
     ("train.objective.speaker_temperature=1e-40", "train.objective.speaker_temperature", "1e-40", "at least 1e-06"),
     ("methods.luo.rerank={samples: 2, temperature: 0}", "methods.luo.rerank.temperature", "0", "at least 1e-06"),
     ("methods.luo.rerank={samples: 2, score: cosine}", "methods.luo.rerank.score", "cosine", "margin | similarity"),
-    ("methods.luo.rerank=20", "methods.luo.rerank", "20", "a mapping with the keys samples, temperature, score"),
+    ("methods.luo.rerank={samples: 2, listener: judg}", "methods.luo.rerank.listener", "judg", "did you mean judge?"),
+    (
+        "sweep.grid.luo.rerank=[{samples: 2, listener: speaker}]",
+        "sweep.grid.luo.rerank.listener",
+        "speaker",
+        "is no listener",
+    ),
+    (
+        "methods.luo.rerank=20",
+        "methods.luo.rerank",
+        "20",
+        "a mapping with the keys samples, temperature, score, listener",
+    ),
     ("methods.luo.pragmatic={alpha: -1}", "methods.luo.pragmatic.alpha", "-1", "a number, at least 0"),
     ("sweep.grid.luo.rerank=[{sample: 3}]", "rerank", "sample", "did you mean samples?"),
     ("methods.luo.gamma=1.5", "methods.luo.gamma", "1.5", "set pretrain.speaker.image_dropout, for example"),
@@ -446,6 +458,8 @@ def test_reranking_at_evaluation_is_a_setting(params):
     assert "rerank" not in settings.arguments
     tempered = method_settings(load(params, ["methods.luo.rerank={samples: 20, temperature: 0.3}"]), "luo")
     assert tempered.shown["rerank"] == {"samples": 20, "temperature": 0.3}
+    judged = method_settings(load(params, ["methods.luo.rerank={samples: 20, listener: judge}"]), "luo")
+    assert judged.shown["rerank"] == {"samples": 20, "listener": "judge"}
     plain = method_settings(load(params), "luo")
     assert plain.rerank is None
     assert "rerank" not in plain.shown

@@ -11,8 +11,9 @@ import torch
 from pipeline.analysis.caption_files import read_texts
 from pipeline.analysis.results import Point, Run
 from pipeline.data.prepared import Prepared
+from pipeline.evaluation.caption_scores import OWN
 from pipeline.evaluation.cross_play import cross_play
-from pipeline.evaluation.judges import ADAPTED, OWN, JudgeKind, JudgeSources, build_judges, judged_captions, load_judge
+from pipeline.evaluation.judges import ADAPTED, JudgeKind, JudgeSources, build_judges, judged_captions, load_judge
 
 
 def measure_cross_play(

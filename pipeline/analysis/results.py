@@ -33,6 +33,7 @@ SYMBOLS = {
     "rerank": "n",
     "rerank_temperature": "τ",
     "rerank_score": "score",
+    "rerank_listener": "listener",
     "pragmatic": "pragmatic α",
 }
 # settings along which a curve runs where λ does not vary
@@ -332,8 +333,8 @@ def _run(entry: Any, path: Path, captions: Path, cell: str | None = None) -> Run
         raise UserError(f"{path}: expected the key judges in each split, which an older version lacks; evaluate again.")
     settings = {key: value for key, value in (entry.get("settings") or {}).items() if value is not None}
     if isinstance(chosen := settings.get("rerank"), Mapping):
-        settings["rerank"] = chosen.get("samples")  # number of captions that the own listener ranked
-        settings |= {f"rerank_{key}": chosen[key] for key in ("temperature", "score") if key in chosen}
+        settings["rerank"] = chosen.get("samples")  # number of ranked captions
+        settings |= {f"rerank_{key}": chosen[key] for key in ("temperature", "score", "listener") if key in chosen}
     if isinstance(chosen := settings.get("pragmatic"), Mapping):
         settings["pragmatic"] = chosen.get("alpha")
     return Run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -27,6 +27,7 @@ from pipeline.config.schema import (
     TrainSettings,
 )
 from pipeline.errors import UserError
+from pipeline.evaluation.caption_scores import OWN
 from pipeline.extension import AgentSections
 from pipeline.models.model_settings import PretrainedJudgeSettings
 from pipeline.ranges import Each, NonNegative
@@ -50,7 +51,7 @@ class MethodSettings:
     optimisation: Optimisation
     objective: Objective
     gamma: float  # guidance of the trained speaker
-    rerank: RerankSettings | None  # at evaluation: captions sampled per image, which the method's own listener ranks
+    rerank: RerankSettings | None  # at evaluation: captions sampled per image, which a listener ranks
     pragmatic: PragmaticSettings | None  # at evaluation: pragmatic decoding
     speaker: str  # the pretrained speaker, by its name in `pretrain`
     rewarded: bool  # whether the composition takes reward models
@@ -122,7 +123,7 @@ def _params(raw: dict[str, Any]) -> Params:
             raise _MistakeError(place, f"unknown method {'.'.join(place)}; {did_you_mean(name, blocks)}")
         for options in grids:
             _validate(_grid(schemas[name]), options, "sweep", "grid", name)
-    _check_decoding(params, blocks)
+    _check_decoding(params, blocks, [name for name, kind in kinds.items() if kind in agents.listeners])
     _check_null_image(params, blocks)
     _check_baselines(params, blocks)
     for value, known, kind, keys in params.evaluate.references(blocks, kinds) if blocks else ():
@@ -212,9 +213,14 @@ def _check_baselines(params: Params, blocks: Mapping[str, Any]) -> None:
                 raise _MistakeError(keys, f"{'.'.join(keys)} = {word} {needed}")
 
 
-def _check_decoding(params: Params, blocks: Mapping[str, Any]) -> None:
-    """Refuse re-ranked samples and pragmatic decoding at once, in a block or with its grid."""
+def _check_decoding(params: Params, blocks: Mapping[str, Any], listeners: Sequence[str]) -> None:
+    """Refuse re-ranked samples and pragmatic decoding at once, and unknown listeners, in a block or with its grid."""
     for name, block in blocks.items():
+        swept_ranks = [ranked for grid in params.sweep.grid.get(name, ()) for ranked in grid.get("rerank", ())]
+        for keys, ranks in (("methods", name), [block["rerank"]]), (("sweep", "grid", name), swept_ranks):
+            for ranked in filter(None, ranks):
+                listener = RerankSettings.model_validate(ranked).listener
+                _check_known(listener, [OWN, *listeners], "listener of pretrain", *keys, "rerank", "listener")
         swept = {key for grid in params.sweep.grid.get(name, ()) for key in grid}
         if all(block[key] or key in swept for key in ("rerank", "pragmatic")):
             keys = ("methods", name, "pragmatic")

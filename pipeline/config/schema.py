@@ -19,6 +19,7 @@ from pipeline.composition.reward_settings import RetrieverSettings
 from pipeline.config.data_schema import MAIN, FeatureSettings, PrepareSettings
 from pipeline.config.reading import read_mapping
 from pipeline.config.views import StageParameters, listed_keys
+from pipeline.evaluation.caption_scores import OWN
 from pipeline.evaluation.evaluation_settings import EvaluationSettings
 from pipeline.models.model_settings import PretrainedJudgeSettings
 from pipeline.ranges import Each, Few, NonNegative, Positive, Seed, Temperature
@@ -82,15 +83,17 @@ class AdaptSection(MatchingSettings):
 
 
 class RerankSettings(Section):
-    """Reranking: the caption, among `samples` of an image, that the method's own listener scores highest is taken.
+    """Reranking: the caption, among `samples` of an image, that a listener scores highest is taken.
 
     The logits of the samples are divided by `temperature`: below 1, samples are more probable, and repeat more
     often. `score`: the similarity of caption and image minus the highest of another image, or the similarity alone.
+    `listener`: the method's own, or the name of one in pretrain.
     """
 
     samples: Few
     temperature: Temperature = 1.0
     score: Literal["margin", "similarity"] = "margin"
+    listener: Name = OWN
 
 
 class PragmaticSettings(Section):

@@ -145,7 +145,7 @@ class Evaluation:
             gamma,
             self.hard_gallery_name,
             self.no_repeat,
-            (self.rerank.samples, self.rerank.temperature, self.rerank.score) if self.rerank else None,
+            self.rerank.choice if self.rerank else None,
             (self.pragmatic.alpha, self.pragmatic.distractors, self.pragmatic.posterior) if self.pragmatic else None,
         )
 

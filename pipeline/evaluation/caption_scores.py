@@ -1,4 +1,21 @@
-"""The scores by which a listener chooses among several captions of an image."""
+"""Choice of one of several captions of an image by a listener."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
 
 MARGIN = "margin"  # the similarity of caption and image minus the highest similarity to another image
 SIMILARITY = "similarity"  # the similarity alone, which needs no other image
+OWN = "own"  # the listener that was trained with the speaker
+
+
+class Reranking(NamedTuple):
+    """Choice of one of `samples` captions, drawn with logits divided by `temperature`, by the `score` of a listener.
+
+    `listener`: OWN, or the name of a pretrained one.
+    """
+
+    samples: int
+    temperature: float = 1.0
+    score: str = MARGIN
+    listener: str = OWN

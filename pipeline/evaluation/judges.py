@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from pipeline.data.feature_store import FeatureStore
 from pipeline.errors import UserError
+from pipeline.evaluation.caption_scores import OWN
 from pipeline.metrics.retrieval import random_distractors, rank_gallery, recall, recall_among, similar_distractors
 from pipeline.models.agent_files import load_agent
 from pipeline.models.dual_encoder import DualEncoder
@@ -263,7 +264,7 @@ def pretrained_judge(role: str, sources: JudgeSources) -> ListenerJudge | TextJu
     return load_judge(sources.root / "pretrained" / role, sources.root, sources.prepared, sources.device)
 
 
-OWN, ADAPTED = "own", "adapted"
+ADAPTED = "adapted"
 JUDGES = (JudgeKind(OWN, own_judge), JudgeKind(ADAPTED, adapted_judge))
 
 

@@ -13,9 +13,18 @@ from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.evaluation.baseline_captions import BASELINES, BaselineKind
 from pipeline.evaluation.caption_evaluation import Evaluation
+from pipeline.evaluation.caption_scores import OWN, Reranking
 from pipeline.evaluation.caption_truth import OpenTruthChecker
 from pipeline.evaluation.hard_gallery import HardGallery, galleries_by_vectors
-from pipeline.evaluation.judges import JUDGES, JudgeKind, JudgeSources, build_judges, own_judge, pretrained_judge
+from pipeline.evaluation.judges import (
+    JUDGES,
+    Judge,
+    JudgeKind,
+    JudgeSources,
+    build_judges,
+    own_judge,
+    pretrained_judge,
+)
 from pipeline.evaluation.multi_sample import MultiSample
 from pipeline.evaluation.pragmatic_captions import PragmaticCaptions
 from pipeline.evaluation.rerank import Reranker
@@ -42,7 +51,7 @@ class EvaluationParts:
 def open_evaluation(
     settings: EvaluationSettings,
     method: str,
-    rerank: tuple[int, float, str] | None,
+    rerank: Reranking | None,
     parts: EvaluationParts,
     sources: JudgeSources,
     store: FeatureStore,
@@ -50,7 +59,6 @@ def open_evaluation(
 ) -> Iterator[Evaluation]:
     """Yield the evaluation protocol of a method; its Java scorers end with the block.
 
-    `rerank`: the number of captions per image that the method's own listener ranks, their temperature, and the score.
     `pragmatic`: α, the number of distractors and the posterior of pragmatic decoding.
     """
     prepared, builders = sources.prepared, {kind.name: kind.build for kind in parts.baselines}
@@ -71,9 +79,13 @@ def open_evaluation(
             {name: builders[name](prepared, store) for name in settings.baselines.get(method, ())},
             no_repeat=settings.no_repeat_ngram_size,
             hard_gallery_name=None if gallery is None else gallery.title,
-            rerank=None if rerank is None else Reranker(rerank[0], own_judge(sources), *rerank[1:]),
+            rerank=None if rerank is None else Reranker(rerank, _listener(rerank.listener, sources)),
             pragmatic=None if pragmatic is None else PragmaticCaptions(*pragmatic, own_judge(sources)),
         )
+
+
+def _listener(name: str, sources: JudgeSources) -> Judge:
+    return own_judge(sources) if name == OWN else pretrained_judge(name, sources)
 
 
 def _hard_gallery(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pipeline.channels.hard import Multinomial, Tempered
 from pipeline.channels.search import without_repeated_ngrams
-from pipeline.evaluation.caption_scores import MARGIN, SIMILARITY
+from pipeline.evaluation.caption_scores import SIMILARITY, Reranking
 from pipeline.evaluation.generate import GeneratedCaptions, generate_captions
 from pipeline.evaluation.judges import Judge, JudgedCaptions
 from pipeline.models.decoder import Decoder
@@ -62,16 +62,14 @@ def first_argmax(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Reranker:
-    """Reranking at evaluation by `judge`, the speaker's own listener.
+    """Reranking at evaluation by `judge`, the listener that `choice` names.
 
-    Of `samples` captions drawn for an image, with logits divided by `temperature`, it keeps the one with the largest
-    margin among all images of the split or, by the `score` "similarity", the one most similar to the image.
+    Of the captions drawn for an image it keeps the one with the largest margin among all images of the split or, by
+    similarity, the one most similar to the image.
     """
 
-    samples: int
+    choice: Reranking
     judge: Judge
-    temperature: float = 1.0
-    score: str = MARGIN
 
     def captions(
         self,
@@ -82,8 +80,9 @@ class Reranker:
         no_repeat: int | None = None,
     ) -> GeneratedCaptions:
         """Return one caption of each image of `batches`, in the format of `generate_captions`."""
-        drawn = Multinomial(self.samples, requires_grad=False)
-        tempered = drawn if self.temperature == 1 else Tempered(drawn, self.temperature)
+        samples, temperature, score, _ = self.choice
+        drawn = Multinomial(samples, requires_grad=False)
+        tempered = drawn if temperature == 1 else Tempered(drawn, temperature)
         channel = without_repeated_ngrams(tempered, no_repeat)
         generated = generate_captions(speaker, batches, channel, device, vocabulary.unk)
         flat = generated.tokens.flatten(0, 1)
@@ -91,7 +90,7 @@ class Reranker:
             JudgedCaptions(flat, [vocabulary.decode(row) for row in flat.tolist()]), generated.images
         )
         candidates = candidates.unflatten(0, generated.tokens.shape[:2])
-        if self.score == SIMILARITY:
+        if score == SIMILARITY:
             best = most_similar(candidates, images).cpu()
         else:
             same = torch.eye(len(images), dtype=torch.bool, device=images.device)

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from typing import Protocol
 
 from pipeline.data.prepared import Prepared
-from pipeline.evaluation.caption_scores import MARGIN
+from pipeline.evaluation.caption_scores import MARGIN, OWN, Reranking
 from pipeline.evaluation.multi_sample import MultiSample
 
 
@@ -31,14 +31,14 @@ def protocol_signature(
     gamma: float = 1.0,
     hard_gallery: str | None = None,
     no_repeat: int | None = None,
-    rerank: tuple[int, float, str] | None = None,
+    rerank: Reranking | None = None,
     pragmatic: tuple[float, int, str] | None = None,
 ) -> str:
     """Return one line like sacreBLEU's: data, gallery, judges, ties, decoding, reward, tokeniser, versions.
 
     `gamma`, the guidance scale, appears unless it is 1. Three parts appear if given. `rerank` holds the number of
-    samples that the speaker's own listener ranks, their temperature, which appears unless it is 1, and the score, which
-    appears unless it is the margin. `pragmatic` holds the weight alpha, the number of distractors and the posterior.
+    ranked samples; their temperature appears unless it is 1, the score unless it is the margin, and the listener unless
+    it is the speaker's own. `pragmatic` holds the weight alpha, the number of distractors and the posterior.
     `hard_gallery` is the definition of the hard gallery.
     """
     images = prepared.manifest["images"]
@@ -52,7 +52,7 @@ def protocol_signature(
         "decode": ("greedy" if beam == 1 else f"beam:{beam}") + (f",no-repeat:{no_repeat}" if no_repeat else ""),
         **({"multi-sample": f"samples:{multi_sample.samples},beams:{multi_sample.beams}"} if multi_sample else {}),
         **({} if gamma == 1 else {"guidance": f"{gamma:g}"}),
-        **({"rerank": _rerank(*rerank)} if rerank else {}),
+        **({"rerank": _rerank(rerank)} if rerank else {}),
         **({"pragmatic": _pragmatic(*pragmatic)} if pragmatic else {}),
         "words": f"<={prepared.max_words},no UNK",
         "reward": f"cider-d,eos:{'yes' if objective.eos_in_reward else 'no'},df:{objective.document_frequencies}",
@@ -62,9 +62,11 @@ def protocol_signature(
     return "|".join(f"{name}={value}" for name, value in parts.items())
 
 
-def _rerank(samples: int, temperature: float, score: str) -> str:
-    by = "among:split" if score == MARGIN else f"by:{score}"
-    return f"samples:{samples},{by}" + ("" if temperature == 1 else f",temperature:{temperature:g}")
+def _rerank(chosen: Reranking) -> str:
+    parts = [f"samples:{chosen.samples}", "among:split" if chosen.score == MARGIN else f"by:{chosen.score}"]
+    parts += [] if chosen.temperature == 1 else [f"temperature:{chosen.temperature:g}"]
+    parts += [] if chosen.listener == OWN else [f"listener:{chosen.listener}"]
+    return ",".join(parts)
 
 
 def _pragmatic(alpha: float, distractors: int, posterior: str) -> str:

@@ -16,6 +16,7 @@ from pipeline.data.prepared import Prepared, write_prepared
 from pipeline.errors import UserError
 from pipeline.evaluation.baseline_captions import random_captions
 from pipeline.evaluation.caption_evaluation import Evaluation
+from pipeline.evaluation.caption_scores import Reranking
 from pipeline.evaluation.generate import generate_captions
 from pipeline.evaluation.hard_gallery import galleries_by_vectors
 from pipeline.evaluation.human_likelihood import human_log_likelihood
@@ -148,7 +149,7 @@ def test_baselines_are_judged_and_the_listener_can_rerank(prepared, store, speak
     found = judge_retrieval(judge, JudgedCaptions(tokens, texts), torch.arange(4), torch.from_numpy(rows))
     assert results["baselines"]["random"]["judges"]["own"]["text_to_image"] == found.text_to_image
     assert not any(name.startswith("human_") for name in results["baselines"]["random"])
-    chooses = Reranker(6, judge)
+    chooses = Reranker(Reranking(6), judge)
     _, columns = evaluation(prepared, store, {"own": judge}, rerank=chooses, no_repeat=1).split(speaker, "val")
     chosen = chooses.captions(speaker, sequential_batches(prepared, store, rows, 8), prepared.vocabulary, CPU, 1)
     assert columns["caption"] == [prepared.vocabulary.decode(row) for row in chosen.tokens[:, 0].tolist()]
@@ -172,9 +173,11 @@ def test_pragmatic_captions_replace_the_speakers_own(prepared, store, speaker, j
 
 def test_the_signature_says_how_captions_were_chosen(prepared, store, judge):
     reward = SimpleNamespace(eos_in_reward=True, document_frequencies="train")
-    ranked = evaluation(prepared, store, {"own": judge}, rerank=Reranker(6, judge, 0.5, "similarity"))
+    ranked = evaluation(
+        prepared, store, {"own": judge}, rerank=Reranker(Reranking(6, 0.5, "similarity", "judge"), judge)
+    )
     told = evaluation(prepared, store, {"own": judge}, pragmatic=PragmaticCaptions(5.0, 2, "listener", judge))
-    assert "|rerank=samples:6,by:similarity,temperature:0.5|" in ranked.signature(("val",), reward, 1.0)
+    assert "|rerank=samples:6,by:similarity,temperature:0.5,listener:judge|" in ranked.signature(("val",), reward, 1.0)
     part = "|guidance=1.5|pragmatic=alpha:5,distractors:2,posterior:listener,among:split|"
     assert part in told.signature(("val",), reward, 1.5)
 

@@ -9,6 +9,7 @@ import torch
 
 from pipeline.evaluation import open_evaluation as module
 from pipeline.evaluation.baseline_captions import BaselineKind
+from pipeline.evaluation.caption_scores import Reranking
 from pipeline.evaluation.evaluation_settings import EvaluationSettings, GallerySettings
 from pipeline.evaluation.judges import JudgeKind, JudgeSources
 from pipeline.evaluation.multi_sample import MultiSample
@@ -59,19 +60,27 @@ def test_settings_judges_and_baselines_of_a_method_reach_the_protocol():
         baselines={"luo": ("random",)},
         multi_sample=SetSizes(4, 5),
     )
-    with open_evaluation(given, "luo", (7, 0.5, "similarity"), PARTS, SOURCES, STORE) as found:
+    ranked = Reranking(7, 0.5, "similarity")
+    with open_evaluation(given, "luo", ranked, PARTS, SOURCES, STORE) as found:
         assert (found.prepared, found.store, found.device) == (PREPARED, STORE, SOURCES.device)
         assert found.judges == {"own": ("judge", SOURCES)}
         assert (found.beam, found.no_repeat, found.multi_sample) == (3, 2, MultiSample(4, 5))
         assert (found.hard_gallery, found.hard_gallery_name) == (("by facts", PREPARED), "facts")
         assert found.baselines == {"random": ("captioner", PREPARED, STORE)}
         assert found.truth == ("truth", PREPARED)
-        assert (found.rerank, found.pragmatic) == (Reranker(7, ("own listener", SOURCES), 0.5, "similarity"), None)
+        assert (found.rerank, found.pragmatic) == (Reranker(ranked, ("own listener", SOURCES)), None)
         assert found.language._metrics == ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr")
     with open_evaluation(given, "mle", None, PARTS, SOURCES, STORE, (0.5, 3, "listener")) as found:
         assert found.baselines == {}
         assert found.pragmatic == PragmaticCaptions(0.5, 3, "listener", ("own listener", SOURCES))
         assert found.rerank is None
+
+
+def test_a_pretrained_listener_can_choose_among_the_samples(monkeypatch):
+    monkeypatch.setattr(module, "pretrained_judge", lambda role, sources: (role, sources))
+    ranked = Reranking(7, listener="clip")
+    with open_evaluation(settings(), "luo", ranked, PARTS, SOURCES, STORE) as found:
+        assert found.rerank == Reranker(ranked, ("clip", SOURCES))
 
 
 def test_settings_that_are_not_given_leave_parts_out():

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import torch
 
+from pipeline.evaluation.caption_scores import Reranking
 from pipeline.evaluation.rerank import Reranker, rank_candidates
 from pipeline.vocabulary import Vocabulary
 
@@ -61,7 +62,7 @@ def test_each_image_gets_the_caption_that_retrieves_it(toy):
     words = Vocabulary((*map(str, range(1, 12)), "UNK"))
 
     def found(samples):
-        captions = Reranker(samples, Counting()).captions(speaker, [batch], words, torch.device("cpu"))
+        captions = Reranker(Reranking(samples), Counting()).captions(speaker, [batch], words, torch.device("cpu"))
         assert captions.tokens.shape == (8, 1, 6)
         return (captions.tokens[:, 0, 0] == captions.images + 1).float().mean()
 
@@ -73,7 +74,7 @@ def test_a_temperature_of_samples_divides_the_speakers_logits(toy):
     speaker, words = toy.agents().speaker, Vocabulary((*map(str, range(1, 12)), "UNK"))
 
     def captions(temperature):
-        chooses = Reranker(2, Counting(), temperature)
+        chooses = Reranker(Reranking(2, temperature), Counting())
         return chooses.captions(speaker, [toy.batch()], words, torch.device("cpu")).tokens
 
     tempered, plain = captions(0.125), captions(1.0)
@@ -97,7 +98,7 @@ def test_by_similarity_other_images_do_not_count(toy):
     speaker, words = toy.agents().speaker, Vocabulary((*map(str, range(1, 12)), "UNK"))
 
     def chosen(score):
-        reranker = Reranker(200, Leaning(), score=score)
+        reranker = Reranker(Reranking(200, score=score), Leaning())
         captions = reranker.captions(speaker, [toy.batch()], words, torch.device("cpu"))
         return (captions.tokens[captions.images == 0, 0, 0] % 2).tolist()
 

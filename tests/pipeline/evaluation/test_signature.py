@@ -2,6 +2,7 @@ from types import SimpleNamespace
 
 import torch
 
+from pipeline.evaluation.caption_scores import Reranking
 from pipeline.evaluation.signature import protocol_signature
 
 PREPARED = SimpleNamespace(manifest={"dataset": "toy", "images": {"test": 8}}, max_words=6)
@@ -25,9 +26,9 @@ def test_the_signature_names_guidance_and_the_hard_gallery_if_used():
     assert guided == plain.replace("|decode=beam:2|", "|decode=beam:2|guidance=1.5|")
     near = protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], hard_gallery="features:10")
     assert near == plain.replace("|judges=own|", "|hard-gallery=features:10|judges=own|")
-    ranked = protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], rerank=(20, 1.0, "margin"))
+    ranked = protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], rerank=Reranking(20))
     assert ranked == plain.replace("|words=", "|rerank=samples:20,among:split|words=")
-    tempered = protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], rerank=(20, 0.3, "margin"))
+    tempered = protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], rerank=Reranking(20, 0.3))
     assert tempered == ranked.replace("among:split|", "among:split,temperature:0.3|")
-    alone = protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], rerank=(20, 1.0, "similarity"))
+    alone = protocol_signature(PREPARED, 2, OBJECTIVE, ["test"], ["own"], rerank=Reranking(20, score="similarity"))
     assert alone == ranked.replace("among:split", "by:similarity")
