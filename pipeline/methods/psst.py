@@ -19,6 +19,12 @@ CARDS = {
         "PSST-Multinomial, re-ranked", 1, "Vered et al., ICCV 2019; Andreas and Klein, EMNLP 2016"
     ),
     "psst_similarity": MethodCard("PSST-Multinomial, re-ranked by similarity", 1, "Vered et al., ICCV 2019"),
+    "psst_pretrained": MethodCard(
+        "PSST-Multinomial, re-ranked by the pretrained listener", 1, "Vered et al., ICCV 2019"
+    ),
+    "st_pretrained": MethodCard(
+        "ST-Multinomial, re-ranked by the pretrained listener", 2, "Jang et al., ICLR 2017; Vered et al., ICCV 2019"
+    ),
     "st_similarity": MethodCard(
         "ST-Multinomial, re-ranked by similarity", 2, "Jang et al., ICLR 2017; Vered et al., ICCV 2019"
     ),
