@@ -28,10 +28,11 @@ class RankCorrelation:
 
 
 def kendall(ratings: np.ndarray, scores: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:
-    """Return τ-b and τ-c of N pairs (2,), or with `counts` (R, N) those of R resamples (R, 2).
+    """Return τ-b and τ-c of N ratings and their scores (2,), or with `counts` (R, N) those of R resamples (R, 2).
 
-    Pair n stands `counts[r, n]` times in resample r. τ-b is (C − D) / √(untied pairs of ratings · of scores), τ-c
-    (C − D) · 2m / N² (m − 1) with m, the smaller number of distinct values; both are NaN for m < 2.
+    Rating n and its score stand `counts[r, n]` times in resample r. Of C concordant and D discordant pairs of ratings,
+    τ-b is (C − D) / √(pairs with different ratings · pairs with different scores), and τ-c is (C − D) · 2m / N² (m − 1)
+    for m, the smaller number of distinct values. Both are NaN for m < 2.
     """
     classes, places = (np.unique(values, return_inverse=True)[1] for values in (ratings, scores))
     times = np.ones((1, len(classes))) if counts is None else counts
@@ -48,10 +49,10 @@ def kendall(ratings: np.ndarray, scores: np.ndarray, counts: np.ndarray | None =
 
 
 def _concordant_minus_discordant(classes: np.ndarray, places: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """Return C − D (R,) of ranks (N,) and (N,), where pair n stands `times[r, n]` times.
+    """Return C − D (R,) of items with ranks `classes` (N,) and `places` (N,); item n stands `times[r, n]` times.
 
-    Two different ranks differ first at one of their bits. For each bit, pairs whose higher bits agree form a group, and
-    a cumulative sum over a group's places counts how many with the bit 0 lie lower or higher than each with the bit 1.
+    Two different classes differ first at one of their bits. For each bit, items whose higher bits agree form a group,
+    and a cumulative sum along a group's places counts the items with the bit 0 below and above each with the bit 1.
     """
     difference = np.zeros(len(times))
     for bit in range(int(classes.max()).bit_length()):
@@ -67,7 +68,7 @@ def _concordant_minus_discordant(classes: np.ndarray, places: np.ndarray, times:
 
 
 def _class_sizes(ranks: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """Return how many pairs have each rank (R, distinct ranks)."""
+    """Return how many items have each rank (R, distinct ranks)."""
     order = np.argsort(ranks)
     return np.add.reduceat(times[:, order], np.unique(ranks[order], return_index=True)[1], axis=1)
 
