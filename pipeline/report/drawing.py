@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 317, 310  # size of a panel in points, and in pixels of its SVG
 LARGE, SMALL = (520, 350), (360, 290)  # size of the large chart in points, on wide and on narrow screens
+LABEL_SHARE = 0.4  # largest share of a chart's width for the labels of its lines
 MAX_LABELLED_ENDS = 8  # lines; with more lines only chosen settings are labelled
 
 
@@ -86,38 +89,44 @@ def panels_svg(panels: Sequence[PlotPanel], name: str) -> list[tuple[PlotPanel, 
 def labelled_svg(panel: PlotPanel, name: str, size: tuple[int, int] = LARGE) -> Markup:
     """Draw a chart of `size` as the content of an <svg>, with a label for each line, joined to its last point.
 
-    The labels are stacked at the right, so that they cover no marker.
+    The labels are stacked at the right, so that they cover no marker. A label that is longer than LABEL_SHARE of the
+    chart is wrapped.
     """
     from matplotlib.figure import Figure
 
     figure, letters = Figure(figsize=(size[0] / 72, size[1] / 72), frameon=False), 11 if size == LARGE else 9.5
     lines = [(series, max(series.points, key=lambda point: point.x)) for series in panel.series if series.points]
+    fit = int(LABEL_SHARE * size[0] / (0.6 * letters))
+    labels = {series.label: textwrap.wrap(series.label, fit, break_on_hyphens=False) or [""] for series, _ in lines}
     # width reserved for the labels, in points
-    room = 14 + 0.6 * letters * max((len(series.label) for series, _ in lines), default=0)
+    room = 14 + 0.6 * letters * max((len(line) for label in labels.values() for line in label), default=0)
     axes = figure.add_axes((46 / size[0], 42 / size[1], (size[0] - 46 - room) / size[0], (size[1] - 46) / size[1]))
     draw_panel(axes, panel, [panel])
     lines.sort(key=lambda line: line[1].y)
     to_axes = axes.transData + axes.transAxes.inverted()
     ends = [float(to_axes.transform((point.x, point.y))[1]) for _, point in lines]
-    heights = _spread_heights(ends, 1.7 * letters / size[1])
+    tall = [(0.25 + 1.2 * len(labels[series.label])) * letters / (size[1] - 46) for series, _ in lines]
+    heights = _spread_heights(ends, tall)
     for (series, point), height in zip(lines, heights, strict=True):
         colour = series.style.options["color"]
-        axes.annotate(escape_math(series.label), (point.x, point.y), xytext=(1.02, height), textcoords="axes fraction",
+        label = escape_math("\n".join(labels[series.label]))
+        axes.annotate(label, (point.x, point.y), xytext=(1.02, height), textcoords="axes fraction",
                       va="center", fontsize=letters, color=colour, annotation_clip=False,
                       arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkB": 5,
                                   "relpos": (0, 0.5)})  # fmt: skip
     return svg_content(figure, name, panel.series)
 
 
-def _spread_heights(heights: Sequence[float], distance: float) -> list[float]:
-    """Return ascending heights from 0 to 1, close to `heights` and at least `distance` apart."""
+def _spread_heights(heights: Sequence[float], tall: Sequence[float]) -> list[float]:
+    """Return ascending heights from 0 to 1, close to `heights`, at which labels as high as `tall` do not overlap."""
+    apart = [(below + above) / 2 for below, above in pairwise(tall)]
     placed: list[float] = []
-    for height in heights:
+    for height, distance in zip(heights, [0.0, *apart], strict=True):
         placed.append(max(height, placed[-1] + distance) if placed else max(height, 0.0))
-    over = placed[-1] - 1 if placed else 0.0
-    for n in range(len(placed) - 1, -1, -1):
-        limit = 1.0 if n == len(placed) - 1 else placed[n + 1] - distance
-        placed[n] = min(placed[n], limit) if over > 0 else placed[n]
+    limit = 1.02 - tall[-1] / 2 if placed else 1.0  # labels may reach a little beyond the axes
+    for n in reversed(range(len(placed))):
+        placed[n] = min(placed[n], limit)
+        limit = placed[n] - apart[n - 1] if n else limit
     return placed
 
 

@@ -1,4 +1,5 @@
 import io
+import re
 from dataclasses import replace
 from itertools import pairwise
 from xml.etree import ElementTree
@@ -6,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
-from pipeline.report.drawing import panels_png, panels_svg, swatch
+from pipeline.report.drawing import LARGE, SMALL, labelled_svg, panels_png, panels_svg, swatch
 from pipeline.report.plot_elements import COLOURS, MARKERS, LineStyle, PlotPanel, PlotPoint, PlotSeries
 
 RISING = PlotSeries("a & b", LineStyle(1, 0), tuple(PlotPoint(x, 10 * x, f"a, x {x:g}") for x in (0.0, 1.0, 4.0)))
@@ -150,3 +151,25 @@ def test_the_png_shows_the_drawing():
     assert panels_png([EMPTY]) != panels_png([ONE]) != panels_png([replace(ONE, band=None)])
     untagged = replace(ONE, series=(RISING, replace(NOISY, points=(replace(NOISY.points[0], tag=""),))))
     assert panels_png([untagged]) != panels_png([ONE])
+
+
+LONG = "PSST-Multinomial, re-ranked by the listener that was pretrained on human captions"
+
+
+@pytest.mark.parametrize("size", [LARGE, SMALL])
+def test_labels_of_any_length_leave_room_for_the_lines_and_do_not_overlap(size):
+    labels = ["short", f"{LONG} 1", f"{LONG} 2", "unbreakabl" + "e" * 90]
+    lines = [PlotSeries(label, LineStyle(n, n), (PlotPoint(1.0, 5.0, label),)) for n, label in enumerate(labels)]
+    drawn = labelled_svg(replace(ONE, series=tuple(lines), includes=((0.0,), (0.0,))), "chart", size)
+    svg = ElementTree.fromstring(f"<svg>{drawn}</svg>")
+    ((x, _, _),) = points(svg, 0)
+    assert x > 0.4 * size[0]
+    placed = [
+        (text.text, re.search(r"translate\(([\d.]+) ([\d.]+)", text.get("transform", ""))) for text in svg.iter("text")
+    ]
+    shown = [(text, float(place[2])) for text, place in placed if place and float(place[1]) > x]
+    assert "".join(text for text, _ in shown if "eee" in text) == labels[3]
+    assert sum("re-ranked" in text for text, _ in shown) == 2
+    heights = sorted(y for _, y in shown)
+    assert all(below - above > 8 for above, below in pairwise(heights))
+    assert 0 < heights[0] < heights[-1] < size[1]
