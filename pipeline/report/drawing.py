@@ -121,8 +121,8 @@ def _spread_heights(heights: Sequence[float], tall: Sequence[float]) -> list[flo
     """Return ascending heights from 0 to 1, close to `heights`, at which labels as high as `tall` do not overlap."""
     apart = [(below + above) / 2 for below, above in pairwise(tall)]
     placed: list[float] = []
-    for height, distance in zip(heights, [0.0, *apart], strict=True):
-        placed.append(max(height, placed[-1] + distance) if placed else max(height, 0.0))
+    for n, height in enumerate(heights):
+        placed.append(max(height, placed[-1] + apart[n - 1]) if placed else max(height, 0.0))
     limit = 1.02 - tall[-1] / 2 if placed else 1.0  # labels may reach a little beyond the axes
     for n in reversed(range(len(placed))):
         placed[n] = min(placed[n], limit)

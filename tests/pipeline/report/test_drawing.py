@@ -173,3 +173,8 @@ def test_labels_of_any_length_leave_room_for_the_lines_and_do_not_overlap(size):
     heights = sorted(y for _, y in shown)
     assert all(below - above > 8 for above, below in pairwise(heights))
     assert 0 < heights[0] < heights[-1] < size[1]
+
+
+def test_a_chart_without_lines_has_its_axes():
+    svg = ElementTree.fromstring(f"<svg>{labelled_svg(EMPTY, 'chart')}</svg>")
+    assert "not measured" in [text.text for text in svg.iter("text")]

@@ -382,7 +382,7 @@ def test_an_evaluation_follows_params_yaml(models, data):
         near,
         "evaluate.multi_sample={samples: 3, beams: 2}",
     )
-    assert (chosen.rerank.samples, chosen.rerank.temperature, chosen.rerank.score) == (5, 0.5, "similarity")
+    assert chosen.rerank.choice == (5, 0.5, "similarity", "own")
     assert same(chosen.rerank.judge.listener, models / "models/luo", "listener")
     assert (chosen.multi_sample.samples, chosen.multi_sample.beams) == (3, 2)
 
