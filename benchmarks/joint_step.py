@@ -10,9 +10,10 @@ and autograd differentiates everything.
 from __future__ import annotations
 
 import argparse
+import os
 import resource
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -22,7 +23,6 @@ import torch
 from paper_size import BATCH, SIZE, WORDS, fastest, make_agents, matmul_rate
 from printing import table
 from scenes_size import make_scenes_agents
-from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.composition.joint import Agents, Objective
@@ -35,9 +35,10 @@ from pipeline.models.decoder import Decoder
 from pipeline.models.lstm import PooledLstm
 from pipeline.models.transformer import Transformer
 from pipeline.runtime import matmul_precision
-from pipeline.runtime.adam import Adam
 from pipeline.runtime.memory import keep_freed
 from pipeline.scores.discriminability import Hinge
+from pipeline.training.captured_steps import gpu_training
+from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
 from pipeline.types import Batch
 
@@ -60,6 +61,7 @@ LAMBDA = {
 
 
 NO_OPTIONS: Mapping[str, Any] = {}
+WITHOUT_GRAPHS = {"SAYWHICH_CUDA_GRAPHS": "0"}
 SCENES_OPTIONS: dict[str, dict[str, Any]] = {"psst_multinomial": {"rho": 0.75}}  # options of params.yaml, by method
 
 
@@ -75,6 +77,11 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     keep_freed()
+    with gpu_training(torch.device(options.device)):
+        measure(options)
+
+
+def measure(options: argparse.Namespace) -> None:
     rate = matmul_rate(options.device)
     row = table(
         "A training step at the papers' size",
@@ -91,12 +98,14 @@ def main() -> None:
             peer = "–", "–"
             if options.peer and name != "listener":
                 theirs = plain_seconds(name, agents, batch, options.device, max(1, options.times // 2))
-                peer = f"{theirs:.2f}", f"{theirs / spent:.2f}"
-            ours = f"{spent:.2f}", f"{BATCH / spent:.1f}", f"{counter.get_total_flops() / 1e9:.0f}"
-            row(name, length, *ours, f"{floor:.2f}", f"{floor / spent:.0%}", *peer)
+                peer = f"{theirs:.3g}", f"{theirs / spent:.2f}"
+            ours = f"{spent:.3g}", f"{BATCH / spent:.4g}", f"{counter.get_total_flops() / 1e9:.0f}"
+            row(name, length, *ours, f"{floor:.3g}", f"{floor / spent:.0%}", *peer)
     steps_of_scenes(options.methods, options.device, options.times, options.peer)
     if options.speakers:
         other_speakers(options.methods, options.device, options.times)
+    if options.device != "cpu":
+        steps_as_graphs(options.methods, options.device, options.times)
     if options.device == "cpu" and not options.peer:
         print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MiB")
 
@@ -106,8 +115,11 @@ def plain_seconds(
 ) -> float:
     """Return the seconds of a step by the plain form."""
     other = replace(agents, listener=plain.PlainListener.of(agents.listener))
-    with patch.multiple(
-        "pipeline.estimators.rollouts", generate=plain.plain_generate, teacher_force=plain.plain_teacher_force
+    with (
+        patch.dict(os.environ, WITHOUT_GRAPHS),
+        patch.multiple(
+            "pipeline.estimators.rollouts", generate=plain.plain_generate, teacher_force=plain.plain_teacher_force
+        ),
     ):
         return fastest(make_step(name, other, batch, options), device, times)
 
@@ -127,8 +139,25 @@ def steps_of_scenes(methods: Sequence[str], device: str, times: int, peer: bool)
         spent, theirs = fastest(step, device, 5 * times), ("–", "–")
         if peer and name != "listener":
             seconds = plain_seconds(name, agents, batch, device, times, options)
-            theirs = f"{1e3 * seconds:.0f}", f"{seconds / spent:.2f}"
-        row(name, f"{1e3 * spent:.0f}", f"{len(batch) / spent:.0f}", f"{counter.get_total_flops() / 1e9:.1f}", *theirs)
+            theirs = f"{1e3 * seconds:.3g}", f"{seconds / spent:.2f}"
+        row(name, f"{1e3 * spent:.3g}", f"{len(batch) / spent:.0f}", f"{counter.get_total_flops() / 1e9:.1f}", *theirs)
+
+
+def steps_as_graphs(methods: Sequence[str], device: str, times: int) -> None:
+    """Time steps that a CUDA graph launches beside the same steps launched kernel by kernel, at both sizes."""
+    row = table("Training steps as CUDA graphs", "step", "size", "graph, ms", "kernel by kernel, ms", "ratio")
+    scenes, scenes_batch = make_scenes_agents()
+    scenes = replace(scenes, speaker=scenes.speaker.to(device), listener=scenes.listener.to(device))
+    sizes = {
+        "papers'": make_agents(10, device),
+        "scenes'": (replace(scenes, cider=scenes.cider.to(device)), scenes_batch.to(device)),
+    }
+    for name in methods:
+        for size, (agents, batch) in sizes.items():
+            seconds = fastest(make_step(name, agents, batch), device, times)
+            with patch.dict(os.environ, WITHOUT_GRAPHS):
+                direct = fastest(make_step(name, agents, batch), device, times)
+            row(name, size, f"{1e3 * seconds:.1f}", f"{1e3 * direct:.1f}", f"{direct / seconds:.1f}")
 
 
 def other_speakers(methods: Sequence[str], device: str, times: int) -> None:
@@ -162,22 +191,26 @@ def make_step(name: str, agents: Agents, batch: Batch, options: Mapping[str, Any
     else:
         method = METHODS[name](agents, Objective(), LAMBDA[name], **options)
     settings = Optimisation(epochs=1, learning_rate=1e-9, clip_value=0.1)
-    adams = {role: Adam(agent) for role, agent in method.agents.items()}
-    at = 0
+    training = Training(method, Repeated(batch), settings, seed=0, device=batch.device)
 
     def step() -> None:
-        nonlocal at
         for _ in method.schedule.order:
-            learners = method.freeze(at)
-            losses, _ = method.step(replace(batch, step=at), seed=0)
-            torch.stack(list(losses.values())).sum().backward()
-            for role in learners:
-                agent: nn.Module = method.agents[role]
-                settings.clip(agent.parameters())
-                adams[role].step(settings.learning_rate)
-            at += 1
+            training.train_step(replace(batch, step=training.step))
 
     return step
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """An epoch of one batch."""
+
+    batch: Batch
+
+    def __len__(self) -> int:
+        return 1
+
+    def epoch(self, epoch: int, start: int = 0) -> Generator[Batch]:
+        yield self.batch
 
 
 if __name__ == "__main__":

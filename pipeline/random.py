@@ -1,11 +1,16 @@
-"""Random numbers for the captions of a batch."""
+"""Random numbers for the captions of a batch, and the generators of a step that is replayed with other seeds."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Generator, Tensor
 
 from pipeline.types import Batch
+
+SeedAt = Callable[[int], int]  # training step → seed
 
 
 class BatchRandom:
@@ -21,8 +26,7 @@ class BatchRandom:
     def apart(self, stream: int) -> BatchRandom:
         """Return an independent stream on the batch's device, derived from the same seed."""
         assert self.rng is not None
-        seed = (self.rng.initial_seed() + stream) % 2**63
-        return BatchRandom(self.batch, Generator(self.batch.device).manual_seed(seed))
+        return BatchRandom(self.batch, _derived_generator(self.rng, stream, self.batch))
 
     def like(self, x: Tensor, rows: Tensor | None = None, width: int = 1) -> Tensor:
         """Draw one number per element of `x` (N, …), for the captions `rows` (N,); None: all captions.
@@ -37,3 +41,73 @@ class BatchRandom:
         """Draw the next numbers (`size`) of the type of `x`."""
         device = x.device if self.rng is None else self.rng.device
         return torch.rand(*size, generator=self.rng, dtype=x.dtype, device=device)
+
+
+class ReplayedGenerators:
+    """The generators of one training step, in the order in which the step asks for them.
+
+    A step under `recording` creates them. A step under `repeating` gets the same ones again, whose numbers a CUDA graph
+    then draws in each replay; `seed` gives them the seeds of the replayed step before.
+    """
+
+    _current: ReplayedGenerators | None = None
+
+    def __init__(self) -> None:
+        self._made: list[tuple[Generator, SeedAt]] = []
+        self._next: int | None = None  # index of the next generator of a repeated step; None: they are created
+
+    @property
+    def generators(self) -> list[Generator]:
+        return [generator for generator, _ in self._made]
+
+    def seed(self, step: int) -> None:
+        """Give each generator its seed of training step `step`."""
+        for generator, seed_at in self._made:
+            generator.manual_seed(seed_at(step))
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        self._made, self._next = [], None
+        with self._active():
+            yield
+
+    @contextmanager
+    def repeating(self) -> Iterator[None]:
+        self._next = 0
+        with self._active():
+            yield
+
+    @contextmanager
+    def _active(self) -> Iterator[None]:
+        ReplayedGenerators._current = self
+        try:
+            yield
+        finally:
+            ReplayedGenerators._current = None
+
+    def get(self, device: torch.device, seed_at: SeedAt, step: int) -> Generator:
+        """Create a generator with the seed of `step`, or return the next one of a repeated step."""
+        if self._next is not None:
+            self._next += 1
+            return self._made[self._next - 1][0]
+        generator = Generator(device).manual_seed(seed_at(step))
+        self._made.append((generator, seed_at))
+        return generator
+
+    def seed_of(self, generator: Generator) -> SeedAt:
+        return next(seed_at for made, seed_at in self._made if made is generator)
+
+
+def seeded_generator(device: torch.device, seed_at: SeedAt, step: int) -> Generator:
+    """Return a generator on `device` with the seed of training step `step`."""
+    if (replayed := ReplayedGenerators._current) is not None:
+        return replayed.get(device, seed_at, step)
+    return Generator(device).manual_seed(seed_at(step))
+
+
+def _derived_generator(rng: Generator, stream: int, batch: Batch) -> Generator:
+    """Return a generator on the batch's device whose seed is that of `rng` plus `stream`."""
+    if (replayed := ReplayedGenerators._current) is not None:
+        seed_at = replayed.seed_of(rng)
+        return replayed.get(batch.device, lambda step: (seed_at(step) + stream) % 2**63, batch.step)
+    return Generator(batch.device).manual_seed((rng.initial_seed() + stream) % 2**63)

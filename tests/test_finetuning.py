@@ -149,7 +149,7 @@ def test_every_method_trains_the_adapters_alone_and_resumes_to_the_same_bits(fol
 
 def assert_resumed_run_has_equal_bits(name: str, monkeypatch) -> None:
     """Compare the method's weights in the folder `out` with those of a run that was interrupted and resumed."""
-    learn, steps = Training._train_step, []
+    learn, steps = Training.train_step, []
 
     def dies(self, batch) -> None:
         if len(steps) == 2:
@@ -158,7 +158,7 @@ def assert_resumed_run_has_equal_bits(name: str, monkeypatch) -> None:
         learn(self, batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Training, "_train_step", dies)
+        patch.setattr(Training, "train_step", dies)
         assert run_stage("train", "--method", name, "--out", "resumed") == 130
     assert list(Path("data/checkpoints").glob("*/step-*"))
     assert run_stage("train", "--method", name, "--out", "resumed") == 0

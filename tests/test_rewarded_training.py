@@ -105,7 +105,7 @@ def test_a_killed_run_resumes_to_the_same_bits(folder, name, monkeypatch):
     monkeypatch.setenv("SAYWHICH_CHECKPOINT_SECONDS", "0")
     options = ("--method", name, "--set", "train.optimisation.batch=4")
     assert run_stage("train", *options, "--out", "whole") == 0
-    learn, steps = Training._train_step, []
+    learn, steps = Training.train_step, []
 
     def dies(self, batch) -> None:
         if len(steps) == 2:
@@ -114,7 +114,7 @@ def test_a_killed_run_resumes_to_the_same_bits(folder, name, monkeypatch):
         learn(self, batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Training, "_train_step", dies)
+        patch.setattr(Training, "train_step", dies)
         assert run_stage("train", *options, "--out", "resumed") == 130
     assert list(Path("data/checkpoints").glob("*/step-*"))
     assert run_stage("train", *options, "--out", "resumed") == 0

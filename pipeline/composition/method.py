@@ -123,17 +123,17 @@ class Method:
         """
         losses: Losses = {}
         report: Report = {}
-        for _, parts, values in self.rounds(StepRollouts(self.speaker, batch, seed)):
+        for _, parts, values in self.rounds(StepRollouts(self.speaker, batch, seed), batch.step):
             losses |= parts
             report |= values
         return losses, report
 
-    def rounds(self, rollouts: StepRollouts) -> Iterator[tuple[frozenset[str], Losses, Report]]:
-        """Yield the parts of `step`: the roles to update, their losses and a report.
+    def rounds(self, rollouts: StepRollouts, step: int) -> Iterator[tuple[frozenset[str], Losses, Report]]:
+        """Yield the parts of training step `step`: the roles to update, their losses and a report.
 
         The next part is computed after these roles' update. All parts use the captions of `rollouts`.
         """
-        parts = self.schedule.rounds(rollouts.batch.step)
+        parts = self.schedule.rounds(step)
         for learners in parts:
             losses: Losses = {}
             report: Report = {}

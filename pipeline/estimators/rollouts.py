@@ -18,7 +18,7 @@ from pipeline.models.decoder import Decoder
 from pipeline.models.inference import optimize_for_batch
 from pipeline.models.unroll import generate, teacher_force
 from pipeline.protocols import Channel
-from pipeline.random import BatchRandom
+from pipeline.random import BatchRandom, seeded_generator
 from pipeline.runtime import ranks
 from pipeline.types import Batch, Message, caption_mask
 
@@ -141,5 +141,8 @@ class StepRollouts:
 
     def _rng(self, name: str) -> torch.Generator:
         stream = zlib.crc32(name.encode())
-        seed = zlib.crc32(f"{self.seed} {self.batch.step} {stream}".encode())
-        return torch.Generator(self.batch.device).manual_seed((stream << 32) | seed)
+
+        def seed_at(step: int) -> int:
+            return (stream << 32) | zlib.crc32(f"{self.seed} {step} {stream}".encode())
+
+        return seeded_generator(self.batch.device, seed_at, self.batch.step)

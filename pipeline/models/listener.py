@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from pipeline.models.constructor_arguments import constructor_arguments
 from pipeline.models.kernels.gru import last_gru_states
 from pipeline.models.kernels.shared_weight import SharedWeight
+from pipeline.models.recurrent import Gru
 from pipeline.runtime import devices
 from pipeline.types import Message
 
@@ -40,7 +41,7 @@ class Listener(nn.Module):
         self.arguments = constructor_arguments(locals())
         self.image = nn.Linear(image_size, self.parts * hidden)
         self.word = nn.Embedding(vocabulary + 2, self.parts * words)
-        self.gru = nn.GRU(words, hidden, batch_first=True) if encoder != "bag" else None
+        self.gru = Gru(words, hidden, batch_first=True) if encoder != "bag" else None
         self.bag = nn.Linear(words, hidden) if encoder != "gru" else None
         nn.init.xavier_uniform_(self.image.weight)
         nn.init.zeros_(self.image.bias)

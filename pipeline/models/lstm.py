@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from pipeline.models.constructor_arguments import constructor_arguments
 from pipeline.models.decoder import Decoder, RolloutDropout
+from pipeline.models.recurrent import Lstm
 from pipeline.runtime import devices
 from pipeline.types import Batch, caption_mask
 
@@ -46,7 +47,7 @@ class LstmDecoder(Decoder):
         super().__init__(vocabulary, hidden, max_words, dropout, arguments)
         self.word = nn.Embedding(vocabulary + 2, words)
         self.region = nn.Linear(*region)
-        self.lstm = nn.LSTM(words, hidden, batch_first=True)
+        self.lstm = Lstm(words, hidden, batch_first=True)
         self.logit = nn.Linear(hidden, vocabulary + 1)
 
     def step(self, inputs: Tensor, state: LstmState) -> tuple[Tensor, LstmState]:

@@ -21,10 +21,18 @@ class Adam:
         self._state: dict[str, dict[str, Tensor]] = {}
 
     @torch.no_grad()
-    def step(self, learning_rate: float) -> None:
-        """Update the parameters that have a gradient, and clear their gradients."""
+    def step(self, learning_rate: float | Tensor) -> None:
+        """Update the parameters that have a gradient, and clear their gradients.
+
+        A learning rate on the device can differ between replays of a CUDA graph.
+        """
         updated = {name: p for name, p in self._parameters.items() if p.grad is not None}
-        for name in updated.keys() - self._state.keys():
+        new = updated.keys() - self._state.keys()
+        if new and next(iter(updated.values())).is_cuda and torch.cuda.is_current_stream_capturing():
+            raise RuntimeError(
+                f"the first gradient of {min(new)} came after the first steps"
+            )  # a replay would clear its state
+        for name in new:
             self._state[name] = _initial_state(updated[name])
         groups = {0.0: updated}
         if self._weight_decay:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,12 +38,16 @@ def choose_precision(modules: Collection[nn.Module], device: torch.device) -> No
     """Set torch to the library that multiplies by the largest weights of `modules` faster, measured once per machine.
 
     The choice is kept in the user's cache folder, so that a seed gives the same bits again. Small models and GPUs keep
-    torch's own library. SAYWHICH_PRODUCTS sets the precision without a measurement: highest, high (TF32 on a GPU) or
+    torch's own library, and a GPU's GRUs compute in single precision too, where cuDNN's default is TF32, which differs
+    in the fourth digit. SAYWHICH_PRODUCTS sets the precision without a measurement: highest, high (TF32 on a GPU) or
     medium (oneDNN on a CPU, bfloat16 on a GPU). Raises UserError for any other value.
     """
     wanted = os.environ.get("SAYWHICH_PRODUCTS")
     if wanted and wanted not in (OWN, TF32, ONEDNN):
         raise UserError(f"SAYWHICH_PRODUCTS={wanted}: expected {OWN}, {TF32} or {ONEDNN}")
+    if device.type == "cuda":
+        recurrent: Any = torch.backends.cudnn.rnn
+        recurrent.fp32_precision = "ieee" if (wanted or OWN) == OWN else "tf32"
     if wanted or device.type != "cpu" or is_small(modules):
         return torch.set_float32_matmul_precision(wanted or OWN)
     shapes = {tuple(p.shape) for module in modules for p in module.parameters() if p.dim() == 2}

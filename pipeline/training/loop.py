@@ -21,6 +21,7 @@ from pipeline.estimators.rollouts import StepRollouts
 from pipeline.runtime import ranks
 from pipeline.runtime.adam import Adam
 from pipeline.runtime.signals import postponing_requests
+from pipeline.training.captured_steps import StepResult, StepRunner, gpu_training
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.optimisation import Optimisation
 from pipeline.training.training_budget import TrainingBudget
@@ -61,6 +62,22 @@ class RunningMeans:
         return taken
 
 
+class LearningRates:
+    """The learning rate of each role in the current step; on a GPU the run's is a tensor, which a CUDA graph reads."""
+
+    def __init__(self, constant: Mapping[str, float], device: torch.device) -> None:
+        """`constant` are rates of roles that the run's rate does not change."""
+        self._constant = constant
+        self._rate: float | Tensor = torch.zeros((), device=device) if device.type == "cuda" else 0.0
+
+    def set(self, rate: float) -> None:
+        """Set the run's rate of this step."""
+        self._rate = self._rate.fill_(rate) if isinstance(self._rate, Tensor) else rate
+
+    def of(self, role: str) -> float | Tensor:
+        return self._constant.get(role, self._rate)
+
+
 class Training:
     """One run of one method, with all state that a checkpoint must hold."""
 
@@ -84,6 +101,8 @@ class Training:
         self.adams = {role: Adam(agent) for role, agent in method.agents.items() if role in learning}
         self.step = 0
         self.history: list[dict[str, float]] = []
+        self.rates = LearningRates(method.rates, device)
+        self.runner = StepRunner(self._compute_step, device)
         self.budget = TrainingBudget(device)
         self.processor_seconds: list[float] = []  # at each entry of the history, whose bytes equal runs share
         self.means = RunningMeans()
@@ -108,6 +127,7 @@ class Training:
         if self.settings.validations_per_epoch > 1 and not self.step:
             self._add_entry(0, validates=True)
         with (
+            gpu_training(self.device),
             postponing_requests() as asked_to_end,
             tqdm(total=total * self.settings.epochs, initial=self.step, unit="step", disable=silent) as bar,
         ):
@@ -116,7 +136,7 @@ class Training:
                     break
                 with closing(self.batches.epoch(epoch, self.step % total)) as batches:
                     for batch in batches:
-                        self._train_step(batch.to(self.device))
+                        self.train_step(batch.to(self.device))
                         bar.update()
                         if self.step % LOG_EVERY == 0 or self.step % total == 0:
                             self._report_means(bar)
@@ -144,17 +164,26 @@ class Training:
             return self.history[-1] if self.history else {"epoch": 0, "step": 0}
         return max(scored, key=lambda entry: entry[f"val/{self.settings.select}"])
 
-    def _train_step(self, batch: Batch) -> None:
+    def train_step(self, batch: Batch) -> None:
+        """Train on a batch that is on the device."""
         # dropout draws from the global generator; seeded by the step, a resumed run draws the same numbers
         # the seed is hashed, since a CPU generator uses only its low 32 bits
         torch.manual_seed(zlib.crc32(f"{self.seed} {self.step}".encode()))
         learners = self.method.freeze(self.step)
-        agents = self.method.agents
-        for role, agent in agents.items():
+        for role, agent in self.method.agents.items():
             agent.train(role in learners)
-        rate = self.settings.rate(self.step, len(self.batches))
-        rollouts = StepRollouts(self.method.speaker, batch, self.seed)
-        for roles, losses, values in self.method.rounds(rollouts):
+        self.rates.set(self.settings.rate(self.step, len(self.batches)))
+        result = self.runner.run(batch, learners)
+        for report in result.reports:
+            self.means.add(report)
+        self.budget.add(result.captions_drawn)
+        self.step += 1
+
+    def _compute_step(self, batch: Batch) -> StepResult:
+        """Compute the losses of `batch` and update the learning roles' weights; nothing here waits for the device."""
+        agents, rollouts = self.method.agents, StepRollouts(self.method.speaker, batch, self.seed)
+        reports = []
+        for roles, losses, values in self.method.rounds(rollouts, self.step):
             if self.method.normalise_gradients:
                 _normalised_backward(losses, self.method.weights, [agents[role] for role in sorted(roles)])
             elif losses:
@@ -166,11 +195,10 @@ class Training:
             for role in sorted(roles):
                 norm = _norm(agents[role])
                 self.settings.clip(agents[role].parameters())
-                self.adams[role].step(self.method.rates.get(role, rate))
+                self.adams[role].step(self.rates.of(role))
                 report[f"{role}/gradient_norm"] = norm
-            self.means.add(report)
-        self.budget.add(rollouts.captions_drawn)
-        self.step += 1
+            reports.append(report)
+        return StepResult(reports, rollouts.captions_drawn)
 
     def _report_means(self, bar: tqdm) -> None:
         means = self.means.take()

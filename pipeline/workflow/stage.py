@@ -93,9 +93,11 @@ class Stage:
         """Return the accelerator, or the CPU. Each of several processes has its own device and joins the group here."""
         import torch
 
-        from pipeline.runtime import ranks
+        from pipeline.runtime import matmul_precision, ranks
 
         device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu")
+        if device.type == "cuda":  # judges' products, too; on a CPU the largest model of a training decides
+            matmul_precision.choose_precision((), device)
         ranks.join(device)
         return device
 

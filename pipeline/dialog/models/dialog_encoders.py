@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from pipeline.dialog.data.dialog_questions import DialogQuestions, questions_of
 from pipeline.models.constructor_arguments import constructor_arguments
 from pipeline.models.decoder import RolloutDropout
+from pipeline.models.recurrent import Lstm
 from pipeline.random import BatchRandom
 from pipeline.types import Batch
 
@@ -43,7 +44,7 @@ class DialogEncoder(nn.Module, ABC):
         super().__init__()
         self.arguments = constructor_arguments(locals())
         self.hidden, self.dropout, self.history, self.image = hidden, dropout, history, image
-        self.question = nn.LSTM(words, hidden, batch_first=True)
+        self.question = Lstm(words, hidden, batch_first=True)
         self.region = nn.Linear(region_size, hidden)
         self.place = nn.Parameter(torch.zeros(places, hidden)) if places else None
         self.fusion = nn.Linear(3 * hidden, hidden)
@@ -86,7 +87,7 @@ class Hciae(DialogEncoder):
         super().__init__(*arguments, **options)
         self.arguments["order"] = order
         hidden = self.hidden
-        self.rounds = nn.LSTM(self.question.input_size, hidden, batch_first=True)
+        self.rounds = Lstm(self.question.input_size, hidden, batch_first=True)
         self.history_key, self.history_query = nn.Linear(hidden, hidden), nn.Linear(hidden, hidden, bias=False)
         self.history_weight = nn.Linear(hidden, 1, bias=False)
         self.region_key, self.region_query = nn.Linear(hidden, hidden), nn.Linear(2 * hidden, hidden, bias=False)
@@ -145,7 +146,7 @@ class LateFusion(DialogEncoder):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.text = nn.LSTM(self.question.input_size, self.hidden, batch_first=True)
+        self.text = Lstm(self.question.input_size, self.hidden, batch_first=True)
 
     def fuse(
         self, batch: Batch, rounds: DialogQuestions, question: Tensor, word: nn.Embedding, drop: RolloutDropout
@@ -170,8 +171,8 @@ class Hierarchical(DialogEncoder):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.item = nn.LSTM(self.question.input_size, self.hidden, batch_first=True)
-        self.dialog = nn.LSTM(3 * self.hidden, self.hidden, batch_first=True)
+        self.item = Lstm(self.question.input_size, self.hidden, batch_first=True)
+        self.dialog = Lstm(3 * self.hidden, self.hidden, batch_first=True)
 
     def fuse(
         self, batch: Batch, rounds: DialogQuestions, question: Tensor, word: nn.Embedding, drop: RolloutDropout

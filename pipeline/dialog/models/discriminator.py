@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from pipeline.dialog.models.dialog_encoders import DialogEncoder
 from pipeline.models.constructor_arguments import constructor_arguments
 from pipeline.models.kernels.shared_weight import SharedWeight
+from pipeline.models.recurrent import Lstm
 from pipeline.types import Batch, Message, caption_mask
 
 
@@ -34,7 +35,7 @@ class Discriminator(nn.Module):
         words, hidden = encoder.question.input_size, encoder.hidden
         self.encoder, self.vocabulary, self.encode_eos = encoder, vocabulary, encode_eos
         self.word = nn.Embedding(vocabulary + 2, words)
-        self.lstm = nn.LSTM(words, hidden, batch_first=True)
+        self.lstm = Lstm(words, hidden, batch_first=True)
         self.inner = nn.Linear(hidden, hidden) if answer == "attention" else None
         self.weight = nn.Linear(hidden, 1, bias=False) if answer == "attention" else None
         self.outer = nn.Linear(hidden, hidden)

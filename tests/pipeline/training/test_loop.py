@@ -146,7 +146,7 @@ def test_weights_with_nan_are_never_kept(toy, tmp_path):
 
     def training(broken: bool) -> Training:
         made = Training(psst_multinomial(toy.agents(), Objective(), 0.3), ToyBatches(toy), FIVE, seed=4, device=CPU)
-        learn = made._train_step
+        learn = made.train_step
 
         def breaking(batch):
             learn(batch)
@@ -154,7 +154,7 @@ def test_weights_with_nan_are_never_kept(toy, tmp_path):
                 with torch.no_grad():
                     made.method.agents["speaker"].logit.bias[2] = float("nan")
 
-        made._train_step = breaking
+        made.train_step = breaking
         return made
 
     with pytest.raises(UserError, match="diverged before step 7: weights of the speaker are not numbers"):
@@ -203,14 +203,14 @@ def test_a_run_saves_its_step_on_a_request_and_resumes_to_the_same_bits(toy, tmp
     whole, _ = train(psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3), toy)
     method = psst_multinomial(toy.agents(dropout=0.5), Objective(), 0.3)
     training = Training(method, ToyBatches(toy), FIVE, seed=4, device=CPU)
-    learn = training._train_step
+    learn = training.train_step
 
     def asked_in_the_eighth_step(batch):
         if training.step == 7:
             os.kill(os.getpid(), request_)
         learn(batch)
 
-    training._train_step = asked_in_the_eighth_step
+    training.train_step = asked_in_the_eighth_step
     with pytest.raises(Stopped) as stopped, raising_requests():
         training.run(Checkpoints(tmp_path), every_seconds=1e9)
     assert stopped.value.request == request_
@@ -440,7 +440,7 @@ def first_step(method, toy, rate: float, steps: int = 1, **options: float) -> di
     settings = Optimisation(epochs=1, learning_rate=rate, validate_every=0, **options)
     training = Training(method, ToyBatches(toy), settings, seed=4, device=CPU)
     for step in range(steps):
-        training._train_step(toy.batch(step))
+        training.train_step(toy.batch(step))
     return {
         role: max(
             float((p.detach() - old).abs().max()) for p, old in zip(agent.parameters(), before[role], strict=True)
@@ -473,7 +473,7 @@ def test_a_roles_own_learning_rate_does_not_follow_the_schedule(toy):
         training, moves = Training(method, ToyBatches(toy), settings, seed=4, device=CPU), []
         for _ in range(3):
             before = [p.detach().clone() for p in agents.listener.parameters()]
-            training._train_step(toy.batch())
+            training.train_step(toy.batch())
             after = agents.listener.parameters()
             moves.append(max(float((p.detach() - old).abs().max()) for p, old in zip(after, before, strict=True)))
         moved[bool(rates)] = moves

@@ -64,7 +64,7 @@ def test_captions_drawn_by_each_method_are_those_by_hand(toy, make, each_step):
 def test_continuations_of_pg_spider_are_captions_from_each_word_but_the_last(toy):
     method = pg_spider(toy.agents(), Objective(), reward="cider", rollouts=3, critic_first=0)
     rollouts = StepRollouts(method.speaker, toy.batch(), seed=4)
-    for _ in method.rounds(rollouts):
+    for _ in method.rounds(rollouts, step=0):
         pass
     words = rollouts.of(Multinomial()).mask.sum(1)  # with EOS
     assert len(set(words.tolist())) > 1
