@@ -99,7 +99,11 @@ def measure(options: argparse.Namespace) -> None:
             if options.peer and name != "listener":
                 theirs = plain_seconds(name, agents, batch, options.device, max(1, options.times // 2))
                 peer = f"{theirs:.3g}", f"{theirs / spent:.2f}"
-            ours = f"{spent:.3g}", f"{BATCH / spent:.4g}", f"{counter.get_total_flops() / 1e9:.0f}"
+            ours = (
+                f"{spent:.3g}",
+                f"{BATCH / spent:.0f}" if spent < 1 else f"{BATCH / spent:.1f}",
+                f"{counter.get_total_flops() / 1e9:.0f}",
+            )
             row(name, length, *ours, f"{floor:.3g}", f"{floor / spent:.0%}", *peer)
     steps_of_scenes(options.methods, options.device, options.times, options.peer)
     if options.speakers:

@@ -30,6 +30,7 @@ from pipeline.models.architectures import ARCHITECTURES
 from pipeline.models.unroll import generate
 from pipeline.random import BatchRandom
 from pipeline.runtime import matmul_precision
+from pipeline.training.captured_steps import gpu_training
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
@@ -94,8 +95,9 @@ def step(method: Method, batch: Batch) -> dict[str, torch.Tensor]:
     learners = method.freeze(batch.step)
     for role, agent in method.agents.items():
         agent.train(role in learners)
-    losses, report = method.step(batch, seed=2)
-    sum(losses.values()).backward()
+    with gpu_training(batch.device):
+        losses, report = method.step(batch, seed=2)
+        sum(losses.values()).backward()
     modules = method.modules().items()
     gradients = {f"{m} {n}": p.grad for m, module in modules for n, p in module.named_parameters()}
     found = {f"loss {n}": loss.detach() for n, loss in losses.items()} | report | gradients
