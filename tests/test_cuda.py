@@ -22,6 +22,7 @@ from toy_batches import ToyBatches
 from pipeline.channels.hard import Beam, Greedy
 from pipeline.composition.joint import Objective
 from pipeline.composition.method import Method
+from pipeline.composition.pretraining import listener_matching
 from pipeline.composition.retrieval_rewards import RewardModels
 from pipeline.dialog.composition.dialog_agents import DialogAgents
 from pipeline.errors import UserError
@@ -30,6 +31,7 @@ from pipeline.models.architectures import ARCHITECTURES
 from pipeline.models.unroll import generate
 from pipeline.random import BatchRandom
 from pipeline.runtime import matmul_precision
+from pipeline.scores.discriminability import Hinge, InputDropout
 from pipeline.training.captured_steps import gpu_training
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import Training
@@ -181,6 +183,19 @@ def pinned(batch: Any) -> Any:
     """Return the batch in memory that a GPU can copy from on its own."""
     tensors = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
     return replace(batch, **{n: x.pin_memory() for n, x in tensors.items() if isinstance(x, torch.Tensor)})
+
+
+def test_captured_steps_draw_new_numbers_of_torchs_own_generator_in_each_step(toy, monkeypatch):
+    """Dropout on a listener's inputs draws from it, as the layers of transformers do."""
+
+    def trained() -> tuple[Training, Weights]:
+        listener = toy.agents().listener.to(GPU)
+        return train(listener_matching(listener, InputDropout(Hinge(listener), vector=0.5, words=0.3, unk=2)), toy)
+
+    captured, weights = trained()
+    assert captured.runner._captured
+    monkeypatch.setenv("SAYWHICH_CUDA_GRAPHS", "0")
+    assert not different(weights, trained()[1])
 
 
 @pytest.mark.parametrize("name", METHODS)
