@@ -13,6 +13,9 @@ from pipeline.ranges import Positive, Share
 CARDS = {
     "psst_multinomial": MethodCard("PSST-Multinomial", 1, "Vered et al., ICCV 2019"),
     "psst_multinomial_anchored": MethodCard("PSST-Multinomial, anchored", 1, "Vered et al., ICCV 2019"),
+    "psst_rho25": MethodCard("PSST-Multinomial, ρ = 0.25", 1, "Vered et al., ICCV 2019"),
+    "psst_rho50": MethodCard("PSST-Multinomial, ρ = 0.5", 1, "Vered et al., ICCV 2019"),
+    "psst_rho100": MethodCard("PSST-Multinomial, ρ = 1", 1, "Vered et al., ICCV 2019"),
     "psst_normalised": MethodCard("PSST-Multinomial, normalised", 1, "Vered et al., ICCV 2019"),
     "psst": MethodCard("PSST", 1, "Vered et al., ICCV 2019", ordinary_word=True),
     "psst_rerank": MethodCard(
@@ -41,6 +44,8 @@ CARDS = {
     "st_normalised": MethodCard("ST-Multinomial, normalised", 2, "Jang et al., ICLR 2017; Vered et al., ICCV 2019"),
     "st_gumbel": MethodCard("ST-Gumbel", 6, "Jang et al., ICLR 2017; Vered et al., ICCV 2019"),
     "reinforce": MethodCard("REINFORCE", 4, "Williams, 1992; Vered et al., ICCV 2019"),
+    "reinforce_greedy": MethodCard("REINFORCE, greedy baseline", 4, "Williams, 1992; Vered et al., ICCV 2019"),
+    "reinforce_no_baseline": MethodCard("REINFORCE, no baseline", 4, "Williams, 1992; Vered et al., ICCV 2019"),
     "reinforce_five": MethodCard(
         "REINFORCE, five samples", 4, "Williams, 1992; Vered et al., ICCV 2019; Kool et al., 2019"
     ),
