@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Generator, Tensor
 
+from pipeline.errors import UserError
 from pipeline.types import Batch
 
 SeedAt = Callable[[int], int]  # training step → seed
@@ -95,7 +96,14 @@ class ReplayedGenerators:
         return generator
 
     def seed_of(self, generator: Generator) -> SeedAt:
-        return next(seed_at for made, seed_at in self._made if made is generator)
+        """Return the seeds of a generator of this step. Raises UserError for one that was made elsewhere."""
+        for made, seed_at in self._made:
+            if made is generator:
+                return seed_at
+        raise UserError(
+            "a training step draws from a generator of its own, whose seeds a CUDA graph cannot change; draw from "
+            "rollouts.random(name), or set SAYWHICH_CUDA_GRAPHS=0"
+        )
 
 
 def seeded_generator(device: torch.device, seed_at: SeedAt, step: int) -> Generator:

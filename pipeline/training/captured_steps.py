@@ -87,12 +87,10 @@ class StepRunner:
         if earlier < WARMUP:
             return self._compute(batch)
         key = learners, *(x.shape for x in _tensors(batch).values())
-        if key in self._captured:
-            self._recorded[key].seed(batch.step)
-            return self._captured[key].replay(batch)
         if key not in self._recorded:
             return self._record(batch, key)
-        self._captured[key] = self._capture(batch, self._recorded[key])
+        if key not in self._captured:
+            self._captured[key] = self._capture(batch, self._recorded[key])
         self._recorded[key].seed(batch.step)
         return self._captured[key].replay(batch)
 

@@ -1,11 +1,21 @@
-"""The generators of a captured step draw a later step's numbers. tests/test_cuda.py has what needs a GPU."""
+"""The generators of a captured step draw a later step's numbers, and which steps are captured.
+
+tests/test_cuda.py has what needs a GPU.
+"""
+
+from contextlib import nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
+from warnings import WarningMessage
 
 import pytest
 import torch
 
 from pipeline.channels.hard import Multinomial
+from pipeline.errors import UserError
 from pipeline.estimators.rollouts import StepRollouts
-from pipeline.random import ReplayedGenerators
+from pipeline.random import BatchRandom, ReplayedGenerators
+from pipeline.training import captured_steps
 from pipeline.training.captured_steps import StepResult, StepRunner
 
 LATER, CAPTURED = 7, 2
@@ -41,3 +51,47 @@ def test_on_a_cpu_every_step_runs_directly(toy):
     for step in range(5):
         runner.run(toy.batch(step), frozenset({"speaker"}))
     assert asked == [0, 1, 2, 3, 4]
+
+
+def ways(toy, monkeypatch, steps, warned=()) -> list[str]:
+    """Return how a runner for a GPU would run each of `steps`, pairs of an epoch and the trained role."""
+    seen: list[str] = []
+
+    def compute(batch):
+        seen.append("direct")
+        return StepResult([], torch.zeros(()))
+
+    def capture(batch, generators):
+        seen.append("capture")
+        return SimpleNamespace(replay=lambda batch: seen.append("replay"))
+
+    monkeypatch.setattr(captured_steps, "_noticing_waits", lambda: nullcontext(warned))
+    runner = StepRunner(compute, torch.device("cuda"))
+    monkeypatch.setattr(runner, "_capture", capture)
+    for number, (epoch, role) in enumerate(steps):
+        runner.run(replace(toy.batch(number), epoch=epoch), frozenset({role}))
+    return seen
+
+
+def test_steps_are_captured_once_for_each_epoch_and_trained_role(toy, monkeypatch):
+    first = ["direct", "direct", "capture", "replay", "replay"]
+    later = ["direct", "capture", "replay", "replay", "replay"]
+    assert ways(toy, monkeypatch, [(0, "speaker")] * 4 + [(1, "speaker")] * 4) == first + later
+    turns = [(0, role) for _ in range(3) for role in ("speaker", "listener")]
+    assert ways(toy, monkeypatch, turns) == ["direct"] * 4 + ["capture", "replay"] * 2
+
+
+def test_steps_that_wait_for_the_gpu_are_never_captured(toy, monkeypatch):
+    warned = [WarningMessage(UserWarning(f"{captured_steps.WAITS} (Triggered internally)"), UserWarning, "", 0)]
+    assert ways(toy, monkeypatch, [(0, "speaker")] * 6, warned) == ["direct"] * 6
+
+
+def test_no_step_is_captured_where_the_environment_forbids_it(toy, monkeypatch):
+    monkeypatch.setenv("SAYWHICH_CUDA_GRAPHS", "0")
+    assert ways(toy, monkeypatch, [(0, "speaker")] * 6) == ["direct"] * 6
+
+
+def test_a_step_with_a_generator_of_its_own_is_refused(toy):
+    own = BatchRandom(toy.batch(), torch.Generator().manual_seed(1))
+    with ReplayedGenerators().recording(), pytest.raises(UserError, match=r"rollouts\.random"):
+        own.apart(1)
