@@ -4,6 +4,8 @@ import ast
 import builtins
 import json
 import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,7 +17,8 @@ from pipeline.features.extract import open_network
 from pipeline.features.extractor import NetworkSettings
 from pipeline.models.agent_files import load_agent, save_agents
 from pipeline.models.hub_captioner import HubDecoder
-from pipeline.runtime.hub_loading import load_captioner
+from pipeline.runtime import hub_loading
+from pipeline.runtime.hub_loading import load_captioner, load_pretrained
 
 ROOT = Path(__file__).parents[1]
 extra = pytest.mark.skipif(find_spec("transformers") is None, reason="needs the extra: pip install 'saywhich[hub]'")
@@ -36,27 +39,35 @@ def whole(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def folder(whole, tmp_path, monkeypatch) -> Path:
+def folder(whole, tmp_path, monkeypatch) -> Iterator[Path]:
     """A captioner that holds Python, where neither a question nor a connection is possible."""
     import shutil
 
     shutil.copytree(whole, tmp_path / "captioner")
     (tmp_path / "captioner/own.py").write_text(CODE.format(str(tmp_path / "made")))
-    forbid(monkeypatch)
     monkeypatch.chdir(tmp_path)
-    return tmp_path / "captioner"
+    with forbid(monkeypatch):
+        yield tmp_path / "captioner"
 
 
-def forbid(monkeypatch) -> None:
+@contextmanager
+def forbid(monkeypatch) -> Iterator[None]:
+    """Fail where the block asks the user or connects, even if transformers turns the error into one of its own."""
+    done = []
+
     def asked(*_, **__):
-        raise AssertionError("it asked the user")
+        done.append("asked the user")
+        raise AssertionError(done[-1])
 
     def connected(_, address):
-        raise AssertionError(f"it connected to {address}")
+        done.append(f"connected to {address}")
+        raise AssertionError(done[-1])
 
     monkeypatch.setattr(builtins, "input", asked)
     monkeypatch.setattr(socket.socket, "connect", connected)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *name, **_: connected(None, name))
+    yield
+    assert done == []
 
 
 def change(file: Path, **values: object) -> None:
@@ -96,7 +107,7 @@ ELSEWHERE = [
 def test_a_part_of_another_repository_is_refused(folder, part, values):
     config = json.loads((folder / "config.json").read_text())
     change(folder / "config.json", **{part: config[part] | values})
-    with pytest.raises(UserError, match=r"by which code or another repository|must be one of") as caught:
+    with pytest.raises(UserError, match=r"by which code or unchecked files|must be one of") as caught:
         load_captioner("captioner")
     assert "\n" not in str(caught.value)
 
@@ -128,6 +139,83 @@ def test_a_whole_folder_loads_without_a_request(folder):
     load_captioner("captioner")
     for way in WAYS.values():
         way()
+
+
+AUDIO = {"audio_tokenizer_class": "AutoModel", "audio_tokenizer_name_or_path": "elsewhere"}
+INDIRECT = [
+    ("processor_config.json", {"audio_tokenizer": AUDIO}, "has audio_tokenizer"),
+    ("audio_tokenizer_config.json", AUDIO, "names another repository"),
+    ("config.json", {"configuration_files": ["config.4.0.0.json"]}, "has configuration_files"),
+    ("tokenizer_config.json", {"fast_tokenizer_files": ["tokenizer.4.0.0.json"]}, "has fast_tokenizer_files"),
+]
+
+
+@pytest.fixture
+def indirect(tmp_path, monkeypatch) -> Iterator[Path]:
+    """A folder of three whole models, beside a model that holds Python: no question or connection is possible."""
+    from tiny_judges import write_judge
+    from tiny_pretrained import write_pretrained
+
+    write_judge("clip", tmp_path / "clip")
+    for family in ("blip", "idefics3"):
+        write_pretrained(family, tmp_path / family)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/config.json").write_text(json.dumps({"model_type": "own", "auto_map": AUTO}))
+    own = "from transformers import PretrainedConfig, PreTrainedModel\n"
+    own += "class AutoConfig(PretrainedConfig): model_type = 'own'\nclass AutoModel(PreTrainedModel): pass\n"
+    (tmp_path / "elsewhere/own.py").write_text(CODE.format(str(tmp_path / "made")) + own)
+    monkeypatch.chdir(tmp_path)
+    with forbid(monkeypatch):
+        yield tmp_path
+
+
+def open_all() -> dict[str, Callable[[], object]]:
+    from saywhich.judging.hub_judge import HubJudge
+    from saywhich.pretrained.pretrained_speaker import PretrainedSpeaker
+
+    return {
+        "blip": lambda: PretrainedSpeaker("blip"),
+        "idefics3": lambda: open_network(NetworkSettings("hub/idefics3")),
+        "clip": lambda: HubJudge("clip"),
+    }
+
+
+@extra
+@pytest.mark.parametrize("model", ["blip", "idefics3", "clip"])
+@pytest.mark.parametrize(("file", "values", "line"), INDIRECT, ids=[line for *_, line in INDIRECT])
+def test_a_file_that_refers_to_unchecked_files_is_refused(indirect, model, file, values, line):
+    place = indirect / model / file
+    place.write_text(json.dumps((json.loads(place.read_text()) if place.exists() else {}) | values))
+    with pytest.raises(UserError, match=line) as caught:
+        open_all()[model]()
+    assert "\n" not in str(caught.value)
+    assert not (indirect / "made").exists()
+
+
+@extra
+@pytest.mark.parametrize("elsewhere", ["elsewhere", "attacker/repository"])
+def test_transformers_itself_neither_executes_nor_asks_nor_connects(indirect, monkeypatch, elsewhere):
+    """Its own way to code is closed, so that a reference which no check knows does nothing, either."""
+    from transformers import dynamic_module_utils
+
+    before = vars(dynamic_module_utils).copy()
+    monkeypatch.setattr(hub_loading, "_check_files", lambda *_: None)
+    place = indirect / "blip/processor_config.json"
+    values = json.loads(place.read_text()) if place.exists() else {}
+    place.write_text(json.dumps(values | {"audio_tokenizer": {**AUDIO, "audio_tokenizer_name_or_path": elsewhere}}))
+    with pytest.raises(UserError):
+        load_pretrained("AutoProcessor", "blip")
+    assert not (indirect / "made").exists()
+    assert vars(dynamic_module_utils) == before, "afterwards transformers is as it was"
+
+
+@extra
+def test_code_is_not_executed_even_with_permission(indirect):
+    from transformers import AutoModel
+
+    with hub_loading.forbidding_code(offline=True), pytest.raises(ValueError, match="is never executed"):
+        AutoModel.from_pretrained("elsewhere", trust_remote_code=True)
+    assert not (indirect / "made").exists()
 
 
 def test_no_call_sets_trust_remote_code():

@@ -1,7 +1,8 @@
 """Captioners of transformers and their tokenizers, by their name on the Hugging Face hub or from a folder.
 
 No code from a captioner's folder or repository is executed. Its JSON files are checked here first. A file that names
-code or another repository is refused before transformers reads it.
+code, another file of settings or another repository is refused before transformers reads it. While transformers loads,
+its own way to such code is closed, too: some parts of a model are loaded without `trust_remote_code=False`.
 """
 
 from __future__ import annotations
@@ -49,19 +50,25 @@ ENCODERS = frozenset(
 )
 CONFIGS = (
     *("config.json", "tokenizer_config.json", "preprocessor_config.json", "processor_config.json"),
-    *("generation_config.json", "adapter_config.json", "video_preprocessor_config.json"),
+    *("generation_config.json", "video_preprocessor_config.json"),
 )
 MAX_CONFIG_BYTES = 16 * 2**20  # bytes of one of CONFIGS
 TOKENIZERS = ("tokenizer.json", "vocab.json", "added_tokens.json")
 MAX_TOKENIZER_BYTES = 2**28  # bytes of one of TOKENIZERS
 # a token's number, or a length, that a tokenizer would reserve memory for: no model has ten million tokens
 HUGE_NUMBER = re.compile(rb'[^\\]"\s*:\s*([0-9]{8,})')
+# files that name another repository, and what is in it
+REFERENCES = {
+    "adapter_config.json": "an adapter's model lies in another repository; merge the two and give the result",
+    "audio_tokenizer_config.json": "it names another repository, of a part for sound; remove the file",
+}
 REMEDY = "take the captioner from its publisher"
-# keys that make transformers run code, or open another repository
+# keys that make transformers run code, or open another repository or a file that is not checked here
 REMOTE_KEYS = frozenset(
     (
         *("auto_map", "custom_pipelines", "quantization_config", "transformers_weights", "per_layer_config"),
         *("backbone", "backbone_kwargs", "use_pretrained_backbone", "use_timm_backbone", "base_model_name_or_path"),
+        *("audio_tokenizer", "configuration_files", "fast_tokenizer_files"),
     )
 )
 IMPLEMENTATIONS = ("attn_implementation", "experts_implementation")  # these may load kernels from the hub
@@ -102,7 +109,8 @@ def load_pretrained(kind: str, name: str, **options: Any) -> Any:
         _check_files(name, local, commit, cached)
         options = options if commit is None else {"revision": commit, **options}
         with naming_faults(f"{name}: its files are not those of a whole {kind}", (OSError, ValueError, KeyError)):
-            return loader.from_pretrained(name, local_files_only=cached, trust_remote_code=False, **options)
+            with forbidding_code(offline=cached):
+                return loader.from_pretrained(name, local_files_only=cached, trust_remote_code=False, **options)
     except UserError:
         raise
     except (OSError, ValueError, KeyError) as error:
@@ -120,6 +128,29 @@ def load_pretrained(kind: str, name: str, **options: Any) -> Any:
             f"hf download {name} --local-dir FOLDER on a machine with internet access, put the folder on this machine "
             "and give its path instead of the name"
         ) from None
+
+
+@contextmanager
+def forbidding_code(offline: bool) -> Iterator[None]:
+    """Keep transformers from executing a model's Python and from asking for it; where `offline`, also from the network.
+
+    Parts of a model, such as the tokenizer of a processor, are loaded by transformers itself, without the arguments
+    `trust_remote_code` and `local_files_only`. What code raises here is a ValueError.
+    """
+    from huggingface_hub import constants
+    from transformers import dynamic_module_utils as dynamic
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ValueError("it has Python of its own, which is never executed")
+
+    before = dynamic.get_class_in_module, dynamic.TIME_OUT_REMOTE_CODE, constants.HF_HUB_OFFLINE
+    # with no time to answer, transformers raises an error and asks nothing
+    dynamic.get_class_in_module, dynamic.TIME_OUT_REMOTE_CODE = refuse, 0
+    constants.HF_HUB_OFFLINE = before[2] or offline
+    try:
+        yield
+    finally:
+        dynamic.get_class_in_module, dynamic.TIME_OUT_REMOTE_CODE, constants.HF_HUB_OFFLINE = before
 
 
 @contextmanager
@@ -215,8 +246,8 @@ def check_config(config: Any, where: str) -> None:
         from_timm = key == "model_type" and value in TIMM
         if from_hub or from_timm or (value and key in REMOTE_KEYS):
             raise UserError(
-                f"{where}: has {key}, by which code or another repository is loaded: none is loaded here; {REMEDY}, "
-                f"or remove {key} if the model needs none"
+                f"{where}: has {key}, by which code or unchecked files are loaded: none are loaded here; {REMEDY}, or "
+                f"remove {key} if the model needs none"
             )
     if isinstance(config, dict) and config.get("model_type") == "vision-encoder-decoder":
         for part, known in (("encoder", ENCODERS), ("decoder", DECODERS)):
@@ -250,14 +281,14 @@ def _check_files(name: str, local: bool, commit: str | None, cached: bool) -> No
     """Check every JSON file that decides what transformers loads, and the numbers of tokens."""
     from transformers.utils import cached_file
 
-    for file in (*CONFIGS, *TOKENIZERS):
+    for file in (*CONFIGS, *REFERENCES, *TOKENIZERS):
         options: dict[str, Any] = {"revision": commit, "local_files_only": cached}
         options["_raise_exceptions_for_missing_entries"] = False
         path = Path(name, file) if local else cached_file(name, file, **options)
         if path is None or (local and not Path(path).exists()):
             continue
-        if file == "adapter_config.json":
-            raise UserError(f"{path}: an adapter's model lies in another repository; merge the two and give the result")
+        if file in REFERENCES:
+            raise UserError(f"{path}: {REFERENCES[file]}")
         if file in TOKENIZERS:
             if found := HUGE_NUMBER.search(read_bytes(Path(path), REMEDY, MAX_TOKENIZER_BYTES)):
                 raise UserError(f"{path}: has the number {found[1].decode():.20}, which no model has; {REMEDY}")

@@ -101,7 +101,7 @@ def test_a_hub_judge_judges_captions(family, photos, tmp_path, monkeypatch):
 
 def test_a_hub_judge_with_code_of_its_own_is_refused(family, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": family[0], "auto_map": {"AutoModel": "evil.Evil"}}))
-    with pytest.raises(UserError, match="has auto_map, by which code or another repository is loaded"):
+    with pytest.raises(UserError, match="has auto_map, by which code or unchecked files are loaded"):
         open_judge(str(tmp_path))
 
 

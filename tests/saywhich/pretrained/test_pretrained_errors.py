@@ -120,7 +120,7 @@ def test_a_model_other_than_a_captioner(folder, capsys):
 def test_a_captioner_with_code_of_its_own(folder, capsys):
     for file in ("config.json", "processor_config.json"):
         change(Path("idefics3", file), auto_map={"AutoProcessor": "own.Processor"})
-        line = f"--speaker idefics3: idefics3/{file}: has auto_map, by which code or another repository is loaded"
+        line = f"--speaker idefics3: idefics3/{file}: has auto_map, by which code or unchecked files are loaded"
         assert error_of(capsys, "--speaker", "idefics3").startswith(line)
         shutil.rmtree("idefics3")
         shutil.copytree("blip", "idefics3")
@@ -130,7 +130,7 @@ def test_a_part_that_timm_would_fetch(folder, capsys):
     config = json.loads(Path("idefics3/config.json").read_text())
     part = config["vision_config"] | {"model_type": "timm_wrapper", "architecture": "hf-hub:attacker/repository"}
     change(Path("idefics3/config.json"), vision_config=part)
-    assert "has model_type, by which code or another repository is loaded" in error_of(capsys, "--speaker", "idefics3")
+    assert "has model_type, by which code or unchecked files are loaded" in error_of(capsys, "--speaker", "idefics3")
 
 
 def test_a_chat_model_without_a_template(folder, capsys):
