@@ -42,7 +42,7 @@ from printing import show_progress
 from reached_lines import ReachingTests, fork_process, run_pytest
 
 ROOT = Path(__file__).parents[1]
-OUT = Path("data/mutants")
+OUT = ROOT / "data/mutants"  # absolute: a test may have changed the current folder when it fails
 ACCEPTED = Path("benchmarks/mutants_accepted.toml")
 SIGNALS = tuple(f"signal {number}" for number in range(1, 65))
 BUDGET = 60.0  # seconds of tests per fault
@@ -266,7 +266,7 @@ def main() -> None:
     os.chdir(ROOT)
     os.environ |= {
         "OMP_NUM_THREADS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "NUMBA_CACHE_DIR": str(ROOT / OUT / "numba"),
+        "NUMBA_CACHE_DIR": str(OUT / "numba"),
     }  # fmt: skip
     sys.path.insert(0, str(ROOT))
     if options.known:

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import struct
@@ -57,12 +58,17 @@ class Served:
 
 
 @contextmanager
-def serving(*models: Path, pretrained: Sequence[str] = ()) -> Iterator[Served]:
-    """Start the command on a free port of this machine's loopback, and end it; `pretrained` are further options."""
+def serving(*models: Path, pretrained: Sequence[str] = (), files: int | None = None) -> Iterator[Served]:
+    """Start the command on a free port of this machine's loopback, and end it; `pretrained` are further options.
+
+    `files` is the number of files that it may open.
+    """
     words = [*pretrained, *(word for model in models for word in ("--model", str(model)))]
     command = [sys.executable, "-m", "saywhich", "serve", "--port", "0", *words]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=(*models, ROOT)[0])
+    if files is not None:
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (files, files))
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -159,6 +165,17 @@ def held_uploads(served: Served, many: int, megabytes: int = 38) -> Iterator[lis
         yield clients
 
 
+@contextmanager
+def half_requests(served: Served, many: int) -> Iterator[None]:
+    """Open connections that send half of a request's headers each; the server may close them."""
+    with ExitStack() as stack:
+        for _ in range(many):
+            with suppress(OSError):
+                client = stack.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=30))
+                client.sendall(b"POST /caption HTTP/1.1\r\nHost: localhost\r\nX-a: ")
+        yield
+
+
 def status_of(client: socket.socket) -> int:
     """Return the status of the answer to a client; 0 where the connection was closed first."""
     try:
@@ -177,6 +194,8 @@ def too_much(served: Served, many: int = 6, uploads: int = 50) -> Iterator[tuple
         for number, client in enumerate(clients):
             status = status_of(client)
             yield "held upload", "" if status in (0, 408, 503) else f"held upload {number}: {status}"
+    with half_requests(served, 600):
+        yield "600 connections with half of their headers", _outcome(served, "half of the headers", 0, b"")
 
 
 PEAK = (

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.errors import one_line
 
-FORMULAS = tuple("=+-@＝＋－＠")
+FORMULAS = frozenset("=+-@＝＋－＠")
 
 
 def csv_cell(value: Any) -> Any:
@@ -17,7 +17,8 @@ def csv_cell(value: Any) -> Any:
     text = value.replace("\r", " ")  # a lone carriage return would end a row
     if re.search("[\ud800-\udfff]", text):  # lone surrogates, as in file names that are not UTF-8
         text = one_line(text)
-    return f"'{text}" if text.startswith("\t") or text.lstrip().startswith(FORMULAS) else text
+    shown = next((character for character in text if character.isprintable() and not character.isspace()), "")
+    return f"'{text}" if text.startswith("\t") or shown in FORMULAS else text
 
 
 def markdown_text(value: Any) -> str:

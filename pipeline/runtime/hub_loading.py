@@ -108,9 +108,9 @@ def load_pretrained(kind: str, name: str, **options: Any) -> Any:
         commit, cached = (None, True) if local else locate_repository(name)
         _check_files(name, local, commit, cached)
         options = options if commit is None else {"revision": commit, **options}
-        with naming_faults(f"{name}: its files are not those of a whole {kind}", (OSError, ValueError, KeyError)):
-            with forbidding_code(offline=cached):
-                return loader.from_pretrained(name, local_files_only=cached, trust_remote_code=False, **options)
+        fault = f"{name}: its files are not those of a whole {kind}"
+        with naming_faults(fault, (OSError, ValueError, KeyError)), forbidding_code(offline=cached):
+            return loader.from_pretrained(name, local_files_only=cached, trust_remote_code=False, **options)
     except UserError:
         raise
     except (OSError, ValueError, KeyError) as error:

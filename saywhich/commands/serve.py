@@ -43,6 +43,7 @@ def run(options: Namespace) -> int:
     """Serve until interrupted; raises UserError where there is no trained model."""
     import uvicorn
 
+    from saywhich.connections import LimitedConnection
     from saywhich.photos import photo_files
     from saywhich.server import make_app
 
@@ -74,8 +75,10 @@ def run(options: Namespace) -> int:
     app = make_app(models, photos, hosts=hosts)
     host = f"[{options.host}]" if ":" in options.host else options.host
     print(one_line(f"http://{host}:{bound.getsockname()[1]}: {', '.join(models)}"), flush=True)
-    # h11 limits the size of a request's headers; httptools does not
-    config = uvicorn.Config(app, http="h11", ws="none", log_level="warning", timeout_graceful_shutdown=5)
+    # h11 limits the size of a request's headers; httptools does not. backlog: connections accepted in one go
+    config = uvicorn.Config(
+        app, http=LimitedConnection, ws="none", log_level="warning", timeout_graceful_shutdown=5, backlog=64
+    )
     uvicorn.Server(config).run(sockets=[bound])
     return 0
 

@@ -46,6 +46,14 @@ def test_held_uploads_are_bounded_and_an_honest_request_is_answered_meanwhile(se
     assert 503 in (first, *others)
 
 
+def test_connections_that_never_complete_their_headers_keep_nobody_waiting(repository, capfd):
+    with hostile.serving(repository / "models/psst_multinomial", files=400) as served:
+        with hostile.half_requests(served, 600):
+            assert served.post("/caption", hostile.honest(), 60)[0] == 200
+        assert served.memory("VmHWM") < hostile.BOUND
+        assert capfd.readouterr().err == "", "no file too many was opened"
+
+
 def test_hostile_json_is_a_short_line(server):
     import http.client
 

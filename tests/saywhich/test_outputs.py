@@ -212,11 +212,12 @@ def test_untrusted_captions_are_text_on_a_contact_sheet(tmp_path):
 def test_untrusted_captions_are_text_in_tables_and_on_terminals(capsys):
     out = io.StringIO(newline="")
     write = caption_outputs._table(out, ranked=True)
-    for text in ("=cmd()", "+1", "-1", "@x", "\t=1", "\r=1", " =1", "\n=1", "＝1", "a = b"):
+    for text in ("=cmd()", "+1", "-1", "@x", "\t=1", "\r=1", " =1", "\n=1", "＝1", "\u200d=1", "a = b"):
         write(Path("a.jpg"), Caption(text, (), 1, 3, -0.25))
     rows = list(csv.DictReader(io.StringIO(out.getvalue(), newline="")))
     assert all(row["caption"].startswith("'") for row in rows[:-1])
     assert (rows[-1]["caption"], rows[-1]["margin"]) == ("a = b", "-0.2500")
+    assert all(csv_cell(f"{hidden}=1") == f"'{hidden}=1" for hidden in ("\0", "\ufeff", "\u200b", "\u200d \xad"))
     caption_outputs._print(Path("a\tb"), Caption("x\x1b]0;owned\x07\n2 \u2066y\x9b", (), 1, 3))
     assert capsys.readouterr().out == "a\\tb\tx\\x1b]0;owned\\x07\\n2 \\u2066y\\x9b\t1/3\n"
 
