@@ -73,9 +73,8 @@ def test_a_connection_without_whole_headers_is_closed(data):
 
 
 def test_bytes_that_come_slowly_do_not_prolong_the_wait():
-    with serving(seconds=0.5) as port, connected(port, HALF) as client:
-        with pytest.raises(ConnectionError):
-            send_slowly(client)
+    with serving(seconds=0.5) as port, connected(port, HALF) as client, pytest.raises(ConnectionError):
+        send_slowly(client)
 
 
 def send_slowly(client: socket.socket) -> None:
