@@ -140,8 +140,8 @@ class DvcJobs:
 
         After a failure the running stages finish, and no other stage starts.
         """
-        costs = with_grid(recorded_costs(Path()), len(cells(read_mapping(PARAMS))) if GRID in waits else 0)
-        progress = Progress(waits, costs, min(cores, at_once))
+        costs = with_grid(recorded_costs(Path()), len(cells(read_mapping(PARAMS))) if GRID in waits else 0, cores)
+        progress = Progress(waits, costs, at_once)
         began: dict[str, float] = {}
         order = TopologicalSorter(waits)
         order.prepare()
