@@ -47,6 +47,7 @@ def run(stage: Stage) -> None:
     if stage.root / "raw" in corpus.parents:
         check_checksums(corpus, "run the draw stage again")
     prepared = Prepared.load(stage.root / "prepared")
+    assert stage.instance is not None
     read, imported = inputs(stage), section.imported
     if stage.shard is not None and section.network in ("imported", "facts"):
         raise UserError(f"--shard: {section.network} features are not extracted; run the stage without it")
@@ -85,6 +86,7 @@ def run(stage: Stage) -> None:
                 stage.root / "checkpoints" / "features" / stage.key(read),
                 network,
                 batch=section.batch,
+                name=stage.instance,
                 pca_dim=section.pca_dim,
                 horizontal_flip=section.horizontal_flip,
                 detector=section.detector.model_dump() if section.detector else None,

@@ -1,11 +1,13 @@
 """Check of all of params.yaml before anything runs, and the digests of the code of all stages.
 
+python -m stages.validate --check: the check alone.
 python -m stages.validate → data/code: one file per stage, and one per method's module for `train`. Each other stage
 depends on its file, so that an edit reruns the stages that import the edited module.
 """
 
+import argparse
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +21,19 @@ PARAMS = Path("params.yaml")
 SPICE, SPICE_MIXES = "SPICE", ("spice", "spider")  # as a metric; as rewards (pipeline/scores/rewards.py)
 
 
-def main() -> int:
+def main(arguments: Sequence[str] = ()) -> int:
     """Return the exit status; 2 for an error in params.yaml, or a reward that cannot be computed here."""
+    parser = argparse.ArgumentParser(prog="python -m stages.validate", allow_abbrev=False)
+    parser.add_argument("--check", action="store_true", help="check params.yaml, and write nothing")
+    only_check = parser.parse_args(arguments).check
 
     def work() -> None:
         params = read_checked_names()
-        check_spice(params)
+        if not only_check:
+            check_spice(params)
         load(PARAMS)
-        write_code_digests(params)
+        if not only_check:
+            write_code_digests(params)
 
     return run_command("validate", work)
 
@@ -66,4 +73,4 @@ def _needs_spice(reward: Any) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -85,7 +85,9 @@ def test_ten_own_photos_are_prepared_trained_on_and_evaluated(photos, capfd):
     )
     assert {split: images["split"].count(split) for split in ("train", "val", "test")} == COUNTS
     assert run_stage("features") == 0
-    assert "Until then a word detector is trained on these images instead" in " ".join(capfd.readouterr().err.split())
+    warning = " ".join(capfd.readouterr().err.split())
+    assert "a word detector is trained on these images instead (features.main.detector)" in warning
+    assert "run `dvc repro -f features@main`" in warning
     assert json.loads(Path("data/features/main/manifest.json").read_text())["network"] == "word_detector"
     for role in ("listener", "speaker", "judge"):
         assert run_stage("pretrain", "--role", role) == 0

@@ -336,6 +336,15 @@ def test_the_same_mistake_in_the_file_names_the_file(params):
     assert error_of(params) == f"{params}: methods.psst_multinomial.rho = 2.5 is not allowed: a number from 0 to 1"
 
 
+@pytest.mark.parametrize("weights", ["hub", "photos/network.safetensors"])
+def test_weights_of_a_network_may_stand_beside_a_detector(params, weights):
+    """So that a file in place of `hub` is one edit of a profile with a detector."""
+    overrides = ["network=mobilenetv2_100", "mean=[0, 0, 0]", "std=[1, 1, 1]", f"weights={weights}"]
+    section = load(params, [f"features.main.{each}" for each in overrides]).features["main"]
+    assert section.weights == weights
+    assert section.detector is not None
+
+
 def test_concatenated_vectors_need_equally_many_frames_of_every_film(params):
     films = {"frames": 8, "frames_per_second": 2.0, "vector": "times"}
     overrides = [f"features.main.{key}={value}" for key, value in films.items()]

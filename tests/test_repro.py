@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -15,6 +16,9 @@ import pytest
 import yaml
 from dvc.repo import Repo
 from preloaded_python import program
+from stopped import installed
+from toy_world import run, toy_params
+from toy_world import written as write_toy_repository
 
 from pipeline.config import overlays
 from pipeline.errors import UserError
@@ -34,7 +38,9 @@ stages:
       cmd: >-
         echo train ${key} $OMP_NUM_THREADS >> ran.txt && mkdir -p data/models/${key} && touch began.${key} &&
         if test -e meet; then timeout 600 sh -c 'until test -e began.a && test -e began.b; do sleep 0.05; done'; fi &&
-        if test "${item}" = wrong; then exit 3; fi && if test "${item}" = long; then sleep 600; fi &&
+        if test "${item}" = wrong; then exit 3; fi &&
+        if test "${item}" = refused; then echo "${key}: refused" >&2; exit 2; fi &&
+        if test "${item}" = long; then sleep 600; fi &&
         echo ${item} > data/models/${key}/weights && echo '{"loss":1}' > data/models/${key}/metrics.json
       deps: [data/prepared]
       params: ["methods.${key}"]
@@ -199,6 +205,33 @@ def test_a_failing_stage_shows_dvcs_error_and_parallel_stages_are_kept(folder):
     write_params(folder)
     assert repeat(folder)[0] == 0
     assert [line[:7] for line in ran(folder)] == ["train a", "sweep"]
+
+
+def test_the_line_of_a_stage_is_the_last_one(folder):
+    write_params(folder, a="refused")
+    status, printed = repeat(folder)
+    assert status == 2
+    assert printed.splitlines()[-1] == "a: refused"
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_a_mistake_in_the_parameters_is_one_line_before_dvc_starts(tmp_path):
+    params = toy_params()
+    params["methods"]["psst_multinomial"]["rho"] = 1.5
+    write_toy_repository(tmp_path, params)
+    installed(tmp_path)
+    (tmp_path / "dvc.yaml").write_text("stages: {train: {cmd: [}}\n")  # DVC would report this
+    done = run(tmp_path, "make", "repro", "PROFILE=")
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("params.yaml: methods.psst_multinomial.rho = 1.5 is not allowed: a number from 0 to 1")
+    assert [line.startswith("make: *** ") for line in lines] == [False, True]
+    assert lines[1].endswith(" Error 2")
+    assert done.stdout == ""
+    (tmp_path / "dvc.lock").write_text(
+        "schema: '2.0'\nstages:\n  validate:\n    cmd: python -m stages.validate\n    deps:\n    - path: params.yaml\n"
+        f"      md5: {hashlib.md5((tmp_path / 'params.yaml').read_bytes()).hexdigest()}\n"
+    )
+    assert "dvc.yaml' is invalid" in run(tmp_path, "make", "repro", "PROFILE=").stderr, "it was checked before"
 
 
 @pytest.mark.slow

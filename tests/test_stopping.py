@@ -12,7 +12,7 @@ from signal import SIGHUP, SIGINT, SIGTERM, Signals
 import pytest
 from stopped import CONTAINER, GROUP, HANG_UP, KEYBOARD, began, repository, tree
 
-PATIENCE = 60.0  # seconds, beside other tests; make fault-injection holds the ten seconds that README promises
+PATIENCE = 60.0  # seconds, beside other tests; make fault-injection holds the ten seconds that RELIABILITY.md promises
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 

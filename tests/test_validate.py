@@ -1,5 +1,6 @@
 """Errors that `validate` reports before any training, each in one line."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,10 @@ def no_parser(monkeypatch) -> None:
 
 def test_a_profile_is_valid_and_its_digests_are_written(capsys):
     assert outcome_of(capsys) == (0, "")
+    shutil.rmtree("data")
+    assert main(["--check"]) == 0
+    assert not Path("data").exists()
+    assert main() == 0
     assert Path("data/code/train/luo.sha256").is_file()
 
 

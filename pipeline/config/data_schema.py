@@ -176,6 +176,9 @@ class FeatureSettings(Section):
     With `frames`, images are films, and `frames` is the number of frames per film. They are spread evenly. With
     `frames_per_second`, `frames` is the largest number. `batch` counts frames. The film's vector is the mean of its
     frames' vectors. With `vector: times` the vectors are concatenated, which keeps their order.
+
+    `detector` describes a network that is trained here, also in place of `weights: hub` that cannot be fetched. With a
+    file as `weights` it has no effect.
     """
 
     network: Text
@@ -208,11 +211,8 @@ class FeatureSettings(Section):
             raise ValueError(f"network {self.network} needs image_size and batch")
         if own and (self.weights is not None or self.detector is None):
             raise ValueError(f"network {self.network} takes weights: null and a detector: block")
-        if not own and (self.weights is None or (self.detector is not None and self.weights != "hub")):
-            raise ValueError(
-                f"network {self.network} takes weights: hub or a safetensors file, and detector: null; with weights: "
-                "hub, detector: may describe the detector that replaces weights that cannot be fetched"
-            )
+        if not own and self.weights is None:
+            raise ValueError(f"network {self.network} takes weights: hub or a safetensors file")
         if detects and (self.boxes is None or self.grid_size is not None):
             raise ValueError(f"network {self.network} takes boxes, for example {{fixed: 36}}, and grid_size: null")
         if not detects and self.boxes is not None:

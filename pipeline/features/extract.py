@@ -54,8 +54,8 @@ CHUNK = 64  # images whose features are read together
 TEXTURE_IMAGES = {"train": 2000, "val": 1000}  # most images of each split that determine the training texture
 WORD_DETECTOR, OBJECT_DETECTOR = TRAINED_HERE = ("word_detector", "object_detector")  # trained in this project
 FALLBACK = (
-    "Until then a word detector is trained on these images instead (features.detector), on far less data: expect "
-    "captions that fit many images. With a network connection, run `dvc repro -f features` and then `dvc repro`"
+    "Until then a word detector is trained on these images instead (features.{0}.detector), on far less data: expect "
+    "captions that fit many images. With a network connection, run `dvc repro -f features@{0}` and then `dvc repro`"
 )
 
 
@@ -83,6 +83,7 @@ def extract(
     settings: NetworkSettings,
     *,
     batch: int,
+    name: str = "main",
     pca_dim: int | None = None,
     horizontal_flip: bool = False,
     detector: Mapping[str, Any] | None = None,
@@ -91,7 +92,7 @@ def extract(
     on_epoch: Callable[[int, dict[str, float]], None] = lambda epoch, report: None,
     shard: tuple[int, int] | None = None,
 ) -> None:
-    """Write the features of all images, whose files lie below `root`, into the folder `out`.
+    """Write the features `name` of all images, whose files lie below `root`, into the folder `out`.
 
     `word_detector` and `object_detector` are first trained on the training split. They use captions or `objects`, the
     annotations of all images. Their settings `detector` are epochs, width, learning_rate, batch, horizontal_flip and
@@ -128,7 +129,7 @@ def extract(
         except UnreachableWeightsError as error:
             if detector is None:
                 raise
-            tqdm.write(f"warning: {error}. {FALLBACK}", file=sys.stderr)
+            tqdm.write(f"warning: {error}. {FALLBACK.format(name)}", file=sys.stderr)
             vector: Literal["times"] | None = "times" if settings.vector == "times" else None
             settings = replace(
                 settings, network=WORD_DETECTOR, weights=HUB, options={}, mean=None, std=None, boxes=None, vector=vector
@@ -138,7 +139,9 @@ def extract(
     if settings.network in TRAINED_HERE:
         assert detector is not None
         if shard is not None:
-            raise UserError(f"features.network: {settings.network} is trained first; run the stage without --shard")
+            raise UserError(
+                f"features.{name}.network: {settings.network} is trained first; run the stage without --shard"
+            )
         captions = images if frames == 1 else FrameCaptions(images, frames)
         task: DetectionTask = WordPrediction(captions, len(images.vocabulary) - 1)  # without UNK
         if settings.network == OBJECT_DETECTOR:

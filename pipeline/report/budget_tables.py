@@ -14,10 +14,10 @@ from pipeline.report.figures import styles
 from pipeline.report.method_names import published_name
 from pipeline.report.number_files import as_csv
 from pipeline.report.plot_elements import PlotPanel, PlotPoint, PlotSeries
+from pipeline.report.table_captions import BUDGET
 from pipeline.report.tables import Table, TableColumn, fill_table
 from pipeline.report.training_histories import CAPTIONS, CIDER, HARD_LISTENER, LISTENER, SECONDS, STEPS, History
 
-CAPTION = "Budget"
 UNKNOWN = "not recorded"
 COLUMNS = {STEPS: "steps", CAPTIONS: "captions drawn", SECONDS: "processor seconds"}
 NOTES = (
@@ -39,7 +39,7 @@ def budget_table(spent: Mapping[str, Mapping[str, float]]) -> Table | None:
     """Return the table of each method's budget; None where no budget is recorded."""
     columns = [TableColumn(name, show=partial(_cell, key)) for key, name in COLUMNS.items()]
     rows: list[tuple[str, Sequence[Any], Mapping[str, float]]] = [(name, (), of) for name, of in spent.items()]
-    return fill_table("budget", CAPTION, rows, columns, NOTES) if any(spent.values()) else None
+    return fill_table("budget", BUDGET, rows, columns, NOTES) if any(spent.values()) else None
 
 
 def budget_csv(spent: Mapping[str, Mapping[str, float]]) -> str:

@@ -12,10 +12,10 @@ from pipeline.analysis.method_claims import ClaimResult, MethodClaim
 from pipeline.analysis.results import MISSING, Run
 from pipeline.errors import UserError
 from pipeline.report.result_file import FOLDER, PrintedTable
+from pipeline.report.table_captions import CLAIMS
 from pipeline.report.tables import Table, TableColumn, fill_table, typographic_sign
 
 FILE = "claims.toml"
-CAPTION = "Claims"
 NOTES = (
     "Verdict holds or fails: the 95% interval over test images and the differences of all seeds, at least two, are on "
     "one side of 0; else open. Differences are the first method minus the second, in points, for CIDEr in hundredths. "
@@ -51,7 +51,7 @@ def claims_table(results: Sequence[ClaimResult], score: str) -> Table:
         TableColumn("verdict", show=_verdict, text=True),
     ]
     rows: list[tuple[str, Sequence[Run], ClaimResult]] = [(result.claim.says, (), result) for result in results]
-    return fill_table("claims", CAPTION, rows, columns, NOTES, head="Claim")
+    return fill_table("claims", CLAIMS, rows, columns, NOTES, head="Claim")
 
 
 def compare_claims(measured: Table, recorded: PrintedTable | None) -> Table:
@@ -70,7 +70,7 @@ def compare_claims(measured: Table, recorded: PrintedTable | None) -> Table:
         differences = [earlier.get("difference", MISSING), own["difference"]]
         verdicts = [earlier.get("verdict", MISSING), own["verdict"]]
         rows.append([*row[:3], *differences, *verdicts])
-    return Table("claims", f"{CAPTION} on this machine", columns, rows, measured.notes, measured.warning)
+    return Table("claims", f"{CLAIMS} on this machine", columns, rows, measured.notes, measured.warning)
 
 
 def _metric(claim: MethodClaim, score: str) -> str:

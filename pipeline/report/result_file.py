@@ -57,8 +57,11 @@ class ResultFile(_Section):
     def table(self, beginning: str) -> PrintedTable:
         """Return the table whose caption equals or begins with `beginning`; methods may have either of their names.
 
-        Raises UserError unless exactly one table matches.
+        An equal caption is found without the published names, which import torch. Raises UserError unless exactly one
+        table matches.
         """
+        if beginning in self.tables:
+            return self.tables[beginning]
         shown, wanted = {published_name(name): table for name, table in self.tables.items()}, published_name(beginning)
         names = [wanted] if wanted in shown else [name for name in shown if name.startswith(wanted)]
         if len(names) != 1:

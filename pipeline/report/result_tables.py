@@ -29,6 +29,7 @@ from pipeline.analysis.selection import Choice, SelectionBasis, at_grid_end
 from pipeline.errors import UserError
 from pipeline.report.caption_tables import CAPTIONS, DIVERSITY, TRUTH, count
 from pipeline.report.method_names import cite_papers
+from pipeline.report.table_captions import RESULTS
 from pipeline.report.tables import (
     Table,
     TableColumn,
@@ -139,7 +140,7 @@ def compact_tables(results: Results, choices: Sequence[Choice], samples: Resampl
         *results.notes,
     ]
     rows = rows_with_baselines(choices, measured_baselines(results))
-    tables = [fill_table("results", "Results at the chosen λ", rows, columns)]
+    tables = [fill_table("results", RESULTS, rows, columns)]
     for score in results.scores[1:]:
         whole = [_recall_column(score, judge) for judge in results.judges]
         tables.append(fill_table("whole", f"{score} among all images, at the chosen λ", rows, whole))

@@ -15,12 +15,10 @@ from statistics import fmean, stdev
 
 from pipeline.analysis.results import MISSING
 from pipeline.errors import UserError
-from pipeline.report.budget_tables import CAPTION as BUDGET
-from pipeline.report.claim_tables import CAPTION as CLAIMS
 from pipeline.report.result_file import FOLDER, PrintedTable, ResultFile, read_result
+from pipeline.report.table_captions import BUDGET, CLAIMS, RESULTS
 from pipeline.report.tables import typographic_sign
 
-RESULTS = "Results at the chosen λ"
 OVER_STARTS = "Results over starts"
 BUDGET_OVER_STARTS = "Budget over starts"
 CLAIMS_OVER_STARTS = "Claims over starts"
@@ -57,11 +55,11 @@ class Spread:
         return self._around(1 + 1 / len(self.values))
 
     def _around(self, factor: float) -> tuple[float, float] | None:
-        from scipy.stats import t
+        from scipy.special import stdtrit  # the quantile of scipy.stats.t, whose import takes a second
 
         if self.deviation is None:
             return None
-        half = float(t.ppf(0.975, len(self.values) - 1)) * self.deviation * math.sqrt(factor)
+        half = float(stdtrit(len(self.values) - 1, 0.975)) * self.deviation * math.sqrt(factor)
         return self.mean - half, self.mean + half
 
     @property

@@ -12,6 +12,7 @@ from pipeline.runtime import (
     signals,
 )
 
+USER_ERROR = 2  # exit status of a command that has reported an error in one line
 PROBLEMS = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "your quota of the disk is used up",
@@ -26,17 +27,17 @@ PROBLEMS = {
 
 
 def report_failure(name: str, error: UserError | OSError) -> int:
-    """Print the error in one line and return 2, the exit status of the command `name`.
+    """Print the error in one line and return USER_ERROR, the exit status of the command `name`.
 
     An OSError without a number is raised again: a library made it, not a system call.
     """
     if isinstance(error, UserError):
         print(error, file=sys.stderr)
-        return 2
+        return USER_ERROR
     if error.errno is None:
         raise error
     print(describe_os_error(name, error), file=sys.stderr)
-    return 2
+    return USER_ERROR
 
 
 def run_command(name: str, work: Callable[[], int | None]) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _thread
 import ctypes
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -91,6 +92,32 @@ def noting_requests() -> Iterator[Callable[[], signal.Signals | None]]:
 
     with _handled_by(note):
         yield lambda: requests[0] if requests else None
+
+
+@contextmanager
+def blocking_requests() -> Iterator[None]:
+    """Hold back requests to end until the end of the block.
+
+    Processes that start in the block never receive them, so that a request to the process group leaves a pool of
+    processes whole: the pool's owner ends it.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def end_with_parent() -> None:
+    """End this process, a worker of a pool, as soon as the process that started it has ended."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 @contextmanager

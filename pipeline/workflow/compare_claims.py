@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 
 from pipeline.analysis.comparison import compare_methods
@@ -13,18 +12,17 @@ from pipeline.analysis.method_claims import MethodClaim, check_claim
 from pipeline.analysis.results import evaluated, read_results, read_results_json, with_frozen_speakers
 from pipeline.analysis.selection import choose_all
 from pipeline.config.load import load
-from pipeline.config.overlays import Profiles, nearest_profile, profile_of
+from pipeline.config.overlays import profile_of
 from pipeline.config.schema import Params
 from pipeline.errors import UserError
-from pipeline.report.claim_tables import CAPTION, claims_table, compare_claims, read_claims
+from pipeline.report.claim_tables import claims_table, compare_claims, read_claims
 from pipeline.report.number_files import markdown
-from pipeline.report.result_file import PrintedTable, ResultFile, path_of, read_result
+from pipeline.report.result_file import PrintedTable
 from pipeline.report.starts import CLAIMS_OVER_STARTS
+from pipeline.report.table_captions import CLAIMS
 from pipeline.report.tables import Table
 from pipeline.runtime.command import run_command
-
-MAX_DIFFERENCES = 20  # most lines of params.yaml that may differ from a recorded profile
-MAX_NAMED = 3
+from pipeline.workflow.nearest_record import NearestRecord, nearest_record
 
 
 def claims_of(root: Path) -> Table | None:
@@ -59,37 +57,10 @@ def claims_text() -> str:
     return markdown([table]) if table else ""
 
 
-@dataclass(frozen=True)
-class NearestRecord:
-    """The recorded profile that is nearest to params.yaml, and the lines of params.yaml that differ from it."""
-
-    name: str
-    result: ResultFile
-    differing: Sequence[str]
-
-    def describe(self) -> str:
-        """Return one sentence on the recorded profile and the differences."""
-        lines = [line.partition(" #")[0].strip() for line in self.differing]
-        more = f" and {len(lines) - MAX_NAMED} more" if len(lines) > MAX_NAMED else ""
-        other = f"; params.yaml differs in: {'; '.join(lines[:MAX_NAMED])}{more}" if lines else ""
-        return f"Recorded: the profile {self.name}, results/{self.name}.json{other}."
-
-
-def nearest_record(root: Path) -> NearestRecord | None:
-    """Return the nearest recorded profile; None where none is recorded, or all differ in more than a few lines."""
-    profiles = Profiles(root / "profiles")
-    recorded = [name for name in profiles.names() if path_of(root, name).is_file()]
-    if not recorded:
-        return None
-    text = (root / "params.yaml").read_text(encoding="utf-8")
-    name, differing = nearest_profile(text, recorded, profiles)
-    return None if len(differing) > MAX_DIFFERENCES else NearestRecord(name, read_result(root, name), differing)
-
-
 def _recorded_claims(record: NearestRecord | None) -> PrintedTable | None:
     """Return the recorded table of claims; None where there is none."""
     tables = record.result.tables if record else {}
-    return tables.get(CLAIMS_OVER_STARTS) or tables.get(CAPTION)
+    return tables.get(CLAIMS_OVER_STARTS) or tables.get(CLAIMS)
 
 
 def _profile(root: Path) -> str | None:

@@ -1,13 +1,16 @@
-"""Progress of `make repro`: one line for each stage, with the time that the rest will take by recorded costs."""
+"""Progress of `make repro`: one line for each stage, with the time that the rest takes by recorded seconds."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from graphlib import TopologicalSorter
+from heapq import heappop, heappush
 from pathlib import Path
 
 from pipeline.errors import UserError
 from pipeline.report.result_file import read_result
 
+DVC_SECONDS = 10.0  # that DVC takes before and after a stage
 CACHED_SHARE = 0.2  # a stage that takes a smaller share of its recorded cost had its outputs in DVC's cache
 WORK = {  # work of each stage; {} is the instance of a foreach
     "validate": "check params.yaml",
@@ -26,27 +29,35 @@ WORK = {  # work of each stage; {} is the instance of a foreach
 
 
 def recorded_costs(root: Path) -> dict[str, float]:
-    """Return processor seconds by stage, such as features@main or train; {} where none are recorded."""
+    """Return seconds by stage, such as features@main or train; {} where none are recorded."""
     try:
         table = read_result(root, "costs").table("Cost of each stage")
     except UserError:
         return {}
-    seconds = table.columns.index("processor, s")
+    seconds = table.columns.index("median, s")
     return {row[0]: float(row[seconds].replace(",", "")) for row in table.rows}
 
 
-def with_grid(costs: Mapping[str, float], cells: int) -> dict[str, float]:
-    """Return the costs with the cost of a grid of `cells` cells, each a training, an adaptation and an evaluation."""
-    return {**costs, "sweep": cells * sum(costs.get(stage, 0.0) for stage in ("train", "adapt", "evaluate"))}
+def with_grid(costs: Mapping[str, float], cells: int, cores: int) -> dict[str, float]:
+    """Return the costs with that of a grid of `cells` cells, each a training, an adaptation and an evaluation.
+
+    The grid runs as many cells at once as there are cores.
+    """
+    cell = sum(costs.get(stage, 0.0) for stage in ("train", "adapt", "evaluate"))
+    return {**costs, "sweep": cells * cell / cores}
 
 
 class Progress:
     """Lines on the stages of a run, with an estimate that follows this machine's speed."""
 
-    def __init__(self, stages: Collection[str], costs: Mapping[str, float], cores: int) -> None:
-        """Plan the `stages`; `costs` are processor seconds, by stage or by its name without the instance."""
-        self._costs = {stage: costs.get(stage, costs.get(stage.partition("@")[0], 0.0)) for stage in stages}
-        self._cores, self._started = cores, 0
+    def __init__(self, waits: Mapping[str, set[str]], costs: Mapping[str, float], at_once: int) -> None:
+        """Plan the stages of `waits`, each with its inputs, of which `at_once` run side by side.
+
+        `costs` are seconds, by stage or by its name without the instance.
+        """
+        known = {stage: costs.get(stage, costs.get(stage.partition("@")[0], 0.0)) for stage in waits}
+        self._costs = {stage: cost + DVC_SECONDS if cost else 0.0 for stage, cost in known.items()}
+        self._waits, self._at_once, self._started = waits, at_once, 0
         self._done: set[str] = set()
         self._expected = self._took = 0.0
 
@@ -66,10 +77,25 @@ class Progress:
             self._took += seconds
 
     def _left(self) -> str:
-        """Return the time left: recorded costs of the stages that have not ended, at the speed of those that have."""
-        rest = sum(cost for stage, cost in self._costs.items() if stage not in self._done)
+        """Return the time left: that of the stages that have not ended, at the speed of those that have."""
+        rest = self._seconds_left()
         if not rest:
             return ""
         speed = self._took / self._expected if self._expected > 30 else 1.0
-        seconds = rest * speed / self._cores
+        seconds = rest * speed
         return "; less than a minute left" if seconds < 60 else f"; about {round(seconds / 60)} min left"
+
+    def _seconds_left(self) -> float:
+        """Return the recorded seconds of the stages that have not ended, each begun once its inputs are done."""
+        left = {stage: inputs - self._done for stage, inputs in self._waits.items() if stage not in self._done}
+        order = TopologicalSorter(left)
+        order.prepare()
+        now, ready, running = 0.0, list[str](), list[tuple[float, str]]()
+        while order.is_active():
+            ready += order.get_ready()
+            while ready and len(running) < self._at_once:
+                stage = ready.pop(0)
+                heappush(running, (now + self._costs[stage], stage))
+            now, stage = heappop(running)
+            order.done(stage)
+        return now

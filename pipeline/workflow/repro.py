@@ -8,6 +8,7 @@ as what it depends on is done; the grid, which uses all cores itself, starts aft
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -20,13 +21,13 @@ from pathlib import Path
 
 from voluptuous import Invalid
 
-from pipeline.config.name_checks import read_checked_names
+from pipeline.config.name_checks import read_checked_names, value_at
 from pipeline.config.overlays import profile_of
 from pipeline.config.reading import read_mapping
 from pipeline.errors import UserError
 from pipeline.metrics import shared_meteor
 from pipeline.runtime import signals
-from pipeline.runtime.command import report_failure
+from pipeline.runtime.command import USER_ERROR, report_failure
 from pipeline.tracking.recorder import PROFILE
 from pipeline.workflow import unchanged
 from pipeline.workflow.grid_cells import cells, cores, gpus
@@ -34,6 +35,7 @@ from pipeline.workflow.progress import Progress, recorded_costs, with_grid
 
 LOCK, RWLOCK, PARAMS = Path("dvc.lock"), Path(".dvc/tmp/rwlock"), Path("params.yaml")
 VALIDATE, GRID = "validate", "sweep"
+VALIDATE_CODE = Path("stages/validate.py")
 UP_TO_DATE = "Data and pipelines are up to date."  # DVC's words
 
 
@@ -61,6 +63,15 @@ def stale_stages() -> dict[str, set[str]] | None:
         return None
     outdated = changed.union(*(nx.ancestors(graph, stage) for stage in changed))
     return {stage: set(graph[stage]) & outdated for stage in graph if stage in outdated}
+
+
+def has_checked_parameters() -> bool:
+    """Return whether the stage validate has succeeded with this params.yaml, or does not exist."""
+    if not VALIDATE_CODE.is_file():
+        return True
+    inputs = (value_at(read_mapping(LOCK), f"stages.{VALIDATE}.deps") if LOCK.is_file() else None) or ()
+    digests = {each["path"]: each.get("md5") for each in inputs}
+    return PARAMS.is_file() and digests.get(str(PARAMS)) == hashlib.md5(PARAMS.read_bytes()).hexdigest()
 
 
 def check_annotations(params: Path = PARAMS) -> None:
@@ -117,17 +128,24 @@ class DvcJobs:
         self._begin(name, threads, *command)
         return self._next()[name]
 
-    def stages(self, waits: Mapping[str, set[str]], cores: int, at_once: int) -> bool:
-        """Run each stage once its dependencies are done, print a line for each; return whether all succeeded.
+    def check_parameters(self) -> int:
+        """Check params.yaml in a process of its own, since the check imports PyTorch; return the exit status."""
+        self._start(VALIDATE, os.environ, "stages.validate", "--check")
+        return self._next()[VALIDATE]
+
+    def stages(self, waits: Mapping[str, set[str]], cores: int, at_once: int) -> int:
+        """Run each stage once its dependencies are done, print a line for each; return the exit status.
+
+        It is 0, USER_ERROR where a stage has reported one, or 1 for any other failure.
 
         After a failure the running stages finish, and no other stage starts.
         """
-        costs = with_grid(recorded_costs(Path()), len(cells(read_mapping(PARAMS))) if GRID in waits else 0)
-        progress = Progress(waits, costs, min(cores, at_once))
+        costs = with_grid(recorded_costs(Path()), len(cells(read_mapping(PARAMS))) if GRID in waits else 0, cores)
+        progress = Progress(waits, costs, at_once)
         began: dict[str, float] = {}
         order = TopologicalSorter(waits)
         order.prepare()
-        ready, failed = list(order.get_ready()), False
+        ready, failed = list(order.get_ready()), 0
         while self._running or (ready and not failed):
             threads = max(1, cores // min(at_once, max(1, len(self._running) + len(ready))))
             while ready and not failed and len(self._running) < at_once:
@@ -136,11 +154,11 @@ class DvcJobs:
                 print(progress.begin(stage), flush=True)
                 self._begin(stage, threads, "--wait-for-lock", "repro", "--single-item", stage)
             for stage, status in self._next().items():
-                failed = failed or status != 0
+                failed = failed or (status if status == USER_ERROR else int(status != 0))
                 progress.end(stage, time.monotonic() - began[stage])
                 order.done(stage)
             ready += order.get_ready()
-        return not failed
+        return failed
 
     def end(self) -> list[str]:
         """End all running processes, and return their names."""
@@ -149,7 +167,10 @@ class DvcJobs:
 
     def _begin(self, name: str, threads: int, *command: str) -> None:
         environment = {"OMP_NUM_THREADS": str(threads)} | self._profile | os.environ
-        words = [sys.executable, "-m", "pipeline.workflow.run_dvc", *command, "--quiet"]
+        self._start(name, environment, "pipeline.workflow.run_dvc", *command, "--quiet")
+
+    def _start(self, name: str, environment: Mapping[str, str], *module: str) -> None:
+        words = [sys.executable, "-m", *module]
         self._running[name] = subprocess.Popen(words, env=environment, process_group=0)
 
     def _next(self) -> dict[str, int]:
@@ -191,7 +212,9 @@ def remove_partial_files() -> None:
 
 
 def run_stale(jobs: DvcJobs) -> int:
-    """Run all outdated stages; return DVC's exit status."""
+    """Run all outdated stages; return the exit status."""
+    if not has_checked_parameters() and (status := jobs.check_parameters()):
+        return status  # before DVC hashes all data
     with signals.raising_requests():  # DVC hashes all data in this process
         check_annotations()
         waits = stale_stages()
@@ -207,8 +230,8 @@ def run_stale(jobs: DvcJobs) -> int:
         return 0
     jobs.record_below(profile_title())
     jobs.share_meteor()
-    if not jobs.stages(grid_last(waits), cores(), 1 if gpus() else cores()):
-        return 1
+    if status := jobs.stages(grid_last(waits), cores(), 1 if gpus() else cores()):
+        return status
     with signals.raising_requests():
         stale_stages()  # records that nothing is outdated, for the next time
     return 0

@@ -2,7 +2,7 @@
 
 python -m pipeline.workflow.run_dvc repro --single-item prepare
 
-DVC itself ignores SIGINT while a stage runs, and reports only that a stage failed, whatever ended it.
+DVC itself ignores SIGINT while a stage runs. It reports that a stage failed, whatever ended it, below the stage's line.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ import threading
 from collections.abc import Sequence
 
 from pipeline.runtime import signals
+from pipeline.runtime.command import USER_ERROR
 
 
-class StageStatus(logging.Handler):
-    """Log handler that keeps the exit status of a stage's command, from the error that DVC logs."""
+class StageFailure(logging.Filter):
+    """Filter of DVC's errors that keeps the exit status of a stage's command.
+
+    It drops DVC's error where the stage has reported its own in a line: a user error, or a request to end.
+    """
 
     status = 0
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep the status of a StageCmdFailedError among the causes of the logged error."""
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Keep the status of a StageCmdFailedError among the causes of the logged error; return whether to log it."""
         from dvc.stage.exceptions import StageCmdFailedError
 
         error = record.exc_info[1] if record.exc_info else None
@@ -31,22 +35,25 @@ class StageStatus(logging.Handler):
             if isinstance(error, StageCmdFailedError) and (match := re.search(r"exited with (-?\d+)$", str(error))):
                 self.status = int(match[1])
             error = error.__cause__ or error.__context__
+        return self.status != USER_ERROR and signals.request_of(self.status) is None
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Return DVC's exit status, or 128 + signal where a request ended the command of a stage."""
+    """Return DVC's exit status; 2 for a user error of a stage, and 128 + signal where a request ended its command."""
     from dvc.cli import main as dvc
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    stage, statuses = StageStatus(), [1]
-    logging.getLogger("dvc").addHandler(stage)
-    logging.getLogger("dvc.cli").setLevel(logging.ERROR)  # errors are logged with --quiet, too
+    failure, statuses = StageFailure(), [1]
+    logger = logging.getLogger("dvc.cli")
+    logger.addFilter(failure)
+    logger.setLevel(logging.ERROR)  # errors are logged with --quiet, too
     # DVC's own signal handlers are ignored outside the main thread
     thread = threading.Thread(target=lambda: statuses.append(dvc(list(arguments))))
     thread.start()
     thread.join()
-    request = signals.request_of(stage.status)
-    return 128 + request if request else statuses[-1]
+    if request := signals.request_of(failure.status):
+        return 128 + request
+    return USER_ERROR if failure.status == USER_ERROR else statuses[-1]
 
 
 if __name__ == "__main__":

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from pipeline.errors import UserError
 from pipeline.report.recording import tables_in
-from pipeline.report.starts import RESULTS, compare_with_recorded, read_starts
+from pipeline.report.starts import compare_with_recorded, read_starts
+from pipeline.report.table_captions import RESULTS
 from pipeline.report.tables import markdown_table
 from pipeline.runtime.command import run_command
-from pipeline.workflow.compare_claims import nearest_record
+from pipeline.workflow.nearest_record import nearest_record
 
 TABLE, REPORT = Path("data/report/table.md"), Path("data/report/report.html")
 PHOTOS = REPORT.with_name("photos.txt")  # the summary of a run on few photos

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from tqdm import tqdm
 
 from pipeline.errors import UserError
+from pipeline.runtime import signals
 from pipeline.runtime.checksums import CHECKSUMS, write_checksums
 from pipeline.runtime.files import write_atomically
 from pipeline.runtime.folders import atomic_folder
@@ -24,7 +25,7 @@ from pipeline.runtime.locks import exclusive
 from pipeline.worlds.scenes.scene_captions import SceneCaption
 from pipeline.worlds.scenes.scene_world import NEIGHBOURS
 
-CHUNK = 6 * NEIGHBOURS  # images per task of a worker
+CHUNK = 6 * NEIGHBOURS  # images that are drawn without workers
 T = TypeVar("T")
 
 
@@ -91,8 +92,13 @@ def draw_all(work: Callable[[int], T], images: int, workers: int | None) -> list
         return list(bar(map(work, numbers)))
     # spawn: a fork of a process with threads may deadlock
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(workers, -(-images // CHUNK)), mp_context=context) as pool:
-        return list(bar(pool.map(work, numbers, chunksize=CHUNK)))
+    pool = ProcessPoolExecutor(min(workers, -(-images // CHUNK)), context, signals.end_with_parent)
+    try:
+        with signals.blocking_requests():  # the workers start here
+            drawn = pool.map(work, numbers, chunksize=NEIGHBOURS)
+        return list(bar(drawn))
+    finally:  # a request to end waits for the running tasks only
+        pool.shutdown(cancel_futures=True)
 
 
 def write_annotations(

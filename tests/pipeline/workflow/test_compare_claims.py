@@ -7,7 +7,8 @@ from pathlib import Path
 from pipeline.config.load import load
 from pipeline.config.overlays import profile_text, with_start
 from pipeline.report.claim_tables import read_claims
-from pipeline.workflow.compare_claims import claims_of, nearest_record, select_claims
+from pipeline.workflow.compare_claims import claims_of, select_claims
+from pipeline.workflow.nearest_record import nearest_record
 
 ROOT = Path(__file__).parents[3]
 

@@ -4,25 +4,30 @@ from pathlib import Path
 
 import yaml
 
-from pipeline.workflow.progress import WORK, Progress, recorded_costs, with_grid
+from pipeline.workflow.progress import DVC_SECONDS, WORK, Progress, recorded_costs, with_grid
 
 ROOT = Path(__file__).parents[3]
 
 
 def test_a_line_has_the_place_the_work_and_the_time_left():
-    progress = Progress(["prepare", "train@luo", "train@mle"], {"prepare": 40, "train": 120}, cores=2)
-    assert progress.begin("prepare") == "[1/3] prepare: read the captions, build the vocabulary; about 2 min left"
+    waits = {"prepare": set(), "train@luo": {"prepare"}, "train@mle": {"prepare"}}
+    costs = {"prepare": 50 - DVC_SECONDS, "train": 120 - DVC_SECONDS}
+    assert Progress(waits, costs, at_once=1).begin("prepare").endswith("; about 5 min left"), "50 + 120 + 120 s"
+    progress = Progress(waits, costs, at_once=3)
+    line = "[1/3] prepare: read the captions, build the vocabulary; about 3 min left"
+    assert progress.begin("prepare") == line, "50 s alone, and 120 s for two side by side"
     progress.end("prepare", 2)  # its outputs were there
     assert progress.begin("train@mle").endswith("; about 2 min left")
-    progress.end("prepare", 80)  # twice the recorded time: a slower machine
+    progress.end("prepare", 100)  # twice the recorded time: a slower machine
     assert progress.begin("train@luo").endswith("train speaker and listener together by luo; about 4 min left")
     progress.end("train@luo", 240)
     progress.end("train@mle", 240)
     assert progress.begin("report").endswith("figures and the page")
+    assert Progress(waits, {}, at_once=2).begin("prepare").endswith("build the vocabulary"), "no recorded costs"
 
 
 def test_every_stage_has_a_description_and_recorded_costs():
     assert WORK.keys() == yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].keys()
     assert {"train", "features@main", "report"} <= recorded_costs(ROOT).keys()
     assert recorded_costs(ROOT / "nowhere") == {}
-    assert with_grid({"train": 60.0, "adapt": 12.0, "evaluate": 18.0, "sweep": 9000.0}, 2)["sweep"] == 180
+    assert with_grid({"train": 60.0, "adapt": 12.0, "evaluate": 18.0, "sweep": 9000.0}, 6, cores=3)["sweep"] == 180

@@ -1,14 +1,29 @@
 """The output of `make repro`: the table, and beside it the results recorded over starts."""
 
+import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 from pipeline.config.overlays import profile_text
 from pipeline.report.result_file import PrintedTable, ResultFile, path_of
-from pipeline.report.starts import RESULTS
+from pipeline.report.table_captions import RESULTS
 from pipeline.workflow.show_results import comparison_text, main
 
 ROOT = Path(__file__).parents[3]
+# prints the modules that it imports, and how often it opens each file of profiles/ and results/
+OBSERVED = """
+import collections, json, os, sys
+from pathlib import Path
+opened = collections.Counter()
+sys.addaudithook(lambda event, found: event == "open" and opened.update([str(found[0])]))
+from pipeline.workflow import show_results
+assert show_results.main() == 0
+read = {path: n for path, n in opened.items() if path.startswith(("profiles/", "results/"))}
+print(json.dumps({"modules": sorted(sys.modules), "read": read}))
+"""
 
 
 def result(*judges: str) -> ResultFile:
@@ -17,10 +32,8 @@ def result(*judges: str) -> ResultFile:
     return ResultFile(command="c", commit="a", date="d", machine="m", seeds=[1], tables={RESULTS: table})
 
 
-def test_a_run_is_shown_beside_the_recorded_starts(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main() == 2
-    assert "run make repro first" in capsys.readouterr().err
+def write_run() -> None:
+    """Write a run of the profile scenes into the working folder."""
     shutil.copytree(ROOT / "profiles", "profiles")
     Path("params.yaml").write_text(profile_text("scenes"))
     for folder in ("results", "data/report"):
@@ -28,10 +41,22 @@ def test_a_run_is_shown_beside_the_recorded_starts(tmp_path, monkeypatch, capsys
     Path("data/report/table.md").write_text(
         f"**{RESULTS}**\n\n| Method | R@1 (hard) judge |\n| --- | --: |\n| MLE | 41.0 |\n| PSST-Multinomial | 42.0 |\n"
     )
-    assert comparison_text(Path()) == ""
+
+
+def record_starts() -> None:
+    """Record three starts of the profile scenes."""
     for start, numbers in {1: ("40.0", "50.0"), 2: ("42.0", "51.0"), 3: ("41.0", "52.0")}.items():
         path_of(Path(), f"scenes@start{start}").write_text(result(*numbers).text())
     path_of(Path(), "scenes").write_text(result("41.0", "51.0").text())
+
+
+def test_a_run_is_shown_beside_the_recorded_starts(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main() == 2
+    assert "run make repro first" in capsys.readouterr().err
+    write_run()
+    assert comparison_text(Path()) == ""
+    record_starts()
     assert main() == 0
     lines = capsys.readouterr().out.splitlines()
     assert "**This run (recorded: mean ± standard deviation of 3 starts)**" in lines
@@ -49,6 +74,21 @@ def test_a_run_is_shown_beside_the_recorded_starts(tmp_path, monkeypatch, capsys
     why = "the recorded starts differ in methods or columns: record them again"
     assert f"This run is not compared with recorded ones: {why}" in lines
     assert lines[-1].startswith("The report: data/report/report.html")
+
+
+def test_each_file_is_read_once_and_no_slow_package_is_imported(tmp_path, monkeypatch):
+    """`make repro` with nothing to do takes little more than this command."""
+    monkeypatch.chdir(tmp_path)
+    write_run()
+    record_starts()
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", OBSERVED]
+    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert any("±1.0" in line for line in printed)
+    observed = json.loads(printed[-1])
+    assert {"profiles/scenes.yaml", "results/scenes@start3.json"} <= observed["read"].keys()
+    assert set(observed["read"].values()) == {1}
+    assert not {"torch", "scipy.stats", "matplotlib", "pandas"} & set(observed["modules"])
 
 
 def test_of_few_photos_the_summary_is_printed_in_place_of_the_tables(tmp_path, monkeypatch, capsys):

@@ -1,0 +1,40 @@
+"""The recorded profile that is nearest to params.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.config.overlays import Profiles, nearest_profile
+from pipeline.report.result_file import ResultFile, path_of, read_result
+
+MAX_DIFFERENCES = 20  # most lines of params.yaml that may differ from a recorded profile
+MAX_NAMED = 3
+
+
+@dataclass(frozen=True)
+class NearestRecord:
+    """The recorded profile that is nearest to params.yaml, and the lines of params.yaml that differ from it."""
+
+    name: str
+    result: ResultFile
+    differing: Sequence[str]
+
+    def describe(self) -> str:
+        """Return one sentence on the recorded profile and the differences."""
+        lines = [line.partition(" #")[0].strip() for line in self.differing]
+        more = f" and {len(lines) - MAX_NAMED} more" if len(lines) > MAX_NAMED else ""
+        other = f"; params.yaml differs in: {'; '.join(lines[:MAX_NAMED])}{more}" if lines else ""
+        return f"Recorded: the profile {self.name}, results/{self.name}.json{other}."
+
+
+def nearest_record(root: Path) -> NearestRecord | None:
+    """Return the nearest recorded profile; None where none is recorded, or all differ in more than a few lines."""
+    profiles = Profiles(root / "profiles")
+    recorded = [name for name in profiles.names() if path_of(root, name).is_file()]
+    if not recorded:
+        return None
+    text = (root / "params.yaml").read_text(encoding="utf-8")
+    name, differing = nearest_profile(text, recorded, profiles)
+    return None if len(differing) > MAX_DIFFERENCES else NearestRecord(name, read_result(root, name), differing)
