@@ -2,9 +2,9 @@
 
     python benchmarks/decoding.py [--trained data]
 
-Speakers are optimised for inference, as in evaluations. The floor is the rate that an unroll
-would have if it took only the time of its operations, at this machine's measured rate of matrix products. The
-plain unroll (benchmarks/plain.py) must generate the same captions.
+Speakers are optimised for inference, as in evaluations. The floor is the rate of an unroll that takes only the time of
+its operations, at this machine's measured rate of matrix products. The plain unroll (benchmarks/plain.py) must generate
+the same captions.
 """
 
 from __future__ import annotations

@@ -47,8 +47,8 @@ class BatchRandom:
 class ReplayedGenerators:
     """The generators of one training step, in the order in which the step asks for them.
 
-    A step under `recording` creates them. A step under `repeating` gets the same ones again, whose numbers a CUDA graph
-    then draws in each replay; `seed` gives them the seeds of the replayed step before.
+    A step under `recording` creates them. A step under `repeating` gets the same ones again. A CUDA graph then draws
+    their numbers in each replay. `seed` gives them the seeds of the step that is replayed.
     """
 
     _current: ReplayedGenerators | None = None

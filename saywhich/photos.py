@@ -44,8 +44,8 @@ THREADS = 4  # decoding threads
 def open_photo(photo: Photo, used: int) -> Iterator[Image.Image]:
     """Open a photo as an upright RGB image, for a block that uses `used` further bytes per pixel.
 
-    A photo is a path, a Pillow image of any mode, an `UndecodedPhoto`, or a uint8 array (H, W), (H, W, 3) or (H, W, 4).
-    Raises UserError for any other array, and for a file that is missing or cannot be decoded.
+    A photo is a path, a Pillow image of any mode, an `UndecodedPhoto`, or a uint8 array. An array has the shape (H, W),
+    (H, W, 3) or (H, W, 4). Raises UserError for any other array, and for a file that is missing or cannot be decoded.
     """
     if isinstance(photo, np.ndarray):
         if photo.dtype != np.uint8 or photo.ndim not in (2, 3) or photo.shape[2:] not in ((), (3,), (4,)):

@@ -1,7 +1,8 @@
 """Pretrained captioners of the library transformers as decoders: those of CAPTIONERS (pipeline/runtime/hub_loading.py).
 
 The frozen vision tower runs in the stage `features` (pipeline/features/hub_tower.py, and decoder_inputs.py for models
-with a prompt); this module has the text side: OPT or T5's decoder in BLIP-2, Llama in Idefics3 and SmolVLM2.
+with a prompt). This module has the text side, such as Llama in Idefics3 and SmolVLM2. In BLIP-2 it is OPT or T5's
+decoder.
 """
 
 from __future__ import annotations

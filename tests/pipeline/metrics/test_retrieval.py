@@ -177,8 +177,8 @@ def test_similar_distractors_are_the_nearest_others(monkeypatch, images):
 def test_similar_distractors_differ_from_the_mean_as_the_image_does():
     """The mean of all images does not count in their similarity.
 
-    Without the mean (0, 10) they are (1, 0), (3, .3), (1, -.3), (-5, 0): the first points as the second does (cosine
-    .995), less as the third (.958). As they stand, all point upwards, the first and the third most alike (.99999).
+    Without the mean (0, 10) they are (1, 0), (3, .3), (1, -.3), (-5, 0). The first has a cosine of .995 with the second
+    and of .958 with the third. As they stand, all point upwards, the first and the third most alike (.99999).
     """
     features = torch.tensor([[1.0, 10.0], [3.0, 10.3], [1.0, 9.7], [-5.0, 10.0]])
     assert similar_distractors(features, 2)[0].tolist() == [1, 2]
