@@ -40,7 +40,7 @@ class Batch:
 
     @property
     def total(self) -> int:
-        """Number of images in the whole batch, over all ranks."""
+        """Return the number of images in the whole batch, over all ranks."""
         return len(self) if self.of is None else self.of
 
     @property

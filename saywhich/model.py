@@ -85,6 +85,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
             raise UserError(f"{photo}: no such photo") from None
 
     def features_of(self, prepared: Sequence[Tensor]) -> PhotoFeatures:
+        """Extract the features of prepared photos, with their mirror images where the extractor has them."""
         features = self.feature_extractor(prepared)
         mirrored = self.feature_extractor(prepared, mirrored=True) if self.feature_extractor.mirrored else None
         judge = self._judge(features, mirrored)

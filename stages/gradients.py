@@ -118,6 +118,7 @@ def select_candidates(candidates: Sequence[Any], beginning: str) -> list[Any]:
 
 
 def whole_number(text: str) -> int:
+    """Parse a positive integer of the command line. Raises ValueError for any other text."""
     number = int(text)
     if number < 1:
         raise ValueError(text)
