@@ -48,7 +48,7 @@ def main() -> None:
     if options.trained:
         return in_bfloat16(options.trained, options.times)
     rate = matmul_rate(options.device)
-    row = table("Decoding", *("decoding", "words", "images/s", "floor", "of it", "plain", "ratio", "same captions"))
+    row = table("Decoding", *("decoding", "words", "images/s", "floor", "of floor", "plain", "ratio", "same captions"))
     for name, channel in CHANNELS.items():
         for length in (16, 10) if name == "sampling" else (16,):
             agents, batch = make_agents(length, options.device)

@@ -128,7 +128,7 @@ def try_fault(fault: Fault, source: bytes, tests: list[str], seconds: float, fol
             yield None
         status = os.waitstatus_to_exitcode(done[1])
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)  # programs that its tests started
+            os.killpg(pid, signal.SIGKILL)  # end the programs that its tests started
         if status != 4 or first.exists():  # 4: a test of that name no longer exists
             break
     if status == 5:
