@@ -90,7 +90,7 @@ def photo_files(places: Iterable[str | Path]) -> list[Path]:
     """
     found: list[Path] = []
     given = list(places)
-    if "" in given:  # such as that of a shell's variable which is not set: Path would take it for this folder
+    if "" in given:  # an unset variable of the shell gives an empty path, which Path would read as the current folder
         raise UserError("a photo's path is empty; give a photo or a folder, such as .")
     asked = [Path(place) for place in given]
     for place in asked:

@@ -35,6 +35,7 @@ class Curve:
 
     @property
     def runs(self) -> list[Run]:
+        """Return the runs of all points."""
         return [run for point in self.points for run in point.runs]
 
 

@@ -58,6 +58,7 @@ class UpdateSchedule:
     early: frozenset[str] = frozenset()
 
     def learners(self, step: int) -> frozenset[str]:
+        """Return the roles that `step` updates."""
         return self.warmup if step < self.warmup_steps else self.order[(step - self.warmup_steps) % len(self.order)]
 
     def rounds(self, step: int) -> tuple[frozenset[str], ...]:

@@ -44,10 +44,12 @@ class TrainingBudget:
 
     @property
     def captions_drawn(self) -> int:
+        """Return the number of captions drawn since the first step."""
         return int(self._drawn)
 
     @property
     def processor_seconds(self) -> float:
+        """Return the processor seconds since the first step."""
         return self._earlier + (time.process_time() - self._began) * ranks.size()
 
     def state(self) -> dict[str, Any]:

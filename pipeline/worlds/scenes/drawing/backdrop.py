@@ -56,22 +56,27 @@ class Backdrop:
         return mix(colour, other, share)
 
     def gradient(self, top: float, bottom: float, colours: tuple[Colour, ...]) -> None:
+        """Fill the rows from `top` to `bottom` with a vertical gradient through `colours`."""
         y0, y1 = round(top * self.side), round(bottom * self.side)
         strip = _strip(colours, y1 - y0)
         self.picture.paste(strip.resize((self.side, y1 - y0), Image.Resampling.NEAREST), (0, y0))
 
     def ellipse(self, x: float, y: float, rx: float, ry: float, fill: Colour) -> None:
+        """Draw an ellipse with the centre (x, y) and the radii (rx, ry)."""
         s = self.side
         self._draw.ellipse([(x - rx) * s, (y - ry) * s, (x + rx) * s, (y + ry) * s], fill=fill)
 
     def box(self, x0: float, y0: float, x1: float, y1: float, fill: Colour) -> None:
+        """Draw a rectangle between two corners."""
         s = self.side
         self._draw.rectangle([x0 * s, y0 * s, x1 * s, y1 * s], fill=fill)
 
     def polygon(self, points: list[Point], fill: Colour) -> None:
+        """Draw a filled polygon."""
         self._draw.polygon([(x * self.side, y * self.side) for x, y in points], fill=fill)
 
     def line(self, points: list[Point], width: float, fill: Colour) -> None:
+        """Draw a line through `points`."""
         self._draw.line([(x * self.side, y * self.side) for x, y in points], fill, max(1, round(width * self.side)))
 
     def hills(self, base: float, height: float, waves: float, fill: Colour) -> None:
@@ -82,6 +87,7 @@ class Backdrop:
         self.polygon([(0.0, base), *curve(x, base - height * rise), (1.0, base)], fill)
 
     def glow(self, x: float, y: float, radius: float, colour: Colour) -> None:
+        """Paste a soft round light."""
         pixels = round(2 * radius * self.side)
         mask = _glow(pixels)
         self.picture.paste(colour, (round(x * self.side) - pixels // 2, round(y * self.side) - pixels // 2), mask)
