@@ -1,12 +1,12 @@
-# The grid of params.yaml's sweep section: every cell is trained, adapted to and evaluated by the stages that DVC runs, too.
+# The grid of params.yaml's section sweep. The stages of DVC train and evaluate every cell, and adapt a listener to it.
 #
-#   snakemake --cores 2                      what is missing or out of date, two cells at once
-#   snakemake --cores 2 --dry-run            what that would be, and why
-#   snakemake --report report.html           the results with their provenance, one page
+#   snakemake --cores 2                      run missing and outdated cells, two at once
+#   snakemake --cores 2 --dry-run            list these cells, with reasons
+#   snakemake --report report.html           write one page of results with their provenance
 #   snakemake --workflow-profile profiles/slurm
 #
-# A cell is run again when what decides its results is another: its parameters, and the content of its inputs and code
-# (pipeline/workflow/grid_cells.py makes one digest of them). Times of files do not matter.
+# A cell runs again when its parameters or the content of its inputs or code change (pipeline/workflow/grid_cells.py
+# makes one digest of them). Times of files do not matter.
 import os
 from pathlib import Path
 
@@ -29,7 +29,7 @@ NEEDS = {
     for method in {cell.method for cell in CELLS.values()}
 }
 CONTENT = grid_cells.digests(path for paths in NEEDS.values() for path in paths)
-# Snakemake asks for every waiting job's again and again.
+# Digests are computed once: Snakemake evaluates the parameters of each waiting job many times.
 BASES = {
     (stage, *at): grid_cells.cell_digest(cell, stage, PARAMS, CONTENT, WORKFLOW)
     for at, cell in CELLS.items()

@@ -1,13 +1,13 @@
-# The features stage in shards, on one machine or on many that share this folder.
+# Extraction of features in shards, on one machine or on many that share this folder.
 #
-#   snakemake -s features.smk --cores 8 --config shards=8          all shards, then data/features/main, without DVC
-#   snakemake shards -s features.smk --cores 8 --config shards=8   the shards; `dvc repro` puts them together and goes on
+#   snakemake -s features.smk --cores 8 --config shards=8          extract all shards, then join them without DVC
+#   snakemake shards -s features.smk --cores 8 --config shards=8   extract them; `dvc repro` joins them and continues
 #   snakemake -s features.smk --workflow-profile profiles/slurm --config shards=32
 #
-# `--config features=judge` is for another set of features than main.
+# `--config features=judge` selects another set of features than main.
 #
-# Each shard's images are kept in data/checkpoints/features, by a key of parameters, data and code: whatever is there is
-# not seen again, killed or not, with as many shards or with others.
+# data/checkpoints/features keeps the features of each shard, by a key of parameters, data and code. A later run reuses
+# them after a kill, and with any number of shards.
 from functools import cache
 
 from pipeline.workflow import grid_cells

@@ -2,9 +2,9 @@
 
     python benchmarks/decoding.py [--trained data]
 
-Speakers are optimised for inference, as in evaluations. The floor is the rate that an unroll
-would have if it took only the time of its operations, at this machine's measured rate of matrix products. The
-plain unroll (benchmarks/plain.py) must generate the same captions.
+Speakers are optimised for inference, as in evaluations. The floor is the rate of an unroll that takes only the time of
+its operations, at this machine's measured rate of matrix products. The plain unroll (benchmarks/plain.py) must generate
+the same captions.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main() -> None:
     if options.trained:
         return in_bfloat16(options.trained, options.times)
     rate = matmul_rate(options.device)
-    row = table("Decoding", *("decoding", "words", "images/s", "floor", "of it", "plain", "ratio", "same captions"))
+    row = table("Decoding", *("decoding", "words", "images/s", "floor", "of floor", "plain", "ratio", "same captions"))
     for name, channel in CHANNELS.items():
         for length in (16, 10) if name == "sampling" else (16,):
             agents, batch = make_agents(length, options.device)

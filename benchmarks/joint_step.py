@@ -85,7 +85,7 @@ def measure(options: argparse.Namespace) -> None:
     rate = matmul_rate(options.device)
     row = table(
         "A training step at the papers' size",
-        *("step", "words", "s", "images/s", "GFLOP", "floor, s", "of it", "plain, s", "ratio"),
+        *("step", "words", "s", "images/s", "GFLOP", "floor, s", "of floor", "plain, s", "ratio"),
     )
     for name in options.methods:
         for length in options.lengths:

@@ -2,9 +2,9 @@
 
     python benchmarks/judging.py
 
-Photos of 8 × 8 drawn pixels stand for real ones, and drawn vectors for the judge's embeddings. The times are those of
-all else: hard galleries, ranks in both directions, words and intervals. The second run finds all embeddings in the
-cache. Each run has a process of its own.
+Photos of 8 × 8 random pixels stand for real ones, and random vectors for the judge's embeddings. The times are those of
+all other work: hard galleries, ranks in both directions, words and intervals. The second run finds all embeddings in
+the cache. Each run has a process of its own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WORDS = ("red", "green", "blue", "small", "large", "dog", "cat", "boat", "house"
 
 
 class DrawnJudge:
-    """A judge with drawn embeddings: photo and caption number n have vectors near each other."""
+    """A judge with random embeddings: photo n and caption n have similar vectors."""
 
     name, temperature = "drawn", 0.07
     metric: ClipMetric | None = None
@@ -54,7 +54,7 @@ class DrawnJudge:
         return self._photos[torch.cat([each["number"] for each in prepared])].numpy()
 
     def encode_texts(self, texts: Sequence[str]) -> torch.Tensor:
-        last = (text.rpartition(" ")[2] for text in texts)  # a caption's number; the trivial rule's have none
+        last = (text.rpartition(" ")[2] for text in texts)  # a caption's number; captions of the trivial rule have none
         return self._captions[[int(word) if word.isdecimal() else 0 for word in last]]
 
     def cut(self, texts: Sequence[str]) -> list[str]:

@@ -4,11 +4,11 @@
 
 `faults.py` finds the faults, `reached_lines.py` the tests that reach each line. Each fault has a process, forked from
 this one after the imports of torch and others. The process takes the changed module from memory: no file is written.
-Its tests run in the order of cost and proximity, until one fails or the budget is spent. data/mutants/results.jsonl
+Its tests run in the order of cost and proximity, until one fails or the budget is spent. `data/mutants/results.jsonl`
 keeps each outcome with its commit, so that a killed run can continue. An outcome is reused while its module and its
-test are unchanged, a survivor while no module and no test has changed. Of a fault that was tried again, the first
-outcome counts in the column "killed at first %": a test that was written for a survivor detects that one, which says
-nothing about other faults. `mutants_accepted.toml` lists survivors that stay, with reasons.
+test are unchanged, a survivor while no module and no test has changed. If a fault was tried again, its first outcome
+counts in the column "killed at first %". A test that was written for a survivor detects that fault, which says nothing
+about other faults. `mutants_accepted.toml` lists survivors that stay, with reasons.
 
 mutmut and cosmic-ray were considered. They lack faults such as a missing detach, a sum for a mean, another split,
 another network or another seed. They also start an interpreter for each fault, which takes longer than most of the
@@ -128,7 +128,7 @@ def try_fault(fault: Fault, source: bytes, tests: list[str], seconds: float, fol
             yield None
         status = os.waitstatus_to_exitcode(done[1])
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)  # programs that its tests started
+            os.killpg(pid, signal.SIGKILL)  # end the programs that its tests started
         if status != 4 or first.exists():  # 4: a test of that name no longer exists
             break
     if status == 5:

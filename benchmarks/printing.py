@@ -22,5 +22,5 @@ def table(caption: str, *columns: str, first: int = 24) -> Callable[..., None]:
 
 
 def show_progress(what: str) -> None:
-    """Print the current work on stderr, from which no table is read."""
+    """Print the current work on stderr; tables are read from stdout alone."""
     print(f"  {what} …", file=sys.stderr, flush=True)

@@ -33,9 +33,9 @@ ROOT = Path(__file__).parents[1]
 OUT = Path("data/reliability")
 RECORDED = ROOT / "results/reliability.json"
 LONGEST = 160  # characters of the failures
-GRID_SHARE = 50  # one of this many kills is of the grid, which takes as long as many stages
+GRID_SHARE = 50  # one in this many kills hits the grid, which takes as long as many stages
 TestSelection = tuple[Sequence[str], Sequence[str]]  # files, and parts of the tests' names; () for all tests
-# lines of the table that run tests of the suite
+# rows of the table that run tests of the suite
 HOSTILE: Mapping[str, TestSelection] = {
     "untrusted names, paths, links and pickles": (("tests/test_untrusted_parameters.py",), ()),
     "untrusted archives": (("tests/pipeline/corpora/test_archives.py", "tests/pipeline/runtime/test_untrusted.py"), ()),
@@ -318,7 +318,7 @@ def write_row(row: str, trial: TrialOptions, lines: list[TrialResult], seconds: 
     found = {"command": command, "commit": head.stdout.strip(), "seconds": round(seconds)}
     found["lines"] = [asdict(line) for line in lines]
     OUT.mkdir(parents=True, exist_ok=True)
-    # a path of this machine means nothing elsewhere
+    # replace the temporary folder's path, which differs between machines
     content = json.dumps(found, indent=1).replace(str(trial.world), "WORLD")
     (OUT / f"{row}.json").write_text(content + "\n", encoding="utf-8")
 

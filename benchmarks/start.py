@@ -33,7 +33,8 @@ STAGES = {  # command line → module and function whose first call or result is
     "cross": "pipeline.tracking.recorder.record_run",
     "report": "pipeline.tracking.recorder.record_run",
 }
-# It imports nothing of the project before the stage does, and wraps the function when its module is loaded.
+# The program imports no module of the project before the stage does. It wraps the function when Python loads its
+# module.
 WATCHED = """
 import importlib.util, os, runpy, sys
 name, _, function = sys.argv[1].rpartition(".")

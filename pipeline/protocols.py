@@ -16,15 +16,15 @@ class Channel(Protocol):
 
     @property
     def rng_key(self) -> str:
-        """Name of the random stream. Draws depend on this name, the seed and the step alone."""
+        """Return the name of the random stream. Draws depend on this name, the seed and the step alone."""
 
     @property
     def samples(self) -> int:
-        """Number of captions per image in the message."""
+        """Return the number of captions per image in the message."""
 
     @property
     def width(self) -> int:
-        """Number of captions per image that are unrolled; the message keeps the first `samples`. Beams unroll more."""
+        """Return the number of unrolled captions per image, of which the message keeps `samples`. Beams unroll more."""
 
     @property
     def requires_grad(self) -> bool:
@@ -113,7 +113,7 @@ class Baseline(Protocol):
 
     @property
     def min_samples(self) -> int:
-        """Minimum number of captions per image."""
+        """Return the minimum number of captions per image."""
 
     @property
     def per_token(self) -> bool:
@@ -139,7 +139,7 @@ class Scaling(Protocol):
 
     @property
     def min_samples(self) -> int:
-        """Minimum number of captions per image."""
+        """Return the minimum number of captions per image."""
 
     def __call__(self, advantage: Tensor, rollouts: Rollouts) -> Tensor:
         """Return the scaled advantages (N,) of `advantage` (N,)."""

@@ -47,8 +47,8 @@ class BatchRandom:
 class ReplayedGenerators:
     """The generators of one training step, in the order in which the step asks for them.
 
-    A step under `recording` creates them. A step under `repeating` gets the same ones again, whose numbers a CUDA graph
-    then draws in each replay; `seed` gives them the seeds of the replayed step before.
+    A step under `recording` creates them. A step under `repeating` gets the same ones again. A CUDA graph then draws
+    their numbers in each replay. `seed` gives them the seeds of the step that is replayed.
     """
 
     _current: ReplayedGenerators | None = None
@@ -59,6 +59,7 @@ class ReplayedGenerators:
 
     @property
     def generators(self) -> list[Generator]:
+        """Return the generators, in the order of their creation."""
         return [generator for generator, _ in self._made]
 
     def seed(self, step: int) -> None:
@@ -68,12 +69,14 @@ class ReplayedGenerators:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
+        """Create the generators that the step in the block asks for."""
         self._made, self._next = [], None
         with self._active():
             yield
 
     @contextmanager
     def repeating(self) -> Iterator[None]:
+        """Give the step in the block the recorded generators."""
         self._next = 0
         with self._active():
             yield

@@ -40,11 +40,12 @@ class Batch:
 
     @property
     def total(self) -> int:
-        """Number of images in the whole batch, over all ranks."""
+        """Return the number of images in the whole batch, over all ranks."""
         return len(self) if self.of is None else self.of
 
     @property
     def device(self) -> torch.device:
+        """Return the device of the tensors."""
         return self.images.device
 
     def to(self, device: torch.device | str) -> Self:
@@ -82,6 +83,7 @@ class TokenDistributions:
     valid: Tensor | None = None  # (M,) bool: which positions are used; None: all
 
     def detached(self) -> TokenDistributions:
+        """Return the distributions without a graph."""
         return replace(self, probabilities=self.probabilities.detach())
 
 

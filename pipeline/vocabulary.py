@@ -30,6 +30,7 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: Path) -> Vocabulary:
+        """Load the vocabulary from the JSON file `path`."""
         return cls(tuple(json.loads(path.read_text(encoding="utf-8"))["words"]))
 
     def dump(self) -> str:
@@ -42,10 +43,12 @@ class Vocabulary:
 
     @property
     def unk(self) -> int:
+        """Return the id of UNK."""
         return len(self.words)
 
     @cached_property
     def ids(self) -> dict[str, int]:
+        """Return the id of each word, from 1."""
         return {word: i + 1 for i, word in enumerate(self.words)}
 
     def encode(self, words: Sequence[str]) -> list[int]:

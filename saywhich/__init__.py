@@ -45,12 +45,12 @@ def load(folder: str | Path, listener: str) -> ModelWithListener | PretrainedMod
 def load(folder: str | Path, listener: str | None = None) -> Model | ModelWithListener | PretrainedModel:
     """Load the trained speaker and listener in `folder`, with the feature extractor of their images.
 
-    With `listener`, a name of `saywhich judge --judge`, that pretrained listener takes the place of the own one, and
+    `listener` is a name of `saywhich judge --judge`; that pretrained listener takes the place of the own one. With it,
     `folder` may also name a pretrained speaker (hub/OWNER/NAME or a folder).
 
     `folder` is `data/models/<method>` of a repository, a cell of its grid, or a folder that `saywhich export` wrote.
-    Nothing in it is executed. Raises UserError (a ValueError) in one line where a file is missing, its digest does not
-    match, or the model needs an extra that is not installed.
+    Nothing in it is executed. Raises UserError (a ValueError) in one line where a file is missing or its digest does
+    not match. It also does so where the model needs an extra that is not installed.
     """
     from saywhich.loading import load_model  # here: PyTorch takes a second to import
 
@@ -167,10 +167,11 @@ def reward(
 ) -> CaptionReward:
     """Make a reward function of captions for TRL and other trainers: reward(prompts, completions, **columns).
 
-    `judge` is a name of `saywhich judge --judge`, or a judge. `score` is `contrastive` (both directions over the batch,
-    and over look-alikes where `photos` is given), `hard` (the photo among its look-alikes in the folder `photos`) or
-    `clip_score`. `hard` is the number of photos in a hard gallery; the encoder `neighbours` chooses them. `column` is
-    the data set's column of photos. Raises UserError in one line for settings that do not fit.
+    `judge` is a name of `saywhich judge --judge`, or a judge. The `score` `contrastive` has both directions over the
+    batch, and over look-alikes where `photos` is given. `hard` scores the photo among its look-alikes in the folder
+    `photos`. `clip_score` is CLIPScore. `hard` is the number of photos in a hard gallery; the encoder `neighbours`
+    chooses them. `column` is the data set's column of photos. Raises UserError in one line for settings that do not
+    fit.
 
     >>> reward = saywhich.reward("my-model", score="hard", photos="photos")  # doctest: +SKIP
     >>> trainer = GRPOTrainer(model, reward_funcs=reward, train_dataset=captions)  # doctest: +SKIP

@@ -30,17 +30,17 @@ Write = Callable[[Path, "Caption"], None]
 def add_outputs(parser: ArgumentParser) -> None:
     """Add the options of outputs to the parser of `caption`."""
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--csv", metavar="OUT", help="write a table there instead")
-    where.add_argument("--jsonl", metavar="OUT", help="write JSON lines there instead, with all candidates")
+    where.add_argument("--csv", metavar="OUT", help="write a table to OUT instead")
+    where.add_argument("--jsonl", metavar="OUT", help="write JSON lines to OUT instead, with all candidates")
     where.add_argument(
-        "--coco", metavar="OUT", help="write COCO's results form there instead; file names must end in the image's id"
+        "--coco", metavar="OUT", help="write COCO's results form to OUT instead; file names must end in the image's id"
     )
     parser.add_argument("--html", metavar="OUT", help="write a page with the photos, too")
     photos = parser.add_mutually_exclusive_group()
     photos.add_argument(
         "--xmp",
         metavar="FOLDER",
-        help="write copies of the photos there, too, with the caption as their description (JPEG, PNG, WebP)",
+        help="write copies of the photos to FOLDER, too, with the caption as their description (JPEG, PNG, WebP)",
     )
     photos.add_argument(
         "--in-place",

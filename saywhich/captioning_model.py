@@ -124,12 +124,12 @@ class CaptioningModel(ABC, Generic[Prepared, Features]):
         among the distractors by each candidate, and the best candidate is returned. A distractor identical to the image
         does not count. By the `score` "similarity" the candidate that the listener finds most similar to the image is
         returned, with or without distractors. The samples of an image depend only on the image and on `seed`. Their
-        logits are divided by `temperature`; by default .3 where the listener chooses among samples of a trained model,
-        and otherwise 1, or the setting of a pretrained one.
+        logits are divided by `temperature`. Its default is .3 where the listener chooses among samples of a trained
+        model. Otherwise it is 1, or the setting of a pretrained model.
 
         With the weight α `pragmatic`, each word is chosen to tell the image from the nearest `distractors` of `among`.
-        The best of the beam is then the only candidate. `posterior`: whose posterior over these images weighs the
-        words, "speaker" (by Bayes' rule) or "listener".
+        The best of the beam is then the only candidate. The posterior over these images is that of `posterior`:
+        "speaker" (by Bayes' rule) or "listener".
 
         >>> caption = model.caption(["a.jpg"], samples=20, among=["a.jpg", "b.jpg", "c.jpg"])[0]
         >>> 1 <= caption.rank <= caption.of == 3
@@ -215,8 +215,8 @@ def rank_captions(
     """Return for each of M photos its best caption of K candidates, by the listener's margin over the distractors.
 
     Distractors in `among` with the digest of the photo do not count. By the `score` "similarity", and where no
-    distractor is left, the best is the one most similar to the photo; distractors, which may be None by that score,
-    then only give its rank and margin.
+    distractor is left, the best caption is the one most similar to the photo. Distractors then only give its rank and
+    margin; by that score they may be None.
     """
     vectors, others = candidates.encode(), photos.select([]) if among is None else among
     same = others.copies(photos.contents)

@@ -25,7 +25,7 @@ COMMANDS = {
     "judge": "measure how distinctive captions are, by judges that did not write them",
     "compare": "compare caption files by paired differences",
     "bags": "find groups of look-alike photos, on which captions are tested",
-    "bench": "draw a benchmark that nobody was trained on, and score captions of it",
+    "bench": "draw a new benchmark of scenes, and score captions of it",
     "hacked": "measure how much of a reward's gain independent judges confirm",
     "calibrate": "compare judges and metrics with people's ratings of captions",
     "export": "write a trained model into a folder that works anywhere",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def sheet_entry(file: Path, caption: Caption) -> Mapping[str, Any]:
-    """Return what the page shows of a photo; `candidates` are those beside the caption, each once."""
+    """Return the page's entry of a photo; `candidates` are those that differ from the caption, each once."""
     return {
         "name": one_line(str(file)),
         "url": file.resolve().as_uri(),

@@ -15,7 +15,7 @@ from pipeline.errors import UserError, one_line
 from pipeline.runtime.checksums import changed_input, read_checksummed_json
 
 MODELS = Path("data/models")
-SPLITS = ("val", "test")  # the first that was evaluated decides
+SPLITS = ("val", "test")  # the first evaluated split decides
 
 
 def default_model() -> Path:

@@ -77,7 +77,9 @@ class FeatureExtractor:
             network = _build_network(folder, made, weights, device)
         except UserError:
             raise
-        except Exception as error:  # the libraries that build networks raise anything for bad options in a manifest
+        except (
+            Exception
+        ) as error:  # the libraries that build networks can raise any exception for bad options in a manifest
             raise UserError(f"{path}: its network cannot be built ({reason(error)}); {AGAIN}") from None
         _check_network(path, made, network)
         return cls(network, _load_transforms(folder, made, network), manifest, folder, _load_texture(folder, made))

@@ -36,7 +36,7 @@ from saywhich.photos import Photo, content_digest, open_photo
 from saywhich.pragmatic_decoding import LISTENER, PragmaticGallery, TextListener
 
 BATCH = 32  # photos in one batch of the network
-CHOSEN_TEMPERATURE = 0.3  # samples to choose from have half the beam's CIDEr on photos at 1
+CHOSEN_TEMPERATURE = 0.3  # at 1, re-ranked samples have half the beam's CIDEr on photos
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +85,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
             raise UserError(f"{photo}: no such photo") from None
 
     def features_of(self, prepared: Sequence[Tensor]) -> PhotoFeatures:
+        """Extract the features of prepared photos, with their mirror images where the extractor has them."""
         features = self.feature_extractor(prepared)
         mirrored = self.feature_extractor(prepared, mirrored=True) if self.feature_extractor.mirrored else None
         judge = self._judge(features, mirrored)

@@ -44,8 +44,8 @@ THREADS = 4  # decoding threads
 def open_photo(photo: Photo, used: int) -> Iterator[Image.Image]:
     """Open a photo as an upright RGB image, for a block that uses `used` further bytes per pixel.
 
-    A photo is a path, a Pillow image of any mode, an `UndecodedPhoto`, or a uint8 array (H, W), (H, W, 3) or (H, W, 4).
-    Raises UserError for any other array, and for a file that is missing or cannot be decoded.
+    A photo is a path, a Pillow image of any mode, an `UndecodedPhoto`, or a uint8 array. An array has the shape (H, W),
+    (H, W, 3) or (H, W, 4). Raises UserError for any other array, and for a file that is missing or cannot be decoded.
     """
     if isinstance(photo, np.ndarray):
         if photo.dtype != np.uint8 or photo.ndim not in (2, 3) or photo.shape[2:] not in ((), (3,), (4,)):
@@ -90,7 +90,7 @@ def photo_files(places: Iterable[str | Path]) -> list[Path]:
     """
     found: list[Path] = []
     given = list(places)
-    if "" in given:  # such as that of a shell's variable which is not set: Path would take it for this folder
+    if "" in given:  # an unset variable of the shell gives an empty path, which Path would read as the current folder
         raise UserError("a photo's path is empty; give a photo or a folder, such as .")
     asked = [Path(place) for place in given]
     for place in asked:

@@ -30,7 +30,7 @@ class UploadLimits:
     megabytes: int = 40  # size of a whole request
     megapixels: int = 50  # size of a photo
     photos: int = 60
-    seconds: float = 60  # for each of: receiving, waiting, working, sending the response
+    seconds: float = 60  # seconds for each phase: receiving, waiting, working, sending the response
     megapixels_together: int = 300  # size of all photos of a request together
     captions: int = 20_000  # photos × models × samples, or × beam
     generated: int = 40  # captions that a pretrained model generates in one batch, each with memory of its own

@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS photos
     (path BLOB PRIMARY KEY, size INTEGER, time INTEGER, inode INTEGER, content TEXT, vector BLOB, digest BLOB);
 CREATE TABLE IF NOT EXISTS captions (caption BLOB PRIMARY KEY, vector BLOB, digest BLOB);
 """
-# by name: a database of another version, whose tables have other columns, is an error of SQLite's, and is rebuilt
+# columns are selected by name, so SQLite raises an error for a database of another version, which is then rebuilt
 PHOTOS_BELOW = "SELECT path, size, time, inode, content, vector, digest FROM photos WHERE path > ? AND path < ?"
 UNUSABLE = {  # errors of the environment, not of a damaged file: the file is kept
     sqlite3.SQLITE_BUSY,

@@ -1,8 +1,10 @@
 """Generation of the embedded data set.
 
-python -m stages.draw --dataset scenes → data/raw/scenes: images, captions in Karpathy's and COCO's form, facts,
-and dialogs in VisDial's form if configured.
-python -m stages.draw --dataset films → data/raw/films: the same files for films.
+    python -m stages.draw --dataset scenes → data/raw/scenes
+    python -m stages.draw --dataset films → data/raw/films
+
+Each folder gets images, captions in Karpathy's and COCO's form, and facts. Scenes also get dialogs in VisDial's form,
+if configured.
 """
 
 import sys

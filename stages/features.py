@@ -1,7 +1,10 @@
 """Extraction of image features by a network, or import of features from elsewhere.
 
-python -m stages.features → data/features/main: a vector and a set of regions per image, and the network's settings;
---features judge → data/features/judge, the features of a judge that does not use the main ones.
+    python -m stages.features → data/features/main
+    python -m stages.features --features judge → data/features/judge
+
+A folder of features has a vector and a set of regions per image, and the network's settings. A judge has its own
+features if it does not use the main ones.
 
 With --shard 3/8 the stage extracts the third of eight parts. A run without --shard joins the parts. features.smk
 extracts shards in parallel. Until they are joined, parts lie in data/checkpoints/features.

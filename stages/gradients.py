@@ -3,8 +3,8 @@
 python -m stages.gradients → data/gradients: gradients.json, .csv and .md, plane.png and claim.png. From then on
 the report shows them.
 
-python -m stages.gradients --trained data → data/gradients_scenes, named after the data set of the run: the same
-estimators at the pretrained speaker of the run in data/, compared with a gradient from 100,000 captions.
+python -m stages.gradients --trained data → data/gradients_scenes, named after the data set of the run. These are the
+same estimators at the pretrained speaker of the run in data/, compared with a gradient from 100,000 captions.
 """
 
 import argparse
@@ -118,6 +118,7 @@ def select_candidates(candidates: Sequence[Any], beginning: str) -> list[Any]:
 
 
 def whole_number(text: str) -> int:
+    """Parse a positive integer of the command line. Raises ValueError for any other text."""
     number = int(text)
     if number < 1:
         raise ValueError(text)

@@ -36,7 +36,7 @@ def run(stage: Stage) -> None:
     from pipeline.training.fit import run_training
     from pipeline.workflow.training import build_training
 
-    seed = stage.seed + getattr(settings, "seed", 0)  # a speaker has none of its own
+    seed = stage.seed + getattr(settings, "seed", 0)  # speakers have no seed of their own
     prepared, store = load_data(stage.root, settings.features)
     torch.manual_seed(seed)
     method, cider = build_pretraining(settings, prepared, store, stage.device)

@@ -38,7 +38,7 @@ class Kind:
     files: Sequence[tuple[Path, Sequence[Path]]]
     read: Callable[[Path], str]
     folder: Path | None = None  # folder that is restored after each damage
-    equal: bool = False  # whether equal results are as good as a name: a cache heals, and not every byte is a result
+    equal: bool = False  # True: equal results suffice without an error that names the file, as a cache repairs itself
 
 
 def kinds(world: Path, scratch: Path) -> list[Kind]:
@@ -134,7 +134,7 @@ def _outcome(kind: Kind, path: Path, before: str) -> str:
     except UserError as error:
         named = str(error)
         return "" if path.name in named or path.parent.name in named else f"{path.name}: not named: {named}"
-    except Exception as error:  # to the user a traceback
+    except Exception as error:  # a user would get a traceback
         return f"{path.name}: {type(error).__name__}: {error}"
     if path.name in printed.getvalue() or (kind.equal and after == before):
         return ""

@@ -93,7 +93,7 @@ def captioning(photos: list[bytes], **options: Any) -> bytes:
 
 
 def flat_png(width: int, height: int, bits: int = 1, kind: int = 0) -> bytes:
-    """Return a PNG of one colour, of a few kilobytes whatever its size; `kind` 0 is grey, 2 RGB, 6 RGBA."""
+    """Return a PNG of one colour, with a few kilobytes for any size; `kind` 0 is grey, 2 RGB, 6 RGBA."""
     row = bytes(1 + (width * bits * {0: 1, 2: 3, 6: 4}[kind] + 7) // 8)
     packer = zlib.compressobj(9)
     packed = b"".join(packer.compress(row) for _ in range(height)) + packer.flush()
@@ -133,7 +133,7 @@ def honest() -> bytes:
 
 
 def bombs(many: int) -> Iterator[tuple[str, bytes]]:
-    """Yield requests of small files that are large once they are decoded, `many` photos each."""
+    """Yield requests of small files with large decoded images, `many` photos each."""
     side = 7000
     yield "one-bit PNGs of 49 megapixels, too many", captioning([flat_png(side, side)] * 24)
     yield "one-bit PNGs of 49 megapixels", captioning([flat_png(side, side)] * many)

@@ -28,7 +28,7 @@ from filelock import FileLock
 
 FOLDER = "SAYWHICH_TEST_PYTHON"  # the environment's name of the folder that the test processes of a run share
 REQUESTS = [int(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
-PROGRAMS = {"python": "", "dvc": "dvc", "snakemake": "snakemake"}  # with the module that each is
+PROGRAMS = {"python": "", "dvc": "dvc", "snakemake": "snakemake"}  # programs, with the module that each runs
 KEPT = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}  # settings that the new process follows
 LEASE = b"\0\0\0\0"
 MODULES = (
@@ -39,8 +39,8 @@ MODULES = (
     "scmrepo.git", "snakemake.cli", "snakemake.report", "jinja2", "docutils.core",
 )  # fmt: skip
 
-# The client gives its words, folder, environment, process group and files to the server, passes signals on to the new
-# process, and ends as that one ends. It imports next to nothing.
+# The client sends its arguments, folder, environment, process group and files to the server. It passes signals on to
+# the new process and ends with its status or signal. It imports few modules.
 CLIENT = """#!{python} -IS
 import _signal, _socket, array, marshal, os, sys
 words = sys.argv[1:]
@@ -131,7 +131,7 @@ class Server:
         self.waiting.register(self.ended, selectors.EVENT_READ)
 
     def serve(self) -> tuple[list[str], str, dict[str, str], list[int], int, list[int]] | None:
-        """Answer until the last lease is over (None); in a forked child return its request and files."""
+        """Answer requests until the last lease ends (None); in a forked child return its request and files."""
         while True:
             for key, _ in self.waiting.select():
                 if key.fileobj is self.listener:

@@ -23,8 +23,8 @@ from toy_world import stages_run
 from whole_profiles import profile
 
 ROOT = Path(__file__).parents[1]
-BOUND = 10.0  # seconds in which all of the tree has ended
-GROUP, KEYBOARD, HANG_UP = "group", "keyboard", "hang-up"  # all of make's group; Ctrl-C; the terminal is closed
+BOUND = 10.0  # seconds until the whole tree must have ended
+GROUP, KEYBOARD, HANG_UP = "group", "keyboard", "hang-up"  # to all of make's group; Ctrl-C; a closed terminal
 KINDS: dict[str, Callable[[list[str]], bool]] = {
     "make": lambda words: words[0] == "make",
     "repro": lambda words: "pipeline.workflow.repro" in words,

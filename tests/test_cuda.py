@@ -137,12 +137,12 @@ def test_losses_and_gradients_of_dialogs_equal_the_cpus(name, same_numbers):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_training_step_never_waits_for_the_gpu(toy, name, monkeypatch):
-    """The whole step of the training loop: the batch's transfer, decodes, backward, clipping, Adam and reports."""
+    """The step has the batch's transfer, decodes, backward, clipping, Adam and reports."""
     monkeypatch.setenv("SAYWHICH_CUDA_GRAPHS", "0")
     method = method_on(GPU, name, toy)
     training = Training(method, ToyBatches(toy), SETTINGS, seed=4, device=GPU)
     batches = [pinned(toy.batch(number)) for number in range(6)]
-    for batch in batches[:3]:  # makes everything that is made once
+    for batch in batches[:3]:  # the first step builds what later steps reuse
         training.train_step(batch.to(GPU))
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
@@ -186,7 +186,7 @@ def pinned(batch: Any) -> Any:
 
 
 def test_captured_steps_draw_new_numbers_of_torchs_own_generator_in_each_step(toy, monkeypatch):
-    """Dropout on a listener's inputs draws from it, as the layers of transformers do."""
+    """Dropout on a listener's inputs draws from torch's own generator, as the layers of transformers do."""
 
     def trained() -> tuple[Training, Weights]:
         listener = toy.agents().listener.to(GPU)
@@ -224,7 +224,7 @@ def test_a_step_that_reads_numbers_on_the_host_is_not_captured(toy):
 
 
 def test_a_method_that_computes_with_the_step_is_refused(toy):
-    """Its value would be that of the captured step in every replay."""
+    """A captured step would keep the value of its first run in every replay."""
     method = method_on(GPU, "mle", toy)
     training = Training(method, ToyBatches(toy, steps=8), SETTINGS, seed=4, device=GPU)
     compute = training.runner._compute
@@ -243,7 +243,7 @@ def test_evaluations_generate_the_cpus_captions(toy, decoder, channel):
 
 
 def test_a_listener_embeds_captions_as_on_the_cpu(toy):
-    """In single precision: TF32, cuDNN's default for a GRU, would differ in the fourth digit."""
+    """The GRU computes in single precision: TF32, cuDNN's default, would differ in the fourth digit."""
     speaker, listener = toy.agents().speaker.eval(), toy.agents().listener
     with torch.no_grad():
         message = generate(speaker, toy.batch(), Greedy(), torch.Generator().manual_seed(0))

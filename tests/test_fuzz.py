@@ -143,7 +143,7 @@ def test_whole_characters_by_escapes_are_read(tmp_path):
 
 def test_a_pipe_in_place_of_annotations_is_refused(tmp_path):
     os.mkfifo(tmp_path / "a.json")
-    assert "is not a plain file" in read(tmp_path, "karpathy")
+    assert "expected a plain file" in read(tmp_path, "karpathy")
 
 
 def test_a_parquet_table_of_invalid_text_is_reported_in_one_line(tmp_path):
@@ -220,7 +220,7 @@ def test_features_that_claim_gigabytes_are_refused(tmp_path):
     assert "cannot be read" in features_of(tmp_path, "npy_folders", tmp_path / "npy")
     (tmp_path / "npy/1.npz").unlink()
     os.mkfifo(tmp_path / "npy/1.npz")
-    assert "is not a plain file" in features_of(tmp_path, "npy_folders", tmp_path / "npy")
+    assert "expected a plain file" in features_of(tmp_path, "npy_folders", tmp_path / "npy")
     with open(tmp_path / "endless.tsv", "wb") as file:
         file.truncate(2**27)  # one line
     assert "line 1: longer than" in features_of(tmp_path, "tsv", tmp_path / "endless.tsv")

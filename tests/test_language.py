@@ -2,6 +2,7 @@
 
 import ast
 import io
+import re
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -16,6 +17,19 @@ OPENERS = {"what", "who", "whose", "of", "those", "that", "where", "when", "how"
 # "of" alone opens the comments of tests that explain a number
 COMMENT_OPENERS = {"what", "who", "whose", "those", "that"}
 ENTRY_POINTS = {"__init__", "__main__"}
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+MOST_WORDS = 25  # in a sentence
+DOCUMENTS = ("*.md", "docs/**/*.md", "profiles/**/*.md", "results/*.md", "data/*.md")
+NOT_PROSE = re.compile(
+    r"""
+    <!--\ results:.*?<!--\ end\ -->   # written by pipeline.report.documents
+    | ^\ *```.*?^\ *```$               # code
+    | ^(?:\#|\ *\|)[^\n]*$            # headings and tables
+    """,
+    re.VERBOSE | re.MULTILINE | re.DOTALL,
+)
+# doctests, indented blocks and columns
+NOT_PROSE_IN_DOCSTRINGS = re.compile(r"^>>> .*?(?=\n\n|\Z)|^    [^\n]*$|^[^\n]*\S  [^\n]*$", re.MULTILINE | re.DOTALL)
 
 
 @cache
@@ -55,7 +69,7 @@ def test_no_docstring_opens_without_a_verb_or_a_subject():
         f"{path}: {doc.splitlines()[0]}"
         for path, tree in trees(*PACKAGES, "tests", "benchmarks")
         for node in ast.walk(tree)
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if isinstance(node, Documented)
         and (doc := ast.get_docstring(node))
         and doc.split()[0].strip(",.:").lower() in OPENERS
     ]
@@ -81,5 +95,75 @@ def test_no_comment_opens_without_a_verb_or_a_subject():
         for path in sorted((ROOT / package).rglob("*.py"))
         for line, word in comments(path.read_text(encoding="utf-8"))
         if word in COMMENT_OPENERS or (word == "of" and package in PACKAGES)
+    ]
+    assert found == []
+
+
+def undocumented(tree: ast.Module) -> list[str]:
+    """Return the public classes and functions of a module that lack a docstring; overloads need none."""
+    return [
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and not node.name.startswith("_")
+        and not ast.get_docstring(node)
+        and not any(ast.unparse(decorator) == "overload" for decorator in node.decorator_list)
+    ]
+
+
+def test_public_classes_and_functions_have_docstrings():
+    text = "class A:\n x = 1\n@overload\ndef f(): ...\ndef g():\n 'Return 1.'\ndef h(): ...\ndef _h(): ..."
+    assert undocumented(ast.parse(text)) == ["A", "h"]
+    assert [f"{path}: {name}" for path, tree in trees(*PACKAGES) for name in undocumented(tree)] == []
+
+
+def long_sentences(prose: str) -> list[str]:
+    """Return the sentences with more than `MOST_WORDS` words, in paragraphs and items of lists.
+
+    Inline code and quotations count as one word, and addresses of links as none.
+    """
+    found = []
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", prose):
+        text = re.sub(r"`+[^`]*`+|“[^”]*?([.!?]?)”", r"code\1", paragraph)
+        text = re.sub(r"(?<=\])\([^)]*\)|<!--.*?-->", "", text, flags=re.DOTALL)
+        text = re.sub(r"\b(al|e\.g|i\.e)\.", r"\1", text)
+        sentences = re.split(r"(?<=[.!?])[\"')\]*]*\s+", text)
+        found += [
+            " ".join(sentence.split())
+            for sentence in sentences
+            if sum(bool(re.search(r"\w", word)) for word in sentence.split()) > MOST_WORDS
+        ]
+    return found
+
+
+def test_long_sentences_are_found():
+    words = "word " * 24
+    short, long = f"{words}word.", f"{words}word word."
+    assert long_sentences(f"{short} {short}\n\n- {words}\n- {words}") == []
+    assert long_sentences(f"{short} {long} {short}") == [long]
+    assert long_sentences(f"{words}[`a b c`](a b c) (Luo et al. 2018).") == [f"{words}[code] (Luo et al 2018)."]
+
+
+def test_sentences_of_docstrings_are_short():
+    found = [
+        f"{path}: {sentence}"
+        for path, tree in trees(*PACKAGES, "tests", "benchmarks")
+        for node in ast.walk(tree)
+        if isinstance(node, Documented) and (doc := ast.get_docstring(node))
+        for sentence in long_sentences(NOT_PROSE_IN_DOCSTRINGS.sub("", doc))
+    ]
+    assert found == []
+
+
+def test_sentences_of_documents_are_short():
+    """Entries of versions in CHANGELOG.md stay as they were published."""
+    paths = [path for pattern in DOCUMENTS for path in sorted(ROOT.glob(pattern))]
+    assert len(paths) > 30
+    found = [
+        f"{path.relative_to(ROOT)}: {sentence}"
+        for path in paths
+        for sentence in long_sentences(
+            NOT_PROSE.sub("", re.split(r"^## \d", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[0])
+        )
     ]
     assert found == []

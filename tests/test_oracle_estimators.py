@@ -28,8 +28,8 @@ def test_leave_one_out_is_unbiased(world, taste, samples, rounds):
 
 
 def test_the_group_mean_shrinks_the_gradient_and_the_group_deviation_changes_its_direction(world, taste):
-    """Measured with four samples: the mean alone, bias .24 of the gradient's norm, its direction kept; divided by the
-    group's standard deviation, .65, and of another direction.
+    """Measured with four samples. The mean alone has a bias of .24 of the gradient's norm and keeps its direction.
+    Division by the group's standard deviation gives a bias of .65 and another direction.
     """
     truth = world.exact(taste)
     alone = estimate_gradients(world, ScoreFunction(Multinomial(4), GroupMean()), taste, 200)

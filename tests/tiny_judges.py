@@ -1,4 +1,4 @@
-"""Dual encoders of transformers as small as they go, of drawn weights, in folders as the hub has them."""
+"""Dual encoders of transformers with few parameters and random weights, in folders like those of the hub."""
 
 from __future__ import annotations
 

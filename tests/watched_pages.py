@@ -19,7 +19,7 @@ def watched_pages(browser) -> Iterator[Callable[..., Any]]:
         context = browser.new_context(**options)
         contexts.append(context)
         page, begins = context.new_page(), ("data:", "blob:", *allowed)
-        page.set_default_timeout(300_000)  # of a busy machine
+        page.set_default_timeout(300_000)  # for a busy machine
         page.on("console", lambda message: wrong.append(message.text))
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("request", lambda request: request.url.startswith(begins) or wrong.append(request.url))

@@ -35,6 +35,7 @@ class Estimate:
 
     @property
     def seeds(self) -> int:
+        """Return the number of seeds."""
         return len(self.by_seed)
 
 
@@ -92,10 +93,12 @@ class Comparison:
 
     @property
     def resamples(self) -> int:
+        """Return the number of resamples of the test images."""
         return self.samples.count
 
     @property
     def notes(self) -> tuple[str, ...]:
+        """Return the notes on the resamples."""
         return self.samples.notes
 
 

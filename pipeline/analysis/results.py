@@ -99,6 +99,7 @@ class Point:
 
     @property
     def method(self) -> str:
+        """Return the method of the runs."""
         return self.runs[0].method
 
     @cached_property
@@ -108,6 +109,7 @@ class Point:
 
     @property
     def seeds(self) -> tuple[Any, ...]:
+        """Return the seed of each run."""
         return tuple(run.settings.get("seed") for run in self.runs)
 
     def mean(self, split: str, *keys: str) -> float | None:
@@ -139,6 +141,7 @@ class Results:
 
     @property
     def runs(self) -> list[Run]:
+        """Return the runs of all points."""
         return [run for point in self.points for run in point.runs]
 
     @cached_property
@@ -174,6 +177,7 @@ class Results:
 
     @property
     def methods(self) -> list[str]:
+        """Return the names of the methods, each once."""
         return list(dict.fromkeys(point.method for point in self.points))
 
     def values(self, *keys: str) -> list[float]:

@@ -35,6 +35,7 @@ class Curve:
 
     @property
     def runs(self) -> list[Run]:
+        """Return the runs of all points."""
         return [run for point in self.points for run in point.runs]
 
 
@@ -85,8 +86,8 @@ def mixture(x: np.ndarray, y: np.ndarray, at: np.ndarray | float) -> tuple[np.nd
 def _pooled(y: np.ndarray) -> np.ndarray:
     """Return the weights of the settings at each setting (…, n, n): equal within a pool; rows sum to 1.
 
-    `y` (…, n) may only fall. The regression in closed form: at i it is the minimum over a ≤ i of the maximum over b ≥ i
-    of the mean of y[a … b].
+    `y` (…, n) may only fall. The regression has a closed form. At i it is min over a ≤ i of max over b ≥ i of the mean
+    of y[a … b].
     """
     n = y.shape[-1]
     sums = np.concatenate([np.zeros((*y.shape[:-1], 1)), np.cumsum(y, -1)], -1)

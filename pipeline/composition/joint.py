@@ -52,7 +52,7 @@ class Agents:
 
     @property
     def roles(self) -> dict[str, nn.Module]:
-        """The networks by role, as `Method` expects them."""
+        """Return the networks by role, as `Method` expects them."""
         return {"speaker": self.speaker, "listener": self.listener}
 
 

@@ -58,6 +58,7 @@ class UpdateSchedule:
     early: frozenset[str] = frozenset()
 
     def learners(self, step: int) -> frozenset[str]:
+        """Return the roles that `step` updates."""
         return self.warmup if step < self.warmup_steps else self.order[(step - self.warmup_steps) % len(self.order)]
 
     def rounds(self, step: int) -> tuple[frozenset[str], ...]:
@@ -67,7 +68,7 @@ class UpdateSchedule:
 
     @property
     def all_roles(self) -> frozenset[str]:
-        """All roles that are trained in some step."""
+        """Return all roles that are trained in some step."""
         return self.warmup.union(*self.order)
 
 
@@ -110,7 +111,7 @@ class Method:
 
     @property
     def speaker(self) -> Decoder | None:
-        """The network that generates captions; None where only human captions are encoded."""
+        """Return the network that generates captions; None where only human captions are encoded."""
         speaker = self.agents.get("speaker")
         assert speaker is None or isinstance(speaker, Decoder)
         return speaker
@@ -151,7 +152,7 @@ class Method:
 
     @property
     def weights(self) -> dict[str, float]:
-        """The weight contained in each loss, by the loss's name."""
+        """Return the weight contained in each loss, by the loss's name."""
         return {term.name: term.weight for term in self.terms}
 
     def modules(self) -> dict[str, nn.Module]:

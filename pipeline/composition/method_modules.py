@@ -8,7 +8,7 @@ from pathlib import Path
 
 METHODS = "pipeline/methods"
 HERE = Path(__file__).parents[1]
-PACKAGE = __name__.removesuffix(".composition.method_modules")  # another one in the wheel than in a clone
+PACKAGE = __name__.removesuffix(".composition.method_modules")  # its value differs between the wheel and a clone
 
 
 def method_modules() -> dict[str, str]:

@@ -33,17 +33,17 @@ class RewardModels:
 
     @property
     def validation_judge(self) -> dict[str, Retriever]:
-        """Retrievers whose recall is validated during training, by metric prefix."""
+        """Return the retrievers whose recall is validated during training, by metric prefix."""
         return {"rewarded": self.retriever} | ({"judged": self.judge} if self.judge else {})
 
     @property
     def search_trajectory(self) -> SearchTrajectory:
-        """The searched captions as a trajectory with log-probabilities."""
+        """Return the searched captions as a trajectory with log-probabilities."""
         return SearchTrajectory(self.search)
 
     @property
     def human_probability(self) -> HumanProbability:
-        """The regularisation reward P_D."""
+        """Return the regularisation reward P_D."""
         return HumanProbability(self.retriever, self.discriminator)
 
     def contrastive(

@@ -53,6 +53,7 @@ class RewardInputs:
 
     @property
     def search(self) -> Channel:
+        """Return the channel of the searched captions."""
         return without_repeated_ngrams(Beam(self.beam), self.no_repeat)
 
 

@@ -169,9 +169,10 @@ MAIN = "main"  # the features of speakers and the listener; judges may have othe
 class FeatureSettings(Section):
     """The network that extracts features, and its settings.
 
-    Networks: word_detector, object_detector (of drawn scenes), fasterrcnn_resnet50_fpn_v2, torchvision/… (its
-    classifiers), open_clip/….… (network and weights), hub/… (of transformers: a captioner's, CLIP or SigLIP), any of
-    timm, facts (of drawn scenes, as a network without errors would extract them), or imported: features from elsewhere.
+    Networks of images: fasterrcnn_resnet50_fpn_v2, torchvision/… (its classifiers), open_clip/….… (network and
+    weights), and any of timm. hub/… is a network of transformers: a captioner's, CLIP or SigLIP. Networks of drawn
+    scenes: word_detector, object_detector, and facts, which are the features of a network without errors. `imported`
+    takes features from elsewhere.
 
     With `frames`, images are films, and `frames` is the number of frames per film. They are spread evenly. With
     `frames_per_second`, `frames` is the largest number. `batch` counts frames. The film's vector is the mean of its

@@ -305,7 +305,7 @@ def _section(lines: Sequence[str], tree: Any, begin: int, keys: tuple[str, ...])
     for key, value in tree.value:
         first, column, place = key.start_mark.line, key.start_mark.column, (*keys, key.value)
         block = isinstance(value.value, list) and not value.flow_style
-        within = place[2:] if place[0] in GROUPS else place  # in a layer: the place in its sections
+        within = place[2:] if place[0] in GROUPS else place  # the place in the sections of a layer
         section = block and value.id == "mapping" and within not in WHOLE
         stop = len(lines[first]) if value.end_mark.line > first else value.end_mark.column
         stop = key.end_mark.column + 1 if block else stop

@@ -36,7 +36,7 @@ def parse_yaml(text: str, where: str) -> Any:
     """
     try:
         if _depth(text) > MAX_DEPTH:
-            raise UserError(f"{where}: nested more than {MAX_DEPTH} levels deep")
+            raise UserError(f"{where}: expected at most {MAX_DEPTH} levels of nesting, got more; nest less deeply")
         if "&" in text and "*" in text:
             _refuse_aliases(text, where)
         content = deepcopy(_parse_once(text)[1])

@@ -5,8 +5,14 @@ A memory map is not used. Its pages count as the process's memory, up to the who
 for the disk. From the page cache a map is 5 / 2.2 / 1.7 times faster for the rows below, which is negligible in a
 training step.
 `benchmarks/feature_store.py`, ms for 128 shuffled rows of 16×128 / 25×256 / 49×1280, one thread, file in the page
-cache: mapped .29 / .90 / 16; NumPy's conversion 1.3 / 12 / 81; float32 .30 / .91 / 32, twice the file; through h5py
-contiguous 2.4 / 17 / 102, chunks of one row 2.6 / 35 / 99, with gzip 9.8 / 50 / 405 and a file of 62 %.
+cache:
+
+    mapped                       .29 /  .90 /  16
+    NumPy's conversion           1.3 /   12 /  81
+    float32                      .30 /  .91 /  32    twice the file
+    h5py, contiguous             2.4 /   17 / 102
+    h5py, chunks of one row      2.6 /   35 /  99
+    h5py, with gzip              9.8 /   50 / 405    62 % of the file
 """
 
 from __future__ import annotations

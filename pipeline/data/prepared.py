@@ -149,6 +149,7 @@ class Prepared:
 
     @property
     def max_words(self) -> int:
+        """Return the maximum length of a caption, in words."""
         return self.tokens.shape[1]
 
     def rows(self, split: str) -> np.ndarray:
@@ -156,6 +157,7 @@ class Prepared:
         return np.flatnonzero(self.splits == SPLITS.index(split))
 
     def file(self, image: int) -> str:
+        """Return the file of an image, by its row."""
         return self.files[image].as_py()
 
     def texts(self, image: int) -> list[str]:

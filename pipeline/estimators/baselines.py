@@ -95,6 +95,7 @@ class CenteredBaseline:
 
     @property
     def min_samples(self) -> int:
+        """Return the minimum number of captions per image."""
         return self.inner.min_samples
 
     def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:

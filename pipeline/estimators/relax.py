@@ -30,6 +30,7 @@ class RelaxEstimator:
 
     @property
     def channel(self) -> Channel:
+        """Return the channel of the captions."""
         return self.inner.channel
 
     def surrogate(self, score: Score, rollouts: Rollouts) -> tuple[Tensor, Report]:

@@ -52,23 +52,28 @@ class StepRollouts:
 
     @property
     def speaker(self) -> Decoder:
+        """Return the speaker, which all captions but human ones need."""
         assert self._speaker is not None, "captions other than human ones need a speaker"
         return self._speaker
 
     def of(self, channel: Channel) -> Message:
+        """Return the captions through `channel`, generated once per step."""
         if channel not in self._messages:
             self._messages[channel] = self._generate(channel)
         return self._messages[channel]
 
     def continue_prefixes(self, channel: Channel, each: int) -> Message:
+        """Return `each` continuations of every prefix of the captions through `channel`, generated once per step."""
         if (channel, each) not in self._continuations:
             self._continuations[channel, each] = self._continue(channel, each)
         return self._continuations[channel, each]
 
     def random(self, name: str) -> BatchRandom:
+        """Return the random numbers of the batch from the stream `name`."""
         return BatchRandom(self.batch, self._rng(name))
 
     def cached(self, key: Hashable, make: Callable[[], Tensor]) -> Tensor:
+        """Return the tensor of `key`, computed by `make` once per step."""
         if key not in self._cache:
             self._cache[key] = make()
         return self._cache[key]

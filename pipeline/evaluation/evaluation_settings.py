@@ -30,7 +30,7 @@ class GallerySettings(Section):
 
     @property
     def title(self) -> str:
-        """The name of the hard gallery in the protocol's signature."""
+        """Return the name of the hard gallery in the protocol's signature."""
         return self.similarity if self.images is None else f"{self.similarity}:{self.images}"
 
 

@@ -50,6 +50,7 @@ class RetrievalResult:
     among: dict[str, Tensor]
 
     def recalls(self) -> dict[str, dict[str, float]]:
+        """Return the recalls by direction."""
         return {"text_to_image": self.text_to_image, "image_to_text": self.image_to_text}
 
 

@@ -37,9 +37,9 @@ def protocol_signature(
     """Return one line like sacreBLEU's: data, gallery, judges, ties, decoding, reward, tokeniser, versions.
 
     `gamma`, the guidance scale, appears unless it is 1. Three parts appear if given. `rerank` holds the number of
-    ranked samples; their temperature appears unless it is 1, the score unless it is the margin, and the listener unless
-    it is the speaker's own. `pragmatic` holds the weight alpha, the number of distractors and the posterior.
-    `hard_gallery` is the definition of the hard gallery.
+    ranked samples. Their temperature appears unless it is 1. The score appears unless it is the margin, and the
+    listener unless it is the speaker's own. `pragmatic` holds the weight alpha, the number of distractors and the
+    posterior. `hard_gallery` is the definition of the hard gallery.
     """
     images = prepared.manifest["images"]
     parts = {

@@ -34,8 +34,8 @@ EQUAL = 1e-4  # largest coordinate difference of unit vectors that count as equa
 class Validation:
     """Validation of greedy captions of `batches()`, a whole split in order, or of human captions without a speaker.
 
-    For a speaker it returns CIDEr. For a listener it returns recall@1, @5 and @10 from text to image, and with a
-    `hard_gallery`, other images (M, K) for each image of the split, hard_recall@1 among them. Each retriever of
+    For a speaker it returns CIDEr. For a listener it returns recall@1, @5 and @10 from text to image. A `hard_gallery`
+    (M, K) holds K other images for each image of the split, and adds hard_recall@1 among them. Each retriever of
     `validation_judge` adds NAME_recall@1, @5 and @10. A listener alone adds the recalls from image to text and `rsum`,
     the sum of all six (VSE++'s criterion).
     """

@@ -30,8 +30,9 @@ class _ReachedDecoder(Exception):  # noqa: N818
 class DecoderInputsNetwork(GridNetwork):
     """A captioner's layers before its text decoder as an `Extractor`, with the model's own processor and prompt.
 
-    Regions are the encoder's states that the decoder attends to (Florence-2, BLIP-2 with T5), or the embeddings of
-    image and prompt that stand before the caption, without the last token, which begins it. The vector is their mean.
+    Regions are the encoder's states that the decoder attends to (Florence-2, BLIP-2 with T5). In other models they are
+    the embeddings of image and prompt before the caption, except the last token, which begins the caption. The vector
+    is their mean.
     """
 
     memory_format = torch.preserve_format

@@ -107,8 +107,8 @@ class FasterRCNN:
 def choose_regions(boxes: Tensor, scores: Tensor, least: int, most: int, threshold: float) -> Tensor:
     """Select boxes (n, 4) by their scores of C classes (n, C): indices (m,), highest score first, least ≤ m ≤ most.
 
-    A box's score is its highest among the classes in which NMS keeps it; boxes with a score of at least `threshold` are
-    kept. m is less than `least` only where n is.
+    A box's score is its highest among the classes in which NMS keeps it. Boxes with a score of at least `threshold` are
+    selected. m is less than `least` only where n is.
     """
     best = (scores * nms_by_class(boxes, scores, NMS_IOU)).amax(1)
     wanted = int((best >= threshold).sum())

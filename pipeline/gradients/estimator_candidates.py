@@ -36,7 +36,7 @@ class EstimatorCandidate:
 
     @property
     def label(self) -> str:
-        """The name with the settings, for example "PSST-Multinomial, rho 0.5"."""
+        """Return the name with the settings, for example "PSST-Multinomial, rho 0.5"."""
         return ", ".join([self.name, *(f"{key} {value:g}" for key, value in self.settings.items())])
 
 

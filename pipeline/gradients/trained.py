@@ -64,6 +64,7 @@ class GradientMeans:
 
     @property
     def mean(self) -> Tensor:
+        """Return the mean gradient over the parts."""
         return self.parts.mean(0)
 
     @property

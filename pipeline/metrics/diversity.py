@@ -18,11 +18,17 @@ MBLEU_CORPUS, MBLEU_PER_CAPTION = "mBLEU-4 corpus", "mBLEU-4 per caption"
 def caption_diversity(captions: Sequence[str], tokens: Sequence[Sequence[int]], unk: int = -1) -> dict[str, float]:
     """Return statistics of N captions, given as space-joined text and as token ids (N rows, 0 after the end).
 
-    words_per_caption; distinct_captions: distinct captions per caption; words_used: distinct words. Div-1 and Div-2:
-    distinct words and bigrams per word. Shetty et al. (2017) compute them over several captions of one image. Here they
-    run over all N captions, one per image; they fall with N, so only equal N are comparable. repetition, unfinished and
-    unknown: shares of captions with `has_repetition`, without EOS, and with the token `unk`. Raises UserError if there
-    are no captions or if texts and ids differ in number.
+        words_per_caption
+        distinct_captions     distinct captions per caption
+        words_used            distinct words
+        Div-1, Div-2          distinct words and bigrams per word
+        repetition            share of captions with `has_repetition`
+        unfinished            share of captions without EOS
+        unknown               share of captions with the token `unk`
+
+    Shetty et al. (2017) compute Div-1 and Div-2 over several captions of one image. Here they run over all N captions,
+    one per image. They fall with N, so only equal N are comparable. Raises UserError if there are no captions or if
+    texts and ids differ in number.
     """
     if len(captions) != len(tokens) or not len(captions):
         raise UserError(
@@ -67,11 +73,11 @@ def has_bad_ending(words: Sequence[str]) -> bool:
 def set_diversity(sets: Sequence[Sequence[str]]) -> dict[str, float]:
     """Return Div-1, Div-2 and mBLEU-4 of K ≥ 2 captions for each of M images, as space-joined tokens.
 
-    Div-n: distinct n-grams of an image's captions per word, averaged over images. mBLEU-4: BLEU-4 of each caption
-    against the K − 1 others of its image, on Penn Treebank tokens; lower is more diverse (Shetty et al. 2017).
-    `corpus`: corpus BLEU of all images' k-th captions, averaged over k (self-critical.pytorch). `per caption`: the mean
-    over captions, with pycocoevalcap's smoothing (Chen and Jin 2020, §3.2). Raises UserError if images differ in their
-    number of captions, or have fewer than two.
+    Div-n is the number of distinct n-grams of an image's captions per word, averaged over images. mBLEU-4 is BLEU-4 of
+    each caption against the K − 1 others of its image, on Penn Treebank tokens. Lower is more diverse (Shetty et al.
+    2017). `corpus`: corpus BLEU of all images' k-th captions, averaged over k (self-critical.pytorch). `per caption`:
+    the mean over captions, with pycocoevalcap's smoothing (Chen and Jin 2020, §3.2). Raises UserError if images differ
+    in their number of captions, or have fewer than two.
     """
     if not sets or len(sets[0]) < 2 or any(len(captions) != len(sets[0]) for captions in sets):
         raise UserError("diversity of sets: give each image the same number of captions, two or more")

@@ -29,8 +29,8 @@ class LanguageScores:
 def bleu_statistics(hypotheses: Sequence[str], all_references: Sequence[Sequence[str]]) -> np.ndarray:
     """Return counts (N, 10) int32 of tokenised texts; pycocoevalcap's corpus BLEU is a function of their sums.
 
-    The counts are: tokens of the caption; tokens of the reference closest in length; n-grams of the caption, n = 1 … 4;
-    matching n-grams, n = 1 … 4.
+    The first two counts are the tokens of the caption and of the reference closest in length. The others are the
+    caption's n-grams, n = 1 … 4, and its matching n-grams, n = 1 … 4.
     """
     from pycocoevalcap.bleu.bleu_scorer import cook_refs, cook_test
 

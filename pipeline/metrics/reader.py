@@ -14,9 +14,9 @@ Words = Sequence[str]
 def reader_statistics(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> dict[str, float]:
     """Return statistics of N captions against their images' human captions, all as lower-case words.
 
-    repeated: the share of captions with a repeated content word (not in `FUNCTION_WORDS`). content_words, colour_words:
-    the share of such words that also occur in a reference; left out if there are none. Raises UserError if there are no
-    captions or if captions and references differ in number.
+    `repeated` is the share of captions with a repeated content word (not in `FUNCTION_WORDS`). `content_words` and
+    `colour_words` are the shares of such words that also occur in a reference. They are left out if there are no such
+    words. Raises UserError if there are no captions or if captions and references differ in number.
     """
     if len(captions) != len(references) or not len(captions):
         raise UserError(

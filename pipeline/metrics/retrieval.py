@@ -145,8 +145,8 @@ def nearest_images(vectors: Tensor, gallery: Tensor, ranks: Sequence[int]) -> Te
     """
     if max(ranks) >= len(gallery):
         raise UserError(
-            f"hard_negative_ranks: rank {max(ranks)}, but an image has only {len(gallery) - 1} others in the training "
-            "split"
+            f"hard_negative_ranks: expected ranks up to {len(gallery) - 1}, the number of other training images; "
+            f"got {max(ranks)}; lower it"
         )
     among, wanted = vectors[gallery], torch.tensor(ranks, device=vectors.device) - 1
     nearest = torch.empty(len(vectors), len(ranks), dtype=torch.int64, device=vectors.device)
@@ -159,7 +159,7 @@ def nearest_images(vectors: Tensor, gallery: Tensor, ranks: Sequence[int]) -> Te
 def recall(ranks: Tensor) -> dict[str, float]:
     """Return R@1, R@5, R@10 in percent, median and mean of `ranks` (N,), 1 is best. Raises UserError without ranks."""
     if not len(ranks):
-        raise UserError("recall: there are no ranks; the split has no captions")
+        raise UserError("recall: expected one rank or more, got none; give the split at least one caption")
     values = ranks.double()
     shares = {f"R@{k}": 100 * float((ranks <= k).double().mean()) for k in (1, 5, 10)}
     return {**shares, "median_rank": float(values.quantile(0.5)), "mean_rank": float(values.mean())}

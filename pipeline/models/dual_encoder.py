@@ -52,7 +52,7 @@ class DualEncoder(nn.Module):
 
     @property
     def max_tokens(self) -> int:
-        """The maximum number of tokens of a caption; longer captions are truncated."""
+        """Return the maximum number of tokens of a caption; longer captions are truncated."""
         return int(self.text.context_length)
 
     def lengths(self, captions: Sequence[str]) -> Tensor:

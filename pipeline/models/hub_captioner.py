@@ -1,7 +1,8 @@
 """Pretrained captioners of the library transformers as decoders: those of CAPTIONERS (pipeline/runtime/hub_loading.py).
 
 The frozen vision tower runs in the stage `features` (pipeline/features/hub_tower.py, and decoder_inputs.py for models
-with a prompt); this module has the text side: OPT or T5's decoder in BLIP-2, Llama in Idefics3 and SmolVLM2.
+with a prompt). This module has the text side, such as Llama in Idefics3 and SmolVLM2. In BLIP-2 it is OPT or T5's
+decoder.
 """
 
 from __future__ import annotations
@@ -292,7 +293,10 @@ def _built(config: dict[str, Any]) -> tuple[Any, nn.Linear | None]:
     hub = import_transformers()
     check_config(config, "its config")
     if config.get("model_type") not in CAPTIONERS:
-        raise UserError(f"its config is of no kind of captioner; there are {', '.join(CAPTIONERS)}")
+        raise UserError(
+            f"its config: expected model_type {', '.join(CAPTIONERS)}; got {config.get('model_type')!r:.40}; "
+            "name a captioner of these types"
+        )
     if config["model_type"] == "blip":
         return hub.BlipTextLMHeadModel(network_config(hub.BlipTextConfig, config["text_config"])), None
     if config["model_type"] == "git":
@@ -404,7 +408,8 @@ def _special_tokens(captioner: Any, config: Mapping[str, Any], prompted: Prompte
     end = made.eos_token_id[0] if isinstance(made.eos_token_id, list) else made.eos_token_id
     if begin is None or end is None:
         raise UserError(
-            f"{captioner.name_or_path}: its config names no token that begins a caption, or none that ends it"
+            f"{captioner.name_or_path}: expected bos_token_id or decoder_start_token_id, and eos_token_id, in its "
+            f"generation config; got {begin} and {end}; add them to generation_config.json"
         )
     forced = made.forced_bos_token_id
     return [end, begin] if forced is None or has_prefix(config) else [end, begin, forced]

@@ -34,7 +34,10 @@ class HubDualEncoder(DualEncoder):
         check_config(config, "its config")
         kind = config.get("model_type")
         if kind not in DUAL_ENCODERS:
-            raise UserError(f"its config is of no retriever; there are {', '.join(DUAL_ENCODERS)}")
+            raise UserError(
+                f"its config: expected model_type {', '.join(DUAL_ENCODERS)}; got {kind!r:.40}; "
+                "name a retriever of these types"
+            )
         self.features = features
         self.arguments = {"name": name, "config": config, "features": features}
         text = network_config(getattr(hub, DUAL_ENCODERS[kind].replace("Model", "TextConfig")), config["text_config"])

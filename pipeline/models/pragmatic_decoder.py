@@ -66,10 +66,12 @@ class TokenAwareDecoder(WrappedDecoder):
 class PragmaticDecoder(TokenAwareDecoder):
     """Trained speaker S0, reweighted at each token by a literal listener L0.
 
-    S1(w | tokens, image) ∝ S0(w | tokens, image) · L0(image | tokens, w)^α, where by Bayes' rule
-    L0(image | tokens, w) ∝ S0(w | tokens, image) · L0(image | tokens) over the image and its distractors, and L0 is
-    uniform before the first token (Cohn-Gordon et al. 2018, with words in place of characters). α = 0 is the speaker
-    itself. Its logits are log S0 + α log L0.
+        S1(w | tokens, image) ∝ S0(w | tokens, image) · L0(image | tokens, w)^α
+        L0(image | tokens, w) ∝ S0(w | tokens, image) · L0(image | tokens)
+
+    The second line is Bayes' rule over the image and its distractors. L0 is uniform before the first token. The decoder
+    is that of Cohn-Gordon et al. (2018), with words in place of characters. Its logits are log S0 + α log L0. α = 0 is
+    the speaker itself.
     """
 
     def __init__(self, inner: Decoder, alpha: float, distractors: Callable[[Batch], DistractorBatches]) -> None:

@@ -29,9 +29,9 @@ class RetrievalState(NamedTuple):
 class RetrievalPragmaticDecoder(TokenAwareDecoder):
     """Trained speaker S0, reweighted at each token by a retrieval listener L.
 
-    S1(w | tokens, image) ∝ S0(w | tokens, image) · L(image | tokens, w)^α over the most probable tokens of S0, and 0
-    for all others. L is the softmax over the image and its distractors of their cosines with the caption that ends with
-    w. α = 0 is the speaker itself.
+    S1(w | tokens, image) ∝ S0(w | tokens, image) · L(image | tokens, w)^α over the most probable tokens of S0. All
+    others have probability 0. L is the softmax, over the image and its distractors, of their cosines with the caption
+    that ends with w. α = 0 is the speaker itself.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ class UnrollStep:
 
     @cached_property
     def full(self) -> Tensor:
-        """Rows (K,) int64 whose full distributions are computed; on a GPU, all rows."""
+        """Return the rows (K,) int64 whose full distributions are computed; on a GPU, all rows."""
         assert self.choice.full is not None
         return mask_rows(self.choice.full)
 

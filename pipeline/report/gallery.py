@@ -91,6 +91,7 @@ class GalleryPicture:
 
     @cached_property
     def data_uri(self) -> str:
+        """Return the image as a data URI."""
         return data_uri(self.image, 85)
 
 

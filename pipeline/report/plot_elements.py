@@ -39,6 +39,7 @@ class LineStyle:
 
     @property
     def name(self) -> str:
+        """Return the name of the style, unique among styles."""
         return f"{self.colour}-{self.marker}" + ("-dashed" if self.dashed else "")
 
     @property
@@ -85,4 +86,5 @@ class PlotPanel:
 
     @property
     def empty(self) -> bool:
+        """Return whether no series has a point."""
         return not any(series.points for series in self.series)

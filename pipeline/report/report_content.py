@@ -57,14 +57,17 @@ class ReportContent:
 
     @cached_property
     def choices(self) -> list[Choice]:
+        """Return the chosen setting of each method."""
         return choose_all(self.results, self.settings)
 
     @cached_property
     def comparison(self) -> Comparison:
+        """Return the comparison of the methods."""
         return compare_methods(self.results, self.settings)
 
     @cached_property
     def views(self) -> list[gallery.GalleryView]:
+        """Return the views of the gallery."""
         return gallery.gallery_views(self.results, self.choices, self.comparison)
 
     @cached_property
@@ -89,6 +92,7 @@ class ReportContent:
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
+        """Return the manifest of the prepared data."""
         manifest: dict[str, Any] = read_results_json(self.prepared / "manifest.json")
         return manifest
 
@@ -105,6 +109,7 @@ class ReportContent:
 
     @cached_property
     def pair(self) -> tuple[Choice | None, Choice | None]:
+        """Return the two choices that the headline compares."""
         return headline_pair(self.results, self.choices, self.settings.control)
 
     @cached_property
@@ -118,10 +123,12 @@ class ReportContent:
 
     @cached_property
     def rule(self) -> str:
+        """Describe the rule that chose the settings."""
         return describe_rule(self.results, self.settings)
 
     @cached_property
     def failed(self) -> list[str]:
+        """Return a line for each failed training."""
         return training_failures(self.results, self.choices)
 
     @cached_property

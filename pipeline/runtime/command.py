@@ -67,6 +67,6 @@ def run_command(name: str, work: Callable[[], int | None]) -> int:
 
 
 def describe_os_error(name: str, error: OSError) -> str:
-    """Describe in one line what the system refused to the command `name`."""
+    """Describe an error of the system in the command `name`, in one line with a remedy."""
     problem = PROBLEMS.get(error.errno or 0, "the system refuses this")
     return one_line(f"{name}: {problem} ({error}); correct that and run it again")

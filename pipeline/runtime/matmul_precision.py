@@ -38,9 +38,9 @@ def choose_precision(modules: Collection[nn.Module], device: torch.device) -> No
     """Set torch to the library that multiplies by the largest weights of `modules` faster, measured once per machine.
 
     The choice is kept in the user's cache folder, so that a seed gives the same bits again. Small models and GPUs keep
-    torch's own library, and a GPU's GRUs compute in single precision too, where cuDNN's default is TF32, which differs
-    in the fourth digit. SAYWHICH_PRODUCTS sets the precision without a measurement: highest, high (TF32 on a GPU) or
-    medium (oneDNN on a CPU, bfloat16 on a GPU). Raises UserError for any other value.
+    torch's own library. A GPU's GRUs compute in single precision, too: TF32, cuDNN's default, differs in the fourth
+    digit. SAYWHICH_PRODUCTS sets the precision without a measurement: highest, high (TF32 on a GPU) or medium (oneDNN
+    on a CPU, bfloat16 on a GPU). Raises UserError for any other value.
     """
     wanted = os.environ.get("SAYWHICH_PRODUCTS")
     if wanted and wanted not in (OWN, TF32, ONEDNN):

@@ -1,7 +1,7 @@
 """Processor seconds at each entry of a training's history, kept apart from its outputs.
 
 Equal trainings write equal outputs, but need different times. A file of times is therefore named by the SHA-256 of the
-history that it belongs to, in a folder that no digest and no stage of DVC includes.
+history that it belongs to. No digest and no stage of DVC includes its folder.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def path_inside(folder: Path, name: str) -> Path:
 def require_plain_file(path: Path) -> Path:
     """Return `path`. Raises UserError for a pipe, a device or a folder, which could block or never end."""
     if path.exists() and not path.is_file():
-        raise UserError(f"{path}: is not a plain file")
+        raise UserError(f"{path}: expected a plain file, got a folder, a pipe or a device; name a file")
     return path
 
 

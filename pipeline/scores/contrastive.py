@@ -81,9 +81,9 @@ class ContrastiveScore:
 
     The negatives are other captions with the image, and other images with the caption. The pair itself is in no
     denominator (decoupled). At a small `temperature` τ, each direction is the cosine minus that of the hardest
-    negative. Negative captions are those of the whole batch through the caption's own channel (sample s against the
-    other images' samples s) and through the channels `captions`. Negative images are those of the batch and their
-    `neighbours` in the retriever, each once. Without a negative the score is 0.
+    negative. Negative captions are those of the whole batch through the caption's own channel and through the channels
+    `captions`. In its own channel, sample s meets the samples s of the other images. Negative images are those of the
+    batch and their `neighbours` in the retriever, each once. Without a negative the score is 0.
     """
 
     retriever: Retriever | Listener

@@ -68,7 +68,7 @@ class InfoNCE:
     """Log-probability of the image given the caption plus that of the caption given the image, within the batch.
 
     Cosines are divided by `temperature` (van den Oord et al. 2018; CLIP). With the encoder `pair`, each encoder has its
-    own score, and the result is their mean: separate training retrieves better than training on the mean cosine.
+    own score, and the result is their mean. Separate training retrieves better than training on the mean cosine.
     """
 
     listener: Listener

@@ -36,11 +36,13 @@ class MajorityResult:
 
     @property
     def majority(self) -> np.ndarray:
+        """Return whether the majority chose the first answer: 1, 0, or 0.5 for a tie; NaN without votes."""
         with np.errstate(invalid="ignore"):
             return np.where(self.votes > 0, (np.sign(2 * self.first - self.votes) + 1) / 2, np.nan)
 
     @property
     def images(self) -> int:
+        """Return the number of images with votes."""
         return int((self.votes > 0).sum())
 
     @property

@@ -17,6 +17,7 @@ class RatingPlan:
 
     @property
     def votes(self) -> int:
+        """Return the number of all votes."""
         return 2 * self.raters * self.pairs
 
 

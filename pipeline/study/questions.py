@@ -2,8 +2,8 @@
 
 Vered et al. 2019, Section 7.3 and Appendix B. Methods of similar CIDEr are compared by which of two similar images a
 caption describes (Table 4). Methods of similar recall are compared by which of two captions of an image is better
-written (Table 5). The paper took its 300 pairs from Luo et al. 2018; here they are mined: each is an image and its
-nearest image that is in no other pair, by the cosine of pooled features.
+written (Table 5). The paper took its 300 pairs from Luo et al. 2018. Here pairs are mined: each is an image and its
+nearest image that is in no other pair. Nearness is the cosine of pooled features.
 """
 
 from __future__ import annotations

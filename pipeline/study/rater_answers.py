@@ -87,6 +87,7 @@ class Answers:
     notes: tuple[str, ...] = ()
 
     def of(self, task: Task) -> list[Vote]:
+        """Return the votes on the questions of a task."""
         return [vote for vote in self.votes if vote.question.task == task]
 
 

@@ -5,9 +5,14 @@ and removes the folder when everything has arrived (sender.py). The first run on
 serves all runs there, and ends after a while without any. So training neither imports mlflow nor waits for it. A killed
 run is recorded as KILLED. Records that could not be sent stay in the spool until `python -m pipeline.tracking sync`.
 
-The environment: MLFLOW_TRACKING_URI (default: `mlflow.db`, SQLite, beside the spool), MLFLOW_EXPERIMENT_NAME,
-SAYWHICH_PARENT_RUN (the key of the parent run), SAYWHICH_CELL (appended to the run's name), SAYWHICH_PROFILE (the name
-of a run that becomes the parent of runs without another) and SAYWHICH_TRACKING=off.
+The environment:
+
+    MLFLOW_TRACKING_URI        default: `mlflow.db`, SQLite, beside the spool
+    MLFLOW_EXPERIMENT_NAME
+    SAYWHICH_PARENT_RUN        the key of the parent run
+    SAYWHICH_CELL              appended to the run's name
+    SAYWHICH_PROFILE           the name of a run that becomes the parent of runs without another
+    SAYWHICH_TRACKING=off      no record
 """
 
 from __future__ import annotations

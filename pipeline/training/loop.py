@@ -50,6 +50,7 @@ class RunningMeans:
     counts: dict[str, int] = field(default_factory=dict)
 
     def add(self, report: dict[str, Tensor]) -> None:
+        """Add the values of a step's report."""
         for name, value in report.items():
             self.sums[name] = self.sums[name] + value if name in self.sums else value
             self.counts[name] = self.counts.get(name, 0) + 1
@@ -75,6 +76,7 @@ class LearningRates:
         self._rate = self._rate.fill_(rate) if isinstance(self._rate, Tensor) else rate
 
     def of(self, role: str) -> float | Tensor:
+        """Return the learning rate of a role."""
         return self._constant.get(role, self._rate)
 
 

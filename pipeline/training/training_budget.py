@@ -16,9 +16,9 @@ from pipeline.runtime import ranks
 class TrainingBudget:
     """Captions drawn by all ranks (`StepRollouts.captions_drawn`), and processor seconds, since the first step.
 
-    Processor seconds are the CPU time of this process over all its threads, without validations, plus what earlier
-    processes of a resumed training had spent at its checkpoint. Other processes, such as METEOR's, do not count. With
-    several ranks they are those of rank 0 times the number of ranks, since ranks have equal parts of each batch.
+    Processor seconds are the CPU time of this process over all its threads, without validations. A resumed training
+    adds those of earlier processes up to its checkpoint. Other processes, such as METEOR's, do not count. With several
+    ranks the seconds are those of rank 0 times the number of ranks, since ranks have equal parts of each batch.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -44,10 +44,12 @@ class TrainingBudget:
 
     @property
     def captions_drawn(self) -> int:
+        """Return the number of captions drawn since the first step."""
         return int(self._drawn)
 
     @property
     def processor_seconds(self) -> float:
+        """Return the processor seconds since the first step."""
         return self._earlier + (time.process_time() - self._began) * ranks.size()
 
     def state(self) -> dict[str, Any]:

@@ -51,6 +51,7 @@ class StepCost:
 
     @property
     def memory(self) -> float:
+        """Return the memory of a step, in GB."""
         return sum(self.gigabytes.values())
 
     @property

@@ -50,6 +50,7 @@ class GridCell:
 
     @property
     def folder(self) -> Path:
+        """Return the folder of the cell's outputs."""
         return CELLS / self.method / self.name
 
     @property

@@ -1,9 +1,9 @@
 """Execution of all outdated DVC stages, independent ones in parallel: `make repro`.
 
-python -m pipeline.workflow.repro gives the results of `dvc repro`, except for the ninth digit of a few figures:
+`python -m pipeline.workflow.repro` gives the results of `dvc repro`, except for the ninth digit of a few figures.
 PyTorch sums in another order with another number of threads. Each stage is one `dvc repro --single-item`, which waits
 for the lock of DVC's repository. DVC holds that lock only before and after the stage's command. A stage starts as soon
-as what it depends on is done; the grid, which uses all cores itself, starts after the instances of foreach stages.
+as its dependencies are done. The grid uses all cores itself, so it starts after the instances of foreach stages.
 """
 
 from __future__ import annotations

@@ -81,6 +81,7 @@ class Stage:
 
     @property
     def seed(self) -> int:
+        """Return the seed of the settings."""
         return self.settings.seed
 
     @property

@@ -85,8 +85,8 @@ class PhotoBags:
 def find_bags(folder: Path, size: int, neighbours: str, least: float, most: int | None) -> PhotoBags:
     """Return bags of `size` look-alike photos in and below `folder`, at most `most`, by the encoder `neighbours`.
 
-    Bags contain no near-duplicates; each photo is in at most one bag. Raises UserError for a size below 2, for fewer
-    distinct photos than a bag holds, for a cosine out of range, and for an unknown encoder.
+    Bags contain no near-duplicates; each photo is in at most one bag. Raises UserError for a size below 2, a cosine out
+    of range, an unknown encoder, or fewer distinct photos than a bag holds.
     """
     if size < 2:
         raise UserError(f"--size {size}: a bag holds 2 photos or more")

@@ -30,9 +30,13 @@ class RankCorrelation:
 def kendall(ratings: np.ndarray, scores: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:
     """Return τ-b and τ-c of N ratings and their scores (2,), or with `counts` (R, N) those of R resamples (R, 2).
 
-    Rating n and its score stand `counts[r, n]` times in resample r. Of C concordant and D discordant pairs of ratings,
-    τ-b is (C − D) / √(pairs with different ratings · pairs with different scores), and τ-c is (C − D) · 2m / N² (m − 1)
-    for m, the smaller number of distinct values. Both are NaN for m < 2.
+    Rating n and its score stand `counts[r, n]` times in resample r. C pairs of ratings are concordant, D discordant,
+    and m is the smaller number of distinct values:
+
+        τ-b = (C − D) / √(pairs with different ratings · pairs with different scores)
+        τ-c = (C − D) · 2m / N² (m − 1)
+
+    Both are NaN for m < 2.
     """
     classes, places = (np.unique(values, return_inverse=True)[1] for values in (ratings, scores))
     times = np.ones((1, len(classes))) if counts is None else counts
@@ -51,8 +55,8 @@ def kendall(ratings: np.ndarray, scores: np.ndarray, counts: np.ndarray | None =
 def _concordant_minus_discordant(classes: np.ndarray, places: np.ndarray, times: np.ndarray) -> np.ndarray:
     """Return C − D (R,) of items with ranks `classes` (N,) and `places` (N,); item n stands `times[r, n]` times.
 
-    Two different classes differ first at one of their bits. For each bit, items whose higher bits agree form a group,
-    and a cumulative sum along a group's places counts the items with the bit 0 below and above each with the bit 1.
+    Two different classes differ first at one of their bits. For each bit, items whose higher bits agree form a group. A
+    cumulative sum along a group's places counts the items with the bit 0 below and above each item with the bit 1.
     """
     difference = np.zeros(len(times))
     for bit in range(int(classes.max()).bit_length()):

@@ -22,9 +22,9 @@ def add(parser: ArgumentParser) -> None:
         help="the least cosine of a bag's first photo with the others, −1 … 1; default: %(default)s",
     )
     parser.add_argument("--most", type=int, metavar="N", help="the number of bags, the tightest first; default: all")
-    parser.add_argument("--json", metavar="OUT", help="write the bags, near-duplicates and counts there, too")
+    parser.add_argument("--json", metavar="OUT", help="write the bags, near-duplicates and counts to OUT, too")
     parser.add_argument("--galleries", metavar="OUT", help="write the bags for saywhich judge --galleries, too")
-    parser.add_argument("--html", metavar="OUT", help="write a contact sheet there, too")
+    parser.add_argument("--html", metavar="OUT", help="write a contact sheet to OUT, too")
 
 
 def run(options: Namespace) -> int:

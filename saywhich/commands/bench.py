@@ -1,4 +1,4 @@
-"""saywhich bench: a benchmark of freshly drawn scenes, which cannot be in anybody's training data.
+"""saywhich bench: a benchmark of newly drawn scenes, which no captioner was trained on.
 
 saywhich bench make DIR             draw pictures into DIR, and write the facts into the key DIR.key beside it
 saywhich bench score DIR ANSWERS    score captions of the pictures by these facts
@@ -35,7 +35,7 @@ def add(parser: ArgumentParser) -> None:
         "--secret", type=int, metavar="SEED", help="draw the benchmark of this number again; default: a new one"
     )
     score.add_argument("answers", type=Path, metavar="ANSWERS", help="captions, in any form that saywhich judge reads")
-    score.add_argument("--json", type=Path, metavar="OUT", help="write all numbers there, too")
+    score.add_argument("--json", type=Path, metavar="OUT", help="write all numbers to OUT, too")
 
 
 def run(options: Namespace) -> int:

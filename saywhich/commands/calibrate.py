@@ -22,7 +22,7 @@ def add(parser: ArgumentParser) -> None:
     parser.add_argument("--references", metavar="FILE", help="people's captions, of any form that saywhich judge reads")
     judge_option(parser, "a model whose scores are compared with the ratings")
     metrics_option(parser)
-    parser.add_argument("--json", metavar="OUT", help="write all numbers there, too")
+    parser.add_argument("--json", metavar="OUT", help="write all numbers to OUT, too")
 
 
 def run(options: Namespace) -> int:

@@ -179,5 +179,5 @@ def _write(parts: Iterator[tuple[list[Path], list[Caption]]], photos: int, outpu
             left -= len(part)
     if alone:
         remedy = "give --among more photos"
-        print(f"note: {alone} of {photos} photos had no other photo to be told from; {remedy}", file=sys.stderr)
+        print(f"note: {alone} of {photos} photos had no other photo to compare with; {remedy}", file=sys.stderr)
     return left

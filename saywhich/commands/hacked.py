@@ -18,8 +18,8 @@ def add(parser: ArgumentParser) -> None:
     judge_option(parser, "an independent judge", required=True)
     gallery_options(parser)
     parser.add_argument("--ids", metavar="TABLE", help="image_id and file, where files' names do not end in the id")
-    parser.add_argument("--json", metavar="OUT", help="write all numbers there, too")
-    parser.add_argument("--html", metavar="OUT", help="write a page with the photos there, too")
+    parser.add_argument("--json", metavar="OUT", help="write all numbers to OUT, too")
+    parser.add_argument("--html", metavar="OUT", help="write a page with the photos to OUT, too")
 
 
 def run(options: Namespace) -> int:

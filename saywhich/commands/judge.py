@@ -1,4 +1,4 @@
-"""saywhich judge CAPTIONS --images FOLDER: how distinctive captions are, by judges that did not write them."""
+"""saywhich judge CAPTIONS --images FOLDER: measurement of captions by judges that did not write them."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def add_judging(parser: ArgumentParser) -> None:
     parser.add_argument("--references", metavar="FILE", help="people's captions of the same images, in any such form")
     judge_option(parser, "a model that ranks images by caption")
     gallery_options(parser)
-    parser.add_argument("--galleries", metavar="FILE", help="hard galleries instead, JSON {photo: [other photos]}")
+    parser.add_argument("--galleries", metavar="FILE", help="use these hard galleries, JSON {photo: [other photos]}")
     parser.add_argument("--near-duplicates", action="store_true", help="keep near-duplicates in hard galleries")
     parser.add_argument("--instances", action="append", metavar="FILE", help="COCO's instance files, for CHAIR")
     parser.add_argument("--ids", metavar="TABLE", help="image_id and file, where files' names do not end in the id")
     metrics_option(parser)
-    parser.add_argument("--json", metavar="OUT", help="write all numbers there, too")
-    parser.add_argument("--csv", metavar="OUT", help="write a table of all numbers there, too")
-    parser.add_argument("--html", metavar="OUT", help="write a page with the photos there, too; it needs no network")
+    parser.add_argument("--json", metavar="OUT", help="write all numbers to OUT, too")
+    parser.add_argument("--csv", metavar="OUT", help="write a table of all numbers to OUT, too")
+    parser.add_argument("--html", metavar="OUT", help="write a page with the photos to OUT, too; it needs no network")
 
 
 def judge_option(parser: ArgumentParser, about: str, required: bool = False) -> None:
@@ -67,7 +67,7 @@ def gallery_options(parser: ArgumentParser) -> None:
 
 
 def neighbours_option(parser: ArgumentParser, made: str) -> None:
-    """Add `--neighbours`, the encoder by which `made` are made."""
+    """Add `--neighbours`, the encoder that selects `made`, such as hard galleries."""
     parser.add_argument(
         "--neighbours",
         default=THUMBNAIL,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from saywhich.model import Model
     from saywhich.page_captions import ServedModel
 
-SAMPLES, GROUP = 60, 10  # photos to try the page with, in groups of photos that follow each other by name
+SAMPLES, GROUP = 60, 10  # example photos of the page, in groups of photos that are neighbours by name
 
 
 def add(parser: ArgumentParser) -> None:

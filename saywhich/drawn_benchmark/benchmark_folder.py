@@ -96,7 +96,7 @@ def make_benchmark(
     finally:
         shutil.rmtree(part, ignore_errors=True)
         if not key.exists():
-            shutil.rmtree(folder, ignore_errors=True)  # pictures without their facts are of no use
+            shutil.rmtree(folder, ignore_errors=True)  # pictures cannot be scored without their facts
 
 
 def read_benchmark(folder: Path, key: Path) -> DrawnBenchmark:
@@ -120,7 +120,9 @@ def read_benchmark(folder: Path, key: Path) -> DrawnBenchmark:
             raise UserError(f"{path}: is missing, or not the picture that was drawn; copy the benchmark's folder again")
     try:
         return _build_benchmark(record)
-    except Exception as error:  # facts of another form raise anything where captions are written and judged by them
+    except (
+        Exception
+    ) as error:  # facts of another form can raise any exception where captions are written and judged by them
         raise UserError(f"{key}: its facts are not those of drawn scenes ({reason(error)}); {AGAIN}") from None
 
 

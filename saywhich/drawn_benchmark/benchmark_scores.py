@@ -27,7 +27,7 @@ from saywhich.judging.retrieval_scores import flatten
 
 RECALL, TRUE_CAPTIONS = "R@1 (hard), %", "without a false claim, %"
 CLAIMS, UNKNOWN = "claims per caption", "words not understood, %"
-TRUE, TOLD = "claims that are true, %", "facts that are told, %"
+TRUE, TOLD = "claims that are true, %", "facts that are stated, %"
 KINDS_OF = {title: [f"{title[:-3]}: {kind}" for kind in KINDS] for title in (TRUE, TOLD)}
 NAMES = (RECALL, TRUE_CAPTIONS, CLAIMS, UNKNOWN, *(name for title in KINDS_OF for name in (title, *KINDS_OF[title])))
 EXACT, OTHERS = "exact captions", "captions of other images"

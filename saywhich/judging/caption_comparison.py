@@ -101,7 +101,7 @@ class CaptionComparison:
 def check_comparison(captions: int, judges: Sequence[object], rewarded_by: Sequence[str]) -> None:
     """Raise UserError, before the work, for fewer than two files, or for a rewarding judge that no judge can be.
 
-    A judge may be named as it is given, or by the name that the table shows: a folder's last part, or a name without
+    A judge may be named as it is given, or by its name in the table. That is a folder's last part, or a name without
     its file.
     """
     if captions < 2:

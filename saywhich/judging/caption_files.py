@@ -158,7 +158,7 @@ def _coco_results(content: list[Any], path: Path) -> Iterator[tuple[ImageKey, st
 
         annotations = COCO()
         annotations.dataset = {"images": [{"id": image} for image in dict.fromkeys(image for image, _ in rows)]}
-        with contextlib.redirect_stdout(io.StringIO()):  # it prints its progress
+        with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints its progress
             annotations.createIndex()
             results = annotations.loadRes([{"image_id": image, "caption": text} for image, text in rows])
         rows = [(each["image_id"], each["caption"]) for each in results.loadAnns(results.getAnnIds())]
@@ -230,7 +230,7 @@ def _image(entry: Mapping[str, Any], where: str) -> ImageKey:
     if isinstance(given, int):
         return given
     text = str(given)
-    number = as_number(text.removesuffix(".0"))  # tables with gaps have ids as 42.0
+    number = as_number(text.removesuffix(".0"))  # tables with missing values have ids such as 42.0
     return text if number is None else number
 
 

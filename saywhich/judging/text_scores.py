@@ -119,6 +119,6 @@ def computable_scores(names: Sequence[str] | None) -> list[str]:
             if names is None and metric.check:
                 metric.check()
         except NotComputedError:
-            continue  # SPICE's parser is not there, and nobody asked for it
+            continue  # SPICE's parser is missing, and SPICE was not requested
         found += [name for name in metric.names if name in COMPUTED]
     return found

@@ -29,8 +29,8 @@ def pragmatic_candidates(
     """Return K candidate captions of each of B photos, as `speaker.candidates` does, told from their distractors.
 
     `nearest` (B, D) are the distractors' rows in `gallery`, −1: there is none. The speaker generates the captions of a
-    photo and of its distractors in one batch. The processor gives all of them the photo's scores, so that all go on by
-    the same token, and reads from their own scores how likely that token is for each.
+    photo and of its distractors in one batch. The processor gives all of them the photo's scores, so that all continue
+    with the same token. It reads the token's likelihood for each of them from their own scores.
     """
     rows = sorted({row for row in nearest.flatten().tolist() if row >= 0})
     read = dict(zip(rows, gallery.read(rows), strict=True))

@@ -44,9 +44,9 @@ class PretrainedCaptioner:
         """Yield the readable photos and a caption of each, in batches; report each other photo in a line on stderr.
 
         With a gallery, the listener ranks the photo among the gallery's photos by each candidate, and the candidate
-        with the largest margin is taken; by the score "similarity", the candidate most similar to the photo, for which
-        no gallery is needed. The listener's photo embeddings come from the cache where possible. With `pragmatic`,
-        candidates are told from the nearest photos of the gallery word by word.
+        with the largest margin is taken. The score "similarity" takes the candidate most similar to the photo and needs
+        no gallery. The listener's photo embeddings come from the cache where possible. With `pragmatic`, candidates are
+        told from the nearest photos of the gallery word by word.
         """
         if not gallery and self.score != SIMILARITY:
             for part, photos in self._photos(files):

@@ -188,7 +188,7 @@ class PretrainedSpeaker:
                 tokens = self.model.generate(**inputs, **self._options(photos, settings, processors))
             except (torch.OutOfMemoryError, UserError):
                 raise
-            except Exception as error:  # bad values in a model's files raise anything
+            except Exception as error:  # bad values in a model's files can raise any exception
                 if is_full(error):
                     raise
                 raise UserError(
@@ -251,7 +251,7 @@ def _open_processor(source: str, family: CaptionerFamily) -> Any:
     if family.chat and not getattr(processor, "chat_template", None):
         raise UserError("it has no chat template, so it is no chat model; give another captioner")
     if family.chat:
-        processor.tokenizer.padding_side = "left"  # generation goes on at the right
+        processor.tokenizer.padding_side = "left"  # generation continues at the right end
     return processor
 
 

@@ -22,6 +22,7 @@ class NgramGrowth:
 
     @property
     def growth(self) -> float:
+        """Return the growth of the share, in points."""
         return self.after - self.before
 
 

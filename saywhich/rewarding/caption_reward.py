@@ -138,7 +138,9 @@ def completion_text(completion: Any) -> str:
         if isinstance(given, Sequence) and not isinstance(given, str):
             given = " ".join(str(part["text"]) for part in given if isinstance(part, Mapping) and "text" in part)
     if not isinstance(given, str):
-        raise UserError(f"reward: a completion is a {type(given).__name__}; a text or chat messages are expected")
+        raise UserError(
+            f"reward: expected a text or chat messages as completion, got {type(given).__name__}; convert it"
+        )
     return " ".join(given.split())
 
 
@@ -146,12 +148,14 @@ def _photo(given: Any) -> Photo:
     """Return the photo of a row; a list of one is that photo."""
     photo = given[0] if isinstance(given, list) and len(given) == 1 else given
     if not isinstance(photo, str | Path | Image.Image | np.ndarray):
-        raise UserError(f"reward: a photo is a {type(photo).__name__}; give a path, a Pillow image or an array")
+        raise UserError(
+            f"reward: expected a path, a Pillow image or an array as photo, got {type(photo).__name__}; convert it"
+        )
     return photo
 
 
 def _key(photo: Photo) -> Hashable:
-    """Return what identifies a photo: its path, or a digest of its pixels."""
+    """Return the key of a photo: its path, or a digest of its pixels."""
     if isinstance(photo, str | Path):
         return os.path.abspath(photo)
     pixels = np.ascontiguousarray(photo)

@@ -11,9 +11,10 @@ def contrastive_reward(
 ) -> Tensor:
     """Return the contrastive score (N,) in both directions: the sum of two log-ratios times `temperature` τ.
 
-    Each log-ratio is that of the pair's exp(cosine / τ) to its sum over negatives: the captions of the batch's other
-    photos with the photo, and the batch's other photos and the photo's look-alikes (B, K, H) with the caption. The pair
-    itself is in no denominator. A direction without negatives gives 0. A row of zeros in `look_alikes` is no photo.
+    Each log-ratio is that of the pair's exp(cosine / τ) to its sum over negatives. In one direction these are the
+    captions of the batch's other photos, with the photo. In the other they are the batch's other photos and the photo's
+    look-alikes (B, K, H), with the caption. The pair itself is in no denominator. A direction without negatives gives
+    0. A row of zeros in `look_alikes` is no photo.
     """
     own = _own(captions, images, owners)
     cosines = captions.double() @ images.double().T  # (N, B)

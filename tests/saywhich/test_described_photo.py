@@ -175,7 +175,7 @@ def test_the_namespaces_are_those_of_the_standard():
 
 def test_a_device_is_no_photo(tmp_path):
     (tmp_path / "a.png").symlink_to("/dev/zero")  # reading it would not end
-    with pytest.raises(UserError, match=r"a.png: no caption can be written into it: .*a.png: is not a plain file"):
+    with pytest.raises(UserError, match=r"a.png: no caption can be written into it: .*a.png: expected a plain file"):
         describe_photo(tmp_path / "a.png", TEXT, tmp_path / "b.png")
 
 

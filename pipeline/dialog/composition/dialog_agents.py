@@ -29,7 +29,7 @@ class DialogAgents:
 
     @property
     def roles(self) -> dict[str, nn.Module]:
-        """Networks by role, as `Method` expects them."""
+        """Return the networks by role, as `Method` expects them."""
         return {"speaker": self.speaker, "listener": self.listener}
 
 

@@ -24,6 +24,7 @@ class DistinctTexts(Generic[T]):
 
     @property
     def texts(self) -> tuple[T, ...]:
+        """Return the distinct texts, in the order of their numbers."""
         return tuple(self._numbers)
 
 

@@ -108,6 +108,7 @@ class PreparedDialogs:
 
     @property
     def rounds(self) -> int:
+        """Return the number of questions in a dialog."""
         return self.questions.shape[1]
 
     @cached_property

@@ -65,6 +65,7 @@ class AnswererStyle:
 
     @classmethod
     def draw(cls, rng: np.random.Generator) -> AnswererStyle:
+        """Draw the style of an answerer."""
         return cls(
             length=pick(rng, (0, 1, 2), (0.60, 0.25, 0.15)),
             yes=pick(rng, YES, (0.75, 0.15, 0.10)),

@@ -120,6 +120,7 @@ def pronoun(thing: Thing, case: int = 0) -> str:
 
 
 def be(thing: Thing) -> str:
+    """Return the form of "to be" that agrees with the number of a thing."""
     return "are" if thing.count > 1 else "is"
 
 
@@ -131,10 +132,12 @@ def noun(thing: Thing, other: bool = False) -> str:
 
 
 def plural(category: str) -> str:
+    """Return the plural noun of a category."""
     return w.NOUNS[category][0].plural
 
 
 def with_article(words: str) -> str:
+    """Put the indefinite article before `words`."""
     return f"{article(words)} {words}"
 
 
@@ -149,6 +152,7 @@ def is_worn(thing: Thing) -> bool:
 
 
 def garment(thing: Thing) -> str:
+    """Return the garment of a category, plural for several objects."""
     word = w.GARMENTS[thing.category][0]
     return word if thing.count == 1 else w.GARMENT_PLURALS[word]
 

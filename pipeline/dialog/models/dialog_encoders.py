@@ -1,7 +1,7 @@
 """Encoders of image, history and question as one vector.
 
-An encoder returns (N, 3, H) for N = D·R questions: the encoding, and the hidden and cell states of the question's LSTM,
-which initialise a decoder. Without `history` or `image`, zeros replace that input.
+An encoder returns (N, 3, H) for N = D·R questions: the encoding, and the hidden and cell states of the question's LSTM.
+These states initialise a decoder. Without `history` or `image`, zeros replace that input.
 """
 
 from __future__ import annotations

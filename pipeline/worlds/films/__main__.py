@@ -36,6 +36,7 @@ def sheet(seed: int, films: list[int], side: int) -> Image.Image:
 
 
 def main() -> None:
+    """Write a contact sheet of drawn films, as the command line asks."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.worlds.films", description=__doc__)
     parser.add_argument("--sheet", type=Path, required=True, help="PNG file to write")
     parser.add_argument("--seed", type=int, default=1)

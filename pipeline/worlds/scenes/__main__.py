@@ -50,6 +50,7 @@ def _wrap(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: 
 
 
 def main() -> None:
+    """Write a contact sheet of drawn scenes, as the command line asks."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.worlds.scenes", description=__doc__)
     parser.add_argument("--sheet", type=Path, required=True, help="PNG file to write")
     parser.add_argument("--seed", type=int, default=1)

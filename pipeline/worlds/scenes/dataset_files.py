@@ -39,12 +39,12 @@ class DrawnDataset:
 
     @property
     def karpathy(self) -> str:
-        """The name of the split file."""
+        """Return the name of the split file."""
         return f"dataset_{self.name}.json"
 
     @property
     def coco(self) -> str:
-        """The name of the annotation file."""
+        """Return the name of the annotation file."""
         return f"captions_{self.name}.json"
 
     def image_file(self, index: int) -> str:

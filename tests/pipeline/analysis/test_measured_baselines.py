@@ -18,8 +18,9 @@ JUDGES = ("own", "adapted", "pretrained", "judge")
 
 @pytest.fixture
 def measured_world(full_world, make_full_cell):
-    """32 test images, two seeds. Template and mle retrieve the first 16 images by every judge. luo retrieves the
-    first 30 by its own listener, the last 16 by the pretrained one, 17 by the adapted one and 22 by the judge."""
+    """32 test images, two seeds. Template and mle retrieve the first 16 images by every judge. Luo retrieves the first
+    30 by its own listener, and the last 16 by the pretrained one. It retrieves 17 by the adapted listener and 22 by the
+    judge."""
     found = {"mle": dict.fromkeys(JUDGES, range(16))}
     found["luo"] = {"own": range(30), "pretrained": range(16, 32), "adapted": range(17), "judge": range(22)}
     cells = []

@@ -20,7 +20,7 @@ def layer(name: str, out: int, into: int) -> dict[str, tuple[int, ...]]:
 
 
 def test_an_image_without_regions_gives_finite_gradients(toy, decoder):
-    """Also where a mean over no region is replaced by the null image: 0 · NaN is NaN."""
+    """This also holds where the null image replaces a mean over no region: 0 · NaN is NaN."""
     speaker, batch = toy.agents(decoder=decoder).speaker, toy.batch()
     speaker.add_null_image()
     batch.region_mask[2] = False
@@ -74,7 +74,8 @@ def test_a_transformer_is_initialised_with_vectors_of_length_1():
 
 
 def test_defaults_are_the_published_sizes():
-    """Att2in2 of self-critical.pytorch and DiscCaptioning; the listener of VSE++; Vaswani et al.'s dropout."""
+    """The sources are self-critical.pytorch and DiscCaptioning for Att2in2, VSE++ for the listener, and "Attention
+    is all you need"."""
     speaker, listener, transformer = Att2in(9, 3).arguments, Listener(9, 3).arguments, Transformer(9, 3).arguments
     for name in ("words", "hidden", "attention"):
         assert speaker[name] == 512

@@ -61,7 +61,7 @@ def test_gamma_0_is_the_speaker_of_the_null_image(speaker, batch, channel):
 
 
 def test_an_image_without_regions_has_the_null_image_as_its_region(speaker, batch):
-    """Whatever else the regions hold; an image with a region is not concerned."""
+    """The values of its masked regions do not count, and an image with a region keeps its own regions."""
     batch.region_mask[2] = False
     before = teacher_force(speaker, batch).log_probs
     other = replace(batch, regions=batch.regions.clone())

@@ -39,12 +39,12 @@ pytestmark = pytest.mark.skipif(
     reason="captioners need the extra: pip install 'saywhich[hub]'",
 )
 STEPS = 6
-QUICK = ("blip", "florence2", "idefics3")  # of make test: cross-attention, a prompt to an encoder, a chat
+QUICK = ("blip", "florence2", "idefics3")  # make test runs these: cross-attention, a prompt to an encoder, a chat
 LORA = {"rank": 2, "alpha": 4, "targets": None}
 
 
 class SmallCaptioner:
-    """A captioner in a folder, its tokens, and a batch of its tower's features."""
+    """A captioner in a folder, with its tokens and a batch of its tower's features."""
 
     def __init__(self, kind, folder):
         self.kind, self.folder, self.lead = kind, str(folder), []
@@ -62,7 +62,8 @@ class SmallCaptioner:
         captions = torch.tensor([[1, 4, 5, 0, 0, 0], [2, 3, 4, 5, 6, 7], [1, 0, 0, 0, 0, 0], [15, 14, 13, 12, 0, 0]])
         mask = torch.ones(regions.shape[:2], dtype=torch.bool)
         self.batch = Batch(torch.arange(4), regions.mean(1), regions, mask, captions)
-        self.numbers = torch.tensor([self.end, *self.tokens.numbers, self.begin])  # their ids of ours
+        # the model's ids of the project's tokens
+        self.numbers = torch.tensor([self.end, *self.tokens.numbers, self.begin])
 
     def see(self, folder):
         """Load a captioner with a prompt; return its features of four photos, and keep the library's own inputs."""
@@ -75,7 +76,7 @@ class SmallCaptioner:
             self.inputs["input_ids"] = torch.tensor([[3, 3, 3, 1]] * 4)  # three queries, BOS
             self.inputs["attention_mask"] = torch.ones(4, 4, dtype=torch.int64)
         elif self.kind == "florence2":
-            change(folder / "generation_config.json", forced_bos_token_id=1)  # as the published ones have it
+            change(folder / "generation_config.json", forced_bos_token_id=1)  # as in the published models
             self.whole.generation_config.forced_bos_token_id = 1
             self.inputs = processor(images=photos, text=["<CAPTION>"] * 4, return_tensors="pt")
         else:
@@ -142,7 +143,7 @@ def captioner(request, tmp_path_factory):
 
 @pytest.fixture
 def lora(captioner):
-    """A speaker with LoRA whose product is no longer 0."""
+    """Return a speaker with LoRA whose product of matrices is not 0."""
     speaker = captioner.speaker(lora=LORA)
     with torch.no_grad():
         for name, parameter in speaker.named_parameters():
@@ -254,7 +255,7 @@ def test_teacher_forcing_equals_the_plain_form(captioner):
 
 def test_only_lora_weights_have_a_gradient(captioner, lora):
     before = captioner.speaker()
-    lora.train().requires_grad_(True)  # as when it is the speaker's turn
+    lora.train().requires_grad_(True)  # as in a step that trains the speaker
     message = generate(lora, captioner.batch, StraightThrough(2), rng())
     (message.distributions(lora.vocabulary) * torch.randn(lora.vocabulary + 1, generator=rng())).sum().backward()
     learning = {name for name, p in lora.named_parameters() if p.grad is not None and p.grad.abs().max() > 0}

@@ -112,7 +112,7 @@ def test_distractors_are_the_nearest_other_images():
 
 
 def test_a_splits_speaker_takes_the_features_of_each_images_neighbours(toy, speaker):
-    """Distractors of a batch are found by its images' rows, whatever the batch."""
+    """The distractors of an image depend on its row alone, not on the other images of its batch."""
     batch, read = toy.batch(), []
 
     class ByNumber:

@@ -104,7 +104,7 @@ def test_a_missing_film_and_a_folder_in_place_of_a_film(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_timeline(tmp_path / "a.mp4")
     (tmp_path / "b.mp4").mkdir()
-    with pytest.raises(UserError, match=r"b.mp4: is not a plain file"):
+    with pytest.raises(UserError, match=r"b.mp4: expected a plain file"):
         read_timeline(tmp_path / "b.mp4")
 
 

@@ -36,7 +36,7 @@ def test_a_link_may_stay_inside_and_not_lead_outside(tmp_path):
 def test_a_pipe_is_refused_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path):
-        with pytest.raises(UserError, match="is not a plain file"):
+        with pytest.raises(UserError, match="expected a plain file, got a folder, a pipe or a device"):
             require_plain_file(path)
     assert require_plain_file(tmp_path / "missing") == tmp_path / "missing"
 

@@ -29,7 +29,7 @@ def world():
 
 @pytest.fixture(scope="module")
 def start():
-    """The speaker of other weights from which training began."""
+    """Return the reference speaker: the start of the training, with other weights than the trained speaker."""
     return copy_frozen(drawn_world(4, 3, 2, seed=11).speaker)
 
 

@@ -100,7 +100,7 @@ def test_a_photo_that_cannot_be_read_is_left_out(folder, capsys, among):
     )
     found = capsys.readouterr()
     assert "broken.png: the image cannot be decoded" in found.err
-    note = "note: 1 of 2 photos had no other photo to be told from; give --among more photos\n"
+    note = "note: 1 of 2 photos had no other photo to compare with; give --among more photos\n"
     assert found.err.count("\n") == 1 + bool(among)
     assert found.err.endswith(note) == bool(among)
     assert found.out.count("\n") == 1

@@ -130,8 +130,8 @@ def test_settings_that_do_not_fit_are_reported_in_one_line(settings, message):
     [
         (["red"], {"photo": PHOTOS[:1]}, "no column 'image' with a photo per completion"),
         (["red"], {"image": PHOTOS}, "no column 'image' with a photo per completion"),
-        (["red"], {"image": [None]}, "a photo is a NoneType; give a path"),
-        ([None], {"image": PHOTOS[:1]}, "a completion is a NoneType; a text or chat messages are expected"),
+        (["red"], {"image": [None]}, "expected a path, a Pillow image or an array as photo, got NoneType"),
+        ([None], {"image": PHOTOS[:1]}, "expected a text or chat messages as completion, got NoneType"),
     ],
 )
 def test_rows_that_do_not_fit_are_reported_in_one_line(completions, columns, message):

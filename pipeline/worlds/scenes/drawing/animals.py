@@ -31,6 +31,7 @@ def _legs(pen: Pen, far: tuple[str, str], near: tuple[str, str], hoof: bool = Fa
 
 
 def dog(pen: Pen, pose: str) -> None:
+    """Draw a dog in `pose`."""
     head = pen.at(0.40, 0.68)
     if pose == "sitting":
         head = pen.at(0.16, 0.74)
@@ -66,6 +67,7 @@ def dog(pen: Pen, pose: str) -> None:
 
 
 def cat(pen: Pen, pose: str) -> None:
+    """Draw a cat in `pose`."""
     if pose == "sitting":
         head = pen.at(0.04, 0.68)
         pen.stroke("-0.16,0.1 -0.32,0.08 -0.38,0.22 -0.33,0.38", 0.085, pen.dark, smooth=True)
@@ -106,6 +108,7 @@ def cat(pen: Pen, pose: str) -> None:
 
 
 def bird(pen: Pen, pose: str) -> None:
+    """Draw a bird in `pose`."""
     belly = mix(pen.main, WHITE, 0.55)
     if pose == "flying":
         pen.blob("0.02,0.31 -0.1,0.57 -0.3,0.79 -0.02,0.77 0.16,0.57 0.2,0.33", pen.dark)
@@ -131,6 +134,7 @@ def bird(pen: Pen, pose: str) -> None:
 
 
 def horse(pen: Pen, pose: str) -> None:
+    """Draw a horse in `pose`."""
     hair = pen.deep if sum(pen.main) > 300 else mix(pen.main, (255, 255, 255), 0.28)
     if pose == "running":
         far = ("0.22,0.5,0.15 0.42,0.42,0.085 0.46,0.22,0.06", "-0.32,0.52,0.2 -0.46,0.3,0.09 -0.62,0.2,0.06")
@@ -164,6 +168,7 @@ def horse(pen: Pen, pose: str) -> None:
 
 
 def cow(pen: Pen, pose: str) -> None:
+    """Draw a cow in `pose`."""
     far = ("0.2,0.36,0.12 0.2,0.05,0.08", "-0.28,0.36,0.14 -0.28,0.05,0.08")
     near = ("0.3,0.38,0.14 0.31,0.05,0.085", "-0.38,0.4,0.16 -0.4,0.05,0.085")
     pen.stroke("-0.46,0.64 -0.54,0.52 -0.53,0.3", 0.035, pen.dark, smooth=True)
@@ -186,6 +191,7 @@ def cow(pen: Pen, pose: str) -> None:
 
 
 def sheep(pen: Pen, pose: str) -> None:
+    """Draw a sheep in `pose`."""
     face = (74, 66, 70) if sum(pen.main) > 300 else (206, 190, 178)
     for x, colour in ((-0.24, 0.75), (0.18, 0.75), (-0.14, 1.0), (0.27, 1.0)):
         pen.limb([(x, 0.28, 0.085), (x, 0.04, 0.07)], mix(INK, face, colour))

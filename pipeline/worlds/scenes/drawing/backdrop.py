@@ -56,22 +56,27 @@ class Backdrop:
         return mix(colour, other, share)
 
     def gradient(self, top: float, bottom: float, colours: tuple[Colour, ...]) -> None:
+        """Fill the rows from `top` to `bottom` with a vertical gradient through `colours`."""
         y0, y1 = round(top * self.side), round(bottom * self.side)
         strip = _strip(colours, y1 - y0)
         self.picture.paste(strip.resize((self.side, y1 - y0), Image.Resampling.NEAREST), (0, y0))
 
     def ellipse(self, x: float, y: float, rx: float, ry: float, fill: Colour) -> None:
+        """Draw an ellipse with the centre (x, y) and the radii (rx, ry)."""
         s = self.side
         self._draw.ellipse([(x - rx) * s, (y - ry) * s, (x + rx) * s, (y + ry) * s], fill=fill)
 
     def box(self, x0: float, y0: float, x1: float, y1: float, fill: Colour) -> None:
+        """Draw a rectangle between two corners."""
         s = self.side
         self._draw.rectangle([x0 * s, y0 * s, x1 * s, y1 * s], fill=fill)
 
     def polygon(self, points: list[Point], fill: Colour) -> None:
+        """Draw a filled polygon."""
         self._draw.polygon([(x * self.side, y * self.side) for x, y in points], fill=fill)
 
     def line(self, points: list[Point], width: float, fill: Colour) -> None:
+        """Draw a line through `points`."""
         self._draw.line([(x * self.side, y * self.side) for x, y in points], fill, max(1, round(width * self.side)))
 
     def hills(self, base: float, height: float, waves: float, fill: Colour) -> None:
@@ -82,6 +87,7 @@ class Backdrop:
         self.polygon([(0.0, base), *curve(x, base - height * rise), (1.0, base)], fill)
 
     def glow(self, x: float, y: float, radius: float, colour: Colour) -> None:
+        """Paste a soft round light."""
         pixels = round(2 * radius * self.side)
         mask = _glow(pixels)
         self.picture.paste(colour, (round(x * self.side) - pixels // 2, round(y * self.side) - pixels // 2), mask)
@@ -152,6 +158,7 @@ def _glow(pixels: int) -> Image.Image:
 
 
 def beach(b: Backdrop, horizon: float, shore: float) -> None:
+    """Draw waves and sand between `horizon` and `shore`."""
     b.gradient(horizon, shore + 0.02, (b.tone((58, 138, 196)), b.tone((110, 196, 214))))
     for x, y in b.rng.random((10, 2)):
         y, w = horizon + 0.01 + y * (shore - horizon - 0.02), b.rng.uniform(0.03, 0.07)
@@ -182,6 +189,7 @@ def _grass(b: Backdrop, shore: float, number: int, flowers: int) -> None:
 
 
 def park(b: Backdrop, horizon: float, shore: float) -> None:
+    """Draw hills, trees and grass."""
     b.hills(horizon + 0.02, 0.10, 0.9, b.tone((134, 190, 138)))
     b.hills(horizon + 0.02, 0.05, 1.6, b.tone((120, 182, 104)))
     x = b.rng.uniform(-0.02, 0.06)
@@ -193,6 +201,7 @@ def park(b: Backdrop, horizon: float, shore: float) -> None:
 
 
 def street(b: Backdrop, horizon: float, shore: float) -> None:
+    """Draw houses behind a pavement and a road."""
     x = -0.03
     while x < 1.0:
         w, h = b.rng.uniform(0.15, 0.25), b.rng.uniform(0.18, 0.38)
@@ -227,6 +236,7 @@ def _pine(b: Backdrop, x: float, y: float, h: float, colour: Colour, snow: bool)
 
 
 def snow(b: Backdrop, horizon: float, shore: float) -> None:
+    """Draw mountains, hills, pines and snowdrifts."""
     for x in (b.rng.uniform(0.0, 0.25), b.rng.uniform(0.75, 1.0), b.rng.uniform(0.38, 0.62)):
         h, w = b.rng.uniform(0.22, 0.34), b.rng.uniform(0.26, 0.38)
         peak, foot = horizon - h, horizon + 0.02
@@ -242,6 +252,7 @@ def snow(b: Backdrop, horizon: float, shore: float) -> None:
 
 
 def desert(b: Backdrop, horizon: float, shore: float) -> None:
+    """Draw dunes, and a cactus if the scene has one."""
     b.hills(horizon + 0.02, 0.13, 0.7, b.tone((216, 158, 124)))
     b.hills(horizon + 0.03, 0.07, 1.1, b.tone((230, 182, 124)))
     for y in (0.60, 0.74, 0.88):
@@ -264,6 +275,7 @@ def desert(b: Backdrop, horizon: float, shore: float) -> None:
 
 
 def lake(b: Backdrop, horizon: float, shore: float) -> None:
+    """Draw hills, pines, water and a grassy shore."""
     b.hills(horizon + 0.02, 0.17, 0.8, b.tone((128, 164, 168)))
     x = -0.03
     while x < 1.03:
@@ -279,6 +291,7 @@ def lake(b: Backdrop, horizon: float, shore: float) -> None:
 
 
 def farm(b: Backdrop, horizon: float, shore: float) -> None:
+    """Draw fields, a fence, and a barn if the scene has one."""
     b.hills(horizon + 0.02, 0.12, 0.7, b.tone((156, 196, 126)))
     b.hills(horizon + 0.02, 0.06, 1.0, b.tone((212, 208, 124)))
     for k in range(-7, 8):

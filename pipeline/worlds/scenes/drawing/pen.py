@@ -73,6 +73,7 @@ class Pen:
         return moved
 
     def ellipse(self, x: float, y: float, rx: float, ry: float, fill: Colour) -> None:
+        """Draw an ellipse with the centre (x, y) and the radii (rx, ry)."""
         self._draw.ellipse(self._around(x, y, rx, ry), fill=fill)
 
     def box(self, x0: float, y0: float, x1: float, y1: float, fill: Colour, radius: float = 0.0) -> None:
@@ -84,6 +85,7 @@ class Pen:
             self._draw.rectangle(corners, fill=fill)
 
     def polygon(self, shape: Shape, fill: Colour) -> None:
+        """Draw a filled polygon."""
         self._draw.polygon(self._pixels(self._place(shape)), fill=fill)
 
     def blob(self, shape: Shape, fill: Colour) -> None:
@@ -113,6 +115,7 @@ class Pen:
             self.ellipse(x, y, w / 2, w / 2, fill)
 
     def ring(self, x: float, y: float, r: float, width: float, fill: Colour) -> None:
+        """Draw a circle's outline."""
         self._draw.ellipse(self._around(x, y, r, r), outline=fill, width=self._width(width))
 
     def arc(self, x: float, y: float, r: float, start: float, end: float, width: float, fill: Colour) -> None:

@@ -26,6 +26,7 @@ def _speed(pen: Pen, heights: tuple[float, ...], back: float) -> None:
 
 
 def car(pen: Pen, pose: str) -> None:
+    """Draw a car."""
     if pose == "driving":
         _speed(pen, (0.36, 0.28, 0.20), -0.70)
     pen.box(-0.46, 0.08, 0.46, 0.16, INK)
@@ -45,6 +46,7 @@ def car(pen: Pen, pose: str) -> None:
 
 
 def bus(pen: Pen, pose: str) -> None:
+    """Draw a bus."""
     if pose == "driving":
         _speed(pen, (0.46, 0.36, 0.26), -0.66)
     pen.box(-0.51, 0.09, 0.51, 0.56, pen.main, 0.05)
@@ -63,6 +65,7 @@ def bus(pen: Pen, pose: str) -> None:
 
 
 def truck(pen: Pen, pose: str) -> None:
+    """Draw a truck."""
     if pose == "driving":
         _speed(pen, (0.46, 0.34, 0.22), -0.66)
     pen.box(-0.50, 0.10, 0.48, 0.16, (76, 78, 88))
@@ -78,6 +81,7 @@ def truck(pen: Pen, pose: str) -> None:
 
 
 def bicycle(pen: Pen, pose: str) -> None:
+    """Draw a bicycle."""
     rear, front, crank, seat, head = (-0.30, 0.21), (0.30, 0.21), (-0.04, 0.20), (-0.13, 0.50), (0.20, 0.53)
     for x, y in (rear, front):
         pen.ring(x, y, 0.212, 0.042, TYRE)
@@ -97,6 +101,7 @@ def bicycle(pen: Pen, pose: str) -> None:
 
 
 def boat(pen: Pen, pose: str) -> None:
+    """Draw a boat."""
     pen.stroke("0,0.2 0,1.03", 0.032, (112, 80, 54))
     pen.blob("-0.05,0.96 -0.05,0.3 -0.44,0.29 -0.28,0.6", WHITE if sum(pen.main) < 690 else pen.light)
     pen.polygon("0.05,1 0.05,0.28 0.48,0.28 0.36,0.54 0.2,0.84", pen.main)
@@ -106,6 +111,7 @@ def boat(pen: Pen, pose: str) -> None:
 
 
 def house(pen: Pen, pose: str) -> None:
+    """Draw a house."""
     roof = (124, 70, 58) if sum(pen.main) > 420 or pen.main[2] > pen.main[0] else (92, 98, 116)
     pen.box(0.20, 0.60, 0.31, 0.91, (166, 106, 88))
     pen.box(0.18, 0.88, 0.33, 0.93, (130, 80, 68))
@@ -126,6 +132,7 @@ def house(pen: Pen, pose: str) -> None:
 
 
 def tent(pen: Pen, pose: str) -> None:
+    """Draw a tent."""
     pen.polygon("-0.1,0.66 0.36,0.6 0.55,0 0.16,0", mix(pen.main, pen.dark, 0.7))
     pen.polygon("-0.52,0 -0.1,0.66 0.32,0", pen.main)
     pen.polygon("-0.26,0 -0.1,0.46 0.06,0", pen.deep)
@@ -135,6 +142,7 @@ def tent(pen: Pen, pose: str) -> None:
 
 
 def umbrella(pen: Pen, pose: str) -> None:
+    """Draw an umbrella."""
     pen.stroke("0,0.9 0,0.02", 0.038, WOOD)
     pen.stroke("0,0.04 0.03,0.02 0.08,0.03 0.09,0.08", 0.036, WOOD, smooth=True)
     rim = "-0.5,0.5 -0.375,0.545 -0.25,0.5 -0.125,0.55 0,0.5 0.125,0.55 0.25,0.5 0.375,0.545 0.5,0.5"
@@ -146,6 +154,7 @@ def umbrella(pen: Pen, pose: str) -> None:
 
 
 def kite(pen: Pen, pose: str) -> None:
+    """Draw a kite."""
     pen.stroke("0,0.3 -0.08,0.22 0.06,0.13 -0.02,0.02", 0.02, INK, smooth=True)
     for x, y in ((-0.03, 0.205), (0.03, 0.125), (0.0, 0.05)):
         pen.at(x, y).polygon("-0.08,0.035 0.08,-0.035 0.08,0.035 -0.08,-0.035", pen.dark)
@@ -155,6 +164,7 @@ def kite(pen: Pen, pose: str) -> None:
 
 
 def balloon(pen: Pen, pose: str) -> None:
+    """Draw a balloon."""
     for x in (-0.07, 0.07):
         pen.stroke([(x * 1.9, 0.36), (x, 0.17)], 0.014, (110, 84, 60))
     pen.blob("0,1 0.24,0.92 0.345,0.7 0.26,0.46 0.12,0.31 -0.12,0.31 -0.26,0.46 -0.345,0.7 -0.24,0.92", pen.main)
@@ -167,6 +177,7 @@ def balloon(pen: Pen, pose: str) -> None:
 
 
 def bench(pen: Pen, pose: str) -> None:
+    """Draw a bench."""
     iron = (70, 74, 84)
     for x in (-0.40, 0.40):
         pen.stroke([(x, 0.57), (x, 0.30), (x - 0.035, 0.02)], 0.045, iron)
@@ -177,5 +188,6 @@ def bench(pen: Pen, pose: str) -> None:
 
 
 def ball(pen: Pen, pose: str) -> None:
+    """Draw a ball."""
     pen.ellipse(0.0, 0.5, 0.5, 0.5, pen.main)
     pen.blob("-0.3,0.76 -0.16,0.86 -0.1,0.78 -0.26,0.64", pen.light)

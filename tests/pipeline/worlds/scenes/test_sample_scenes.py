@@ -49,7 +49,7 @@ def test_any_two_of_its_scenes_differ_in_one_fact_or_two(neighbourhoods) -> None
             exchanged = [what for what in ("colour", "pose") if sum(w == what for _, w in different) == 2]
             # an exchange is one fact and shows in two attributes
             assert len(different) <= 2 + len(exchanged)
-            if not different:  # then only where things are tells them apart
+            if not different:  # then only the positions of things differ
                 assert any(
                     relations_between(a, *pair) != relations_between(b, *pair)
                     for pair in combinations(by_category(a), 2)
