@@ -20,3 +20,11 @@ def contract(name: str) -> dict[str, Any]:
 
 def test_every_slice_is_kept_from_the_others():
     assert set(contract("Slices do not know each other")["modules"]) == SLICES
+
+
+def test_every_other_package_but_the_registries_imports_no_slice():
+    found = contract("The core imports no slice")
+    assert set(found["forbidden_modules"]) == SLICES
+    paths = [path for path in (ROOT / "pipeline").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
+    packages = {f"pipeline.{path.stem}" for path in paths if not path.stem.startswith("__")}
+    assert set(found["source_modules"]) == packages - SLICES - {"pipeline.slices"}

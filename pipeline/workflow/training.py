@@ -20,10 +20,9 @@ from pipeline.metrics.cider import CiderD
 from pipeline.metrics.retrieval import similar_distractors
 from pipeline.runtime import matmul_precision, ranks
 from pipeline.slices.slice_agents import find_owner, load_any_agent
-from pipeline.slices.slice_training import TRAINING
+from pipeline.slices.slice_training import NEIGHBOURHOODS, TRAINING
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
-from pipeline.worlds.neighbourhoods import neighbourhood_numbers
 
 CANDIDATES_PER_IMAGE = 4  # candidates for each image of a group of look-alikes, since some are in other groups already
 
@@ -57,7 +56,7 @@ def build_training(
     if found := find_owner(TRAINING, method.agents.values()):
         own = found.build_batches(prepared, store, rows, settings.batch, seed, pinned=pinned, part=part)
         return Training(method, own, settings, seed, device, found.build_validation(method, prepared, store, device))
-    neighbourhoods = neighbourhood_numbers(prepared)
+    neighbourhoods = NEIGHBOURHOODS(prepared)
     if neighbourhoods is None and settings.order == "neighbourhoods":
         raise UserError(
             f"{prepared.folder}: these images have no neighbourhoods; set optimisation.order to random or look_alikes"
