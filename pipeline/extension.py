@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pipeline.data.feature_store import FeatureStore
     from pipeline.data.prepared import Prepared
     from pipeline.evaluation.evaluation_settings import EvaluationSettings
+    from pipeline.evaluation.signature import RewardProtocol
     from pipeline.models.decoder import Decoder
     from pipeline.section import Section
     from pipeline.training.loop import EpochBatches
@@ -63,7 +64,7 @@ class SplitEvaluation(Protocol):
     def summarise(self, results: Mapping[str, Any]) -> dict[str, float]:
         """Return the few numbers that DVC shows, from the results of a split."""
 
-    def signature(self, splits: Sequence[str], objective: Any, gamma: float) -> str:
+    def signature(self, splits: Sequence[str], objective: RewardProtocol, gamma: float) -> str:
         """Return one line of everything that two results must share to be comparable."""
 
 

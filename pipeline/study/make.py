@@ -105,5 +105,5 @@ def _comparison(runs: Mapping[str, Run], by: str, level: float) -> dict[str, Any
     return {"methods": settings, "alike_in": by, "at": round(level, 4)}
 
 
-def _array(rows: Sequence[int]) -> Any:
+def _array(rows: Sequence[int]) -> np.ndarray:
     return np.array(rows, dtype=np.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -28,6 +28,9 @@ from pipeline.evaluation.generate import generate_captions
 from pipeline.metrics.diversity import caption_diversity
 from pipeline.models.decoder import Decoder
 from pipeline.types import Batch, Message, caption_mask
+
+if TYPE_CHECKING:
+    from pipeline.evaluation.signature import RewardProtocol
 
 AT_ONCE = 16  # dialogs per batch
 BEST = 5  # highest-ranked candidates that captions.parquet keeps
@@ -131,7 +134,7 @@ class DialogEvaluation:
         judges = {f"{MRR} {name}": judge["ranking"][MRR] for name, judge in results["judges"].items()}
         return {MRR: results["ranking"][MRR]} | judges
 
-    def signature(self, splits: Sequence[str], objective: Any, gamma: float) -> str:
+    def signature(self, splits: Sequence[str], objective: RewardProtocol, gamma: float) -> str:
         """Return one line with all conditions that comparable results share."""
         images, dialogs = self.prepared.manifest["images"], PreparedDialogs.load(self.prepared.folder)
         parts = {
