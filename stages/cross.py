@@ -7,7 +7,7 @@ import json
 import sys
 
 from pipeline.analysis.judge_titles import recall_keys
-from pipeline.analysis.results import evaluated, read_results
+from pipeline.analysis.results import find_evaluations, read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.runtime.checksums import write_checksums
 from pipeline.runtime.files import write_atomically
@@ -22,7 +22,7 @@ def run(stage: Stage) -> None:
     from pipeline.slices.judge_kinds import JUDGES
 
     settings = stage.settings
-    evaluations = evaluated(stage.root, settings.methods)
+    evaluations = find_evaluations(stage.root, settings.methods)
     results = read_results(stage.root / "sweep", evaluations, score=settings.report.score)
     chosen_by = ReportSettings(control=settings.report.control, min_cider_share=settings.report.min_cider_share)
     # a slice's results have no captions to exchange

@@ -58,7 +58,7 @@ def run(stage: Stage) -> None:
         recorder.record_run(stage.title, params, inputs=stage.digests(inputs(stage))) as record,
         build_evaluation(section, stage, speaker, prepared, store, settings.rerank, settings.pragmatic) as evaluation,
     ):
-        record.tags({"products": matmul_precision.current_precision()})
+        record.tags({"matmul_precision": matmul_precision.current_precision()})
         results: dict[str, dict[str, Any]] = {}
         tables = []
         for split in section.splits:

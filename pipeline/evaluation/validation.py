@@ -16,9 +16,9 @@ from pipeline.data.feature_store import FeatureStore
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
 from pipeline.evaluation.generate import generate_captions
-from pipeline.evaluation.hard_gallery import HARD_GALLERY
 from pipeline.evaluation.judges import ENCODED_AT_ONCE, JudgedCaptions, ListenerJudge, judge_retrieval
 from pipeline.metrics.cider import CiderD
+from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.metrics.retrieval import rank_gallery, recall
 from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from pipeline.data.prepared import Prepared
 from pipeline.errors import UserError
-from pipeline.evaluation.hard_gallery import HARD_GALLERY, HardGallery, galleries_by_key
+from pipeline.evaluation.hard_gallery import HardGallery, galleries_by_key
+from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.worlds.films.film_facts import FILM_FACTS
 from pipeline.worlds.scenes.known_scenes import require_facts
 from pipeline.worlds.scenes.scene_facts import SCENE_FACTS
