@@ -18,7 +18,7 @@ from pipeline.workflow.stage import Stage, main
 def run(stage: Stage) -> None:
     """Evaluate the chosen cells of the sweep, and the chain's models of methods outside it, in cross-play."""
     from pipeline.analysis.crossing import measure_cross_play
-    from pipeline.data.prepared import Prepared
+    from pipeline.data.prepared import PreparedData
     from pipeline.slices.judge_kinds import JUDGES
 
     settings = stage.settings
@@ -29,7 +29,7 @@ def run(stage: Stage) -> None:
     captions = not results.runs or any(results.has(*recall_keys(judge)) for judge in results.judges)
     choices = choose_all(results, chosen_by) if captions else []
     chosen = {choice.method: choice.point for choice in choices if choice.point}
-    prepared = Prepared.load(stage.root / "prepared")
+    prepared = PreparedData.load(stage.root / "prepared")
     inputs = [stage.root / name for name in ("prepared", "features", "sweep")]
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
         judges = settings.evaluate.judges if captions else {}

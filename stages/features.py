@@ -32,7 +32,7 @@ def run(stage: Stage) -> None:
 
     Raises UserError for a shard of imported features.
     """
-    from pipeline.data.prepared import Prepared
+    from pipeline.data.prepared import PreparedData
     from pipeline.features.extract import extract
     from pipeline.features.extractor import NetworkSettings
     from pipeline.features.imported import import_features
@@ -46,7 +46,7 @@ def run(stage: Stage) -> None:
     corpus, images = Path(stage.settings.prepare.root), stage.settings.prepare.images
     if stage.root / "raw" in corpus.parents:
         check_checksums(corpus, "run the draw stage again")
-    prepared = Prepared.load(stage.root / "prepared")
+    prepared = PreparedData.load(stage.root / "prepared")
     read, imported = inputs(stage), section.imported
     if stage.shard is not None and section.network in ("imported", "facts"):
         raise UserError(f"--shard: {section.network} features are not extracted; run the stage without it")

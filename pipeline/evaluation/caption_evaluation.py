@@ -14,7 +14,7 @@ from pipeline.channels.hard import Beam
 from pipeline.channels.search import without_repeated_ngrams
 from pipeline.data.batches import sequential_batches
 from pipeline.data.feature_store import FeatureStore
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
 from pipeline.evaluation.baseline_captions import BaselineCaptioner
 from pipeline.evaluation.caption_truth import TruthChecker
@@ -57,7 +57,7 @@ class Evaluation:
     by the first.
     """
 
-    prepared: Prepared
+    prepared: PreparedData
     store: FeatureStore
     judges: Mapping[str, Judge]
     language: LanguageScorer

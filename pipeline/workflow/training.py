@@ -12,7 +12,7 @@ from pipeline.data.batches import Batches
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.image_features import load_data
 from pipeline.data.image_groups import LookAlikeGroups
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
 from pipeline.evaluation.hard_gallery import galleries_by_key
 from pipeline.evaluation.validation import build_validation
@@ -27,7 +27,7 @@ from pipeline.training.optimisation import Optimisation
 CANDIDATES_PER_IMAGE = 4  # candidates for each image of a group of look-alikes, since some are in other groups already
 
 
-def load_training_data(root: Path) -> tuple[Prepared, FeatureStore]:
+def load_training_data(root: Path) -> tuple[PreparedData, FeatureStore]:
     """Return the prepared data, and the speakers' features with the vectors that the pretrained listener encodes."""
     listener = load_any_agent(root / "pretrained" / "listener" / "weights.safetensors", "listener")
     return load_data(root, vectors=getattr(listener, "features", None))
@@ -37,7 +37,7 @@ def build_training(
     method: Method,
     scorer: CiderD | None,
     settings: Optimisation,
-    prepared: Prepared,
+    prepared: PreparedData,
     store: FeatureStore,
     seed: int,
     device: torch.device,

@@ -86,7 +86,7 @@ def _make(options: Namespace) -> None:
     from pipeline.config.data_schema import MAIN
     from pipeline.config.load import load
     from pipeline.data.feature_store import FeatureStore
-    from pipeline.data.prepared import Prepared
+    from pipeline.data.prepared import PreparedData
     from pipeline.slices.slice_reports import REPORT
     from pipeline.study.make import make_study
 
@@ -101,7 +101,7 @@ def _make(options: Namespace) -> None:
         raise UserError(f"{data}: trained on films; pages for raters show still images")
     sheets = make_study(
         results,
-        Prepared.load(data / "prepared"),
+        PreparedData.load(data / "prepared"),
         store,
         Path(params.prepare.root) / params.prepare.images,
         options.out,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pipeline.channels.hard import Beam
 from pipeline.data.feature_store import FeatureStore
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.dialog.composition.answer_preference import is_human
 from pipeline.dialog.data.dialog_batches import all_rounds
 from pipeline.dialog.data.dialog_questions import questions_of
@@ -45,7 +45,7 @@ class DialogEvaluation:
     names in PRIORS, only the ranks are measured.
     """
 
-    prepared: Prepared
+    prepared: PreparedData
     store: FeatureStore
     judges: Mapping[str, Discriminator]
     beam: int
