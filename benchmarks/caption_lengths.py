@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from printing import table
 
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.models.att2in import Att2in
 from pipeline.models.listener import Listener
 from pipeline.models.unroll import teacher_force
@@ -37,7 +37,7 @@ def main() -> None:
     rng, width = np.random.default_rng(0), WORDS
     lengths = np.clip(rng.gamma(20, 10.45 / 20, 566_000).round().astype(int), 5, WORDS)  # COCO's mean and spread
     if options.prepared:
-        tokens = Prepared.load(options.prepared).tokens
+        tokens = PreparedData.load(options.prepared).tokens
         lengths, width = (tokens != 0).sum(1), tokens.shape[1]
     steps = np.minimum(lengths + 1, width)  # the words and the EOS
     shuffled, sorted_ = (

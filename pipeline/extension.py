@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
     from pipeline.composition.method import Method
     from pipeline.data.feature_store import FeatureStore
-    from pipeline.data.prepared import Prepared
+    from pipeline.data.prepared import PreparedData
     from pipeline.evaluation.evaluation_settings import EvaluationSettings
+    from pipeline.evaluation.signature import RewardProtocol
     from pipeline.models.decoder import Decoder
     from pipeline.section import Section
     from pipeline.training.loop import EpochBatches
@@ -63,7 +64,7 @@ class SplitEvaluation(Protocol):
     def summarise(self, results: Mapping[str, Any]) -> dict[str, float]:
         """Return the few numbers that DVC shows, from the results of a split."""
 
-    def signature(self, splits: Sequence[str], objective: Any, gamma: float) -> str:
+    def signature(self, splits: Sequence[str], objective: RewardProtocol, gamma: float) -> str:
         """Return one line of everything that two results must share to be comparable."""
 
 
@@ -81,7 +82,7 @@ class Slice(ABC):
     def build_evaluation(
         self,
         settings: EvaluationSettings,
-        prepared: Prepared,
+        prepared: PreparedData,
         store: FeatureStore,
         judges: Mapping[str, Path],
         pretrained: Path,
@@ -105,7 +106,7 @@ class SliceTraining(ABC):
         """Return whether a block of `pretrain` describes an agent of this slice."""
 
     @abstractmethod
-    def build_pretraining(self, settings: Section, prepared: Prepared, store: FeatureStore) -> Method:
+    def build_pretraining(self, settings: Section, prepared: PreparedData, store: FeatureStore) -> Method:
         """Build the method that pretrains the agent that the settings describe."""
 
     @abstractmethod
@@ -118,12 +119,12 @@ class SliceTraining(ABC):
 
     @abstractmethod
     def build_batches(
-        self, prepared: Prepared, store: FeatureStore, rows: np.ndarray, batch: int, seed: int, **how: Any
+        self, prepared: PreparedData, store: FeatureStore, rows: np.ndarray, batch: int, seed: int, **how: Any
     ) -> EpochBatches:
         """Build training batches of the images `rows`; `how` are the further options of `Batches`."""
 
     @abstractmethod
     def build_validation(
-        self, method: Method, prepared: Prepared, store: FeatureStore, device: torch.device
+        self, method: Method, prepared: PreparedData, store: FeatureStore, device: torch.device
     ) -> Callable[[], dict[str, float]]:
         """Build the validation of the method's agents on the validation split."""

@@ -20,7 +20,7 @@ from saywhich.photos import Photo, UndecodedPhoto, load_each
 from saywhich.pragmatic_decoding import DISTRACTORS, NEEDS_AMONG, SPEAKER, PragmaticDecoding, PragmaticGallery
 
 BEAM = 5
-Prepared = TypeVar("Prepared")  # a photo as the networks take it
+PreparedPhoto = TypeVar("PreparedPhoto")  # a photo as the networks take it
 Features = TypeVar("Features", bound=EncodedPhotos)
 
 
@@ -72,7 +72,7 @@ class CandidateSettings(Generic[Features]):
     pragmatic: PragmaticGallery[Features] | None  # None: the images of a gallery change no word
 
 
-class CaptioningModel(ABC, Generic[Prepared, Features]):
+class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
     """A speaker and a listener. Images are paths, Pillow images or uint8 arrays (H, W, 3); one counts as a list of one.
 
     Subclasses read photos, generate candidates and encode texts; ranking, pragmatic decoding and search stand here.
@@ -81,11 +81,11 @@ class CaptioningModel(ABC, Generic[Prepared, Features]):
     photos_at_once: ClassVar[int]  # photos prepared and encoded in one batch
 
     @abstractmethod
-    def prepare(self, photo: Photo) -> Prepared:
+    def prepare(self, photo: Photo) -> PreparedPhoto:
         """Return a photo as the networks take it; called in threads. Raises UserError where it cannot be read."""
 
     @abstractmethod
-    def features_of(self, prepared: Sequence[Prepared]) -> Features:
+    def features_of(self, prepared: Sequence[PreparedPhoto]) -> Features:
         """Extract the features of M images that `prepare` returned."""
 
     @abstractmethod

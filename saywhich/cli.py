@@ -14,7 +14,7 @@ from pipeline.errors import UserError, one_line
 from pipeline.runtime.command import describe_os_error
 from pipeline.runtime.extras import naming_extras
 from pipeline.runtime.memory import naming_memory
-from pipeline.runtime.signals import Stopped, raising_requests
+from pipeline.runtime.signals import StopRequest, raising_requests
 from saywhich.outputs import drop_output
 
 # each is a module of saywhich/commands: `add` adds its options to a parser, `run` takes them and returns the exit
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(describe_os_error("saywhich", error), file=sys.stderr)
         return 2
     except KeyboardInterrupt as error:
-        request = error.request if isinstance(error, Stopped) else signal.SIGINT
+        request = error.request if isinstance(error, StopRequest) else signal.SIGINT
         print(f"saywhich: ended by {request.name}", file=sys.stderr)
         return 128 + request
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from pipeline.analysis.bootstrap import draw_resamples
-from pipeline.analysis.judge_titles import HARD_GALLERY, TEXT, judge_title
+from pipeline.analysis.judge_titles import TEXT, judge_title
 from pipeline.errors import UserError
+from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.metrics.registry import MEANS
 from pipeline.runtime.checksums import check_captions, read_checksummed_json
 

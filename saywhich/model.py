@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from pipeline.channels.hard import BanToken, Beam, Multinomial, Tempered
+from pipeline.channels.hard import BanToken, Beam, Multinomial, TemperatureScaling
 from pipeline.data.corpus import tokenise
 from pipeline.errors import UserError
 from pipeline.evaluation.judges import JudgedCaptions, ListenerJudge, judged_captions
@@ -122,7 +122,7 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
             channel = Multinomial(settings.samples, requires_grad=False)
             default = CHOSEN_TEMPERATURE if settings.chosen else 1.0
             temperature = default if settings.temperature is None else settings.temperature
-            channel = channel if temperature == 1 else Tempered(channel, temperature)
+            channel = channel if temperature == 1 else TemperatureScaling(channel, temperature)
         # one image at a time, so that samples depend on no other image
         parts = features.split(BATCH if settings.samples is None else 1)
         tokens = torch.cat([self._generate(part, channel, settings) for part in parts])  # (M, K, T)

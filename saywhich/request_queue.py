@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
-from typing import Any
 
 from fastapi import HTTPException, Request, Response
 from pydantic import BaseModel
@@ -50,7 +49,7 @@ class RequestQueue:
         result = asyncio.wrap_future(self._worker.submit(run_work))
         turn = asyncio.create_task(began.wait())
         disconnected = asyncio.create_task(_wait_for_disconnect(request))
-        waited: set[asyncio.Future[Any]] = {result, disconnected}
+        waited: set[asyncio.Future[bytes] | asyncio.Future[None]] = {result, disconnected}
         try:
             await asyncio.wait({turn, disconnected}, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
             if not began.is_set():

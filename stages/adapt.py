@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pipeline.composition.method import Method
     from pipeline.composition.pretraining_settings import MatchingSettings
-    from pipeline.data.prepared import Prepared
+    from pipeline.data.prepared import PreparedData
     from pipeline.metrics.cider import CiderD
 
 
@@ -43,7 +43,7 @@ def run(stage: Stage) -> None:
 
 
 def build_adaptation(
-    settings: MatchingSettings, model: Path, root: Path, prepared: Prepared, device: torch.device
+    settings: MatchingSettings, model: Path, root: Path, prepared: PreparedData, device: torch.device
 ) -> tuple[Method, CiderD | None]:
     """Build the method that adapts the pretrained listener below `root` to the frozen speaker in the folder `model`.
 

@@ -7,7 +7,7 @@ import json
 import sys
 
 from pipeline.analysis.judge_titles import recall_keys
-from pipeline.analysis.results import evaluated, read_results
+from pipeline.analysis.results import find_evaluations, read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.runtime.checksums import write_checksums
 from pipeline.runtime.files import write_atomically
@@ -18,18 +18,18 @@ from pipeline.workflow.stage import Stage, main
 def run(stage: Stage) -> None:
     """Evaluate the chosen cells of the sweep, and the chain's models of methods outside it, in cross-play."""
     from pipeline.analysis.crossing import measure_cross_play
-    from pipeline.data.prepared import Prepared
+    from pipeline.data.prepared import PreparedData
     from pipeline.slices.judge_kinds import JUDGES
 
     settings = stage.settings
-    evaluations = evaluated(stage.root, settings.methods)
+    evaluations = find_evaluations(stage.root, settings.methods)
     results = read_results(stage.root / "sweep", evaluations, score=settings.report.score)
     chosen_by = ReportSettings(control=settings.report.control, min_cider_share=settings.report.min_cider_share)
     # a slice's results have no captions to exchange
     captions = not results.runs or any(results.has(*recall_keys(judge)) for judge in results.judges)
     choices = choose_all(results, chosen_by) if captions else []
     chosen = {choice.method: choice.point for choice in choices if choice.point}
-    prepared = Prepared.load(stage.root / "prepared")
+    prepared = PreparedData.load(stage.root / "prepared")
     inputs = [stage.root / name for name in ("prepared", "features", "sweep")]
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
         judges = settings.evaluate.judges if captions else {}

@@ -24,7 +24,7 @@ from pipeline.workflow.stage import Stage, main
 if TYPE_CHECKING:
     from pipeline.config.schema import EvaluateSection, PragmaticSettings, RerankSettings
     from pipeline.data.feature_store import FeatureStore
-    from pipeline.data.prepared import Prepared
+    from pipeline.data.prepared import PreparedData
     from pipeline.extension import SplitEvaluation
     from pipeline.models.decoder import Decoder
 
@@ -58,7 +58,7 @@ def run(stage: Stage) -> None:
         recorder.record_run(stage.title, params, inputs=stage.digests(inputs(stage))) as record,
         build_evaluation(section, stage, speaker, prepared, store, settings.rerank, settings.pragmatic) as evaluation,
     ):
-        record.tags({"products": matmul_precision.current_precision()})
+        record.tags({"matmul_precision": matmul_precision.current_precision()})
         results: dict[str, dict[str, Any]] = {}
         tables = []
         for split in section.splits:
@@ -87,7 +87,7 @@ def build_evaluation(
     settings: EvaluateSection,
     stage: Stage,
     speaker: Decoder,
-    prepared: Prepared,
+    prepared: PreparedData,
     store: FeatureStore,
     rerank: RerankSettings | None = None,
     pragmatic: PragmaticSettings | None = None,

@@ -35,7 +35,7 @@ def run(stage: Stage) -> None:
 
     Raises UserError for a shard of imported features.
     """
-    from pipeline.data.prepared import Prepared
+    from pipeline.data.prepared import PreparedData
     from pipeline.features.extract import extract
     from pipeline.features.extractor import NetworkSettings
     from pipeline.features.imported import import_features
@@ -49,8 +49,7 @@ def run(stage: Stage) -> None:
     corpus, images = Path(stage.settings.prepare.root), stage.settings.prepare.images
     if stage.root / "raw" in corpus.parents:
         check_checksums(corpus, "run the draw stage again")
-    prepared = Prepared.load(stage.root / "prepared")
-    assert stage.instance is not None
+    prepared = PreparedData.load(stage.root / "prepared")
     read, imported = inputs(stage), section.imported
     if stage.shard is not None and section.network in ("imported", "facts"):
         raise UserError(f"--shard: {section.network} features are not extracted; run the stage without it")

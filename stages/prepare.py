@@ -21,7 +21,7 @@ def run(stage: Stage) -> None:
     import pyarrow.parquet as pq
 
     from pipeline.config.data_schema import ExpectedCounts
-    from pipeline.data.prepared import OBJECTS, Prepared, write_objects, write_prepared
+    from pipeline.data.prepared import OBJECTS, PreparedData, write_objects, write_prepared
     from pipeline.data.tokenizer_vocabulary import TokenizerVocabulary
     from pipeline.dialog.data.dialog_corpus import Dialogs
     from pipeline.dialog.data.prepared_dialogs import DialogLengths, write_prepared_dialogs
@@ -73,7 +73,7 @@ def run(stage: Stage) -> None:
             settings.tokenizer,
         )
         if isinstance(corpus.attached, Dialogs) and settings.dialogs is not None:
-            known = Prepared.load(stage.out).vocabulary
+            known = PreparedData.load(stage.out).vocabulary
             lengths = DialogLengths(settings.dialogs.caption, settings.dialogs.question, settings.dialogs.answer)
             write_prepared_dialogs(corpus.attached, known, lengths, stage.out)
         (stage.out / OBJECTS).unlink(missing_ok=True)
@@ -83,7 +83,7 @@ def run(stage: Stage) -> None:
         for facts in (SCENE_FACTS, FILM_FACTS):
             if (root / facts).exists():
                 write_atomically(stage.out / facts, (root / facts).read_bytes())
-        prepared = Prepared.load(stage.out)
+        prepared = PreparedData.load(stage.out)
         captions = [prepared.captions(image) for image in prepared.rows("train")]
         if settings.count_ngrams == "whole":
             whole = [prepared.whole_captions(image) for image in prepared.rows("train")]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pipeline.composition.method import Method
     from pipeline.data.feature_store import FeatureStore
-    from pipeline.data.prepared import Prepared
+    from pipeline.data.prepared import PreparedData
     from pipeline.metrics.cider import CiderD
 
 
@@ -51,7 +51,7 @@ def run(stage: Stage) -> None:
 
 
 def build_pretraining(
-    settings: PretrainSettings, prepared: Prepared, store: FeatureStore, device: torch.device
+    settings: PretrainSettings, prepared: PreparedData, store: FeatureStore, device: torch.device
 ) -> tuple[Method, CiderD | None]:
     """Build the agent and the method that pretrains it, and for speakers the CIDEr-D of captions."""
     from pipeline.composition.caption_pretraining import pretrain_listener, pretrain_speaker

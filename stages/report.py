@@ -14,12 +14,12 @@ from pipeline.workflow.stage import Stage, main
 
 def run(stage: Stage) -> None:
     """Write the report on the sweep and on the existing evaluations of the methods in params.yaml."""
-    from pipeline.analysis.results import evaluated
+    from pipeline.analysis.results import find_evaluations
     from pipeline.report.report_page import write_report
     from pipeline.slices.slice_reports import REPORT
 
     settings = stage.settings
-    evaluations = evaluated(stage.root, settings.methods)
+    evaluations = find_evaluations(stage.root, settings.methods)
     sweep, prepared = stage.root / "sweep", stage.root / "prepared"
     crossed = stage.root / "crossed" / "crossed.json"
     gradients = stage.root / "gradients" / "gradients.json"  # written by make gradients: it may not exist

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from pipeline.composition.method import Method
-    from pipeline.data.prepared import Prepared
+    from pipeline.data.prepared import PreparedData
     from pipeline.metrics.cider import CiderD
 
 
@@ -53,7 +53,7 @@ def run(stage: Stage) -> None:
 
 
 def build_method(
-    settings: MethodSettings, root: Path, prepared: Prepared, device: torch.device
+    settings: MethodSettings, root: Path, prepared: PreparedData, device: torch.device
 ) -> tuple[Method, CiderD | None]:
     """Build a method from the pretrained agents below `root`, and the CIDEr-D of captions; None for a slice's agents.
 

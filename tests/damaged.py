@@ -20,7 +20,7 @@ from pipeline.analysis.results import read_results
 from pipeline.composition.reward_files import load_rewards
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.image_features import load_data as data_of
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
 from pipeline.models.agent_files import load_agent
 from pipeline.training.checkpoint import Checkpoints
@@ -175,7 +175,7 @@ def _drawn(world: Path, out: Path, path: Path) -> str:
 
 
 def _prepared(path: Path) -> str:
-    found = Prepared.load(path.parent)
+    found = PreparedData.load(path.parent)
     texts = repr([found.texts(image) for image in range(len(found))]).encode()
     return _digest(found.tokens, found.splits, np.frombuffer(texts, np.uint8))
 

@@ -7,7 +7,7 @@ import torch
 
 from pipeline.data.corpus import AnnotatedCaption, Corpus, CorpusImage
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
-from pipeline.data.prepared import Prepared, write_prepared
+from pipeline.data.prepared import PreparedData, write_prepared
 from pipeline.dialog.data.dialog_corpus import Dialogs
 from pipeline.dialog.data.dialog_questions import DialogBatch, DialogQuestions
 from pipeline.dialog.data.prepared_dialogs import DialogLengths, write_prepared_dialogs
@@ -97,7 +97,7 @@ def raw_dialogs(images: int = 7, rounds: int = 3, options: int = 5, seed: int = 
     )
 
 
-def prepared_dialogs(folder: Path, dialogs: Dialogs, lengths: DialogLengths) -> tuple[Prepared, FeatureStore]:
+def prepared_dialogs(folder: Path, dialogs: Dialogs, lengths: DialogLengths) -> tuple[PreparedData, FeatureStore]:
     """Write `dialogs` to `folder` in the prepared form, with images in alternating splits and random features."""
     images = tuple(
         CorpusImage(
@@ -113,4 +113,4 @@ def prepared_dialogs(folder: Path, dialogs: Dialogs, lengths: DialogLengths) -> 
     with FeatureWriter(features, len(images), 4, (REGIONS, REGION)) as writer:
         sizes = ((len(images), 4), (len(images), REGIONS, REGION))
         writer.write(np.arange(len(images)), *(rng.normal(size=size) for size in sizes))
-    return Prepared.load(folder), FeatureStore(features)
+    return PreparedData.load(folder), FeatureStore(features)

@@ -22,7 +22,7 @@ from whole_profiles import profile, profile_text
 from pipeline.composition.joint import text_scorer
 from pipeline.config.load import load
 from pipeline.data.feature_store import FeatureStore
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
 from pipeline.metrics.registry import METRICS
 
@@ -68,7 +68,7 @@ def photos(tmp_path, monkeypatch) -> Path:
 @pytest.mark.slow
 def test_a_captioner_is_prepared_trained_and_evaluated(photos):
     assert run_stage("prepare") == 0
-    prepared = Prepared.load(Path("data/prepared"))
+    prepared = PreparedData.load(Path("data/prepared"))
     assert prepared.vocabulary.words == (*WORDS, "[UNK]")
     assert prepared.manifest["tokenizer"]["name"] == "captioner"
     row = [prepared.file(image) for image in range(10)].index("0.jpg")
@@ -102,7 +102,7 @@ def test_a_captioner_is_prepared_trained_and_evaluated(photos):
 
 def test_text_rewards_score_words_without_punctuation(photos, monkeypatch):
     assert run_stage("prepare") == 0
-    texts, asked = text_scorer(Prepared.load(Path("data/prepared"))), []
+    texts, asked = text_scorer(PreparedData.load(Path("data/prepared"))), []
     monkeypatch.setattr(
         texts, "_compute", lambda metric, captions, human: asked.extend((*captions, *human[0])) or [0.5]
     )

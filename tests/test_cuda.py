@@ -48,7 +48,7 @@ SETTINGS = Optimisation(epochs=3, learning_rate=0.01, clip_value=0.1)
 @pytest.fixture(autouse=True)
 def precision(monkeypatch) -> None:
     """Choose the precision as stages do on a GPU."""
-    monkeypatch.delenv("SAYWHICH_PRODUCTS", raising=False)
+    monkeypatch.delenv("SAYWHICH_MATMUL_PRECISION", raising=False)
     monkeypatch.delenv("SAYWHICH_CUDA_GRAPHS", raising=False)
     matmul_precision.choose_precision((), GPU)
 

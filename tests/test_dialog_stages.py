@@ -158,10 +158,10 @@ def test_zero_epochs_give_the_pretrained_generator(world):
 
 def test_training_does_not_read_the_test_split(world, monkeypatch):
     from pipeline.data.feature_store import FeatureStore
-    from pipeline.data.prepared import Prepared
+    from pipeline.data.prepared import PreparedData
 
     monkeypatch.chdir(world)
-    test, read = set(Prepared.load(Path("data/prepared")).rows("test").tolist()), set()
+    test, read = set(PreparedData.load(Path("data/prepared")).rows("test").tolist()), set()
     whole = FeatureStore.read_into
     monkeypatch.setattr(
         FeatureStore,

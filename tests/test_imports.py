@@ -18,7 +18,7 @@ from stage_runs import run_stage
 from whole_profiles import profile
 
 from pipeline.data.feature_store import FeatureStore
-from pipeline.data.prepared import OBJECTS, Prepared
+from pipeline.data.prepared import OBJECTS, PreparedData
 from pipeline.runtime.files import sha256
 
 ROOT = Path(__file__).parents[1]
@@ -39,7 +39,7 @@ def own_data(folder: Path) -> None:
     (folder / "dataset.json").write_text(json.dumps({"images": images}))
 
 
-def export(folder: Path, prepared: Prepared, store: FeatureStore) -> None:
+def export(folder: Path, prepared: PreparedData, store: FeatureStore) -> None:
     """Write the files of self-critical.pytorch's prepro_labels.py, prepro_ngrams.py and prepro_feats.py."""
     ids, splits = prepared.ids.to_pylist(), ["train", "val", "test"]
     images = [
@@ -93,7 +93,7 @@ def world(tmp_path, monkeypatch) -> Path:
     (tmp_path / "theirs").mkdir()
     export(
         tmp_path / "theirs",
-        Prepared.load(tmp_path / "data" / "prepared"),
+        PreparedData.load(tmp_path / "data" / "prepared"),
         FeatureStore(tmp_path / "data/features/main"),
     )
     (tmp_path / "data").rename(tmp_path / "before")
@@ -124,14 +124,14 @@ def test_cocos_instances_are_prepared_for_existing_images(world):
     }
     (world / "theirs/instances.json").write_text(json.dumps(instances))
     assert run_stage("prepare", "--set", "prepare.instances=[instances.json]") == 0
-    prepared = Prepared.load(world / "data/prepared")
+    prepared = PreparedData.load(world / "data/prepared")
     known = prepared.annotated_objects(np.arange(len(prepared)))
     assert {id_: names for id_, names in zip(prepared.ids.to_pylist(), known, strict=True) if names} == {"100": ["dog"]}
 
 
 def test_imported_files_give_the_same_tensors_as_the_projects_own_path(world):
     run()
-    own, imported = (Prepared.load(world / name / "prepared") for name in ("before", "data"))
+    own, imported = (PreparedData.load(world / name / "prepared") for name in ("before", "data"))
     assert imported.vocabulary == own.vocabulary
     assert imported.ids.equals(own.ids)
     assert imported.files.equals(own.files)
@@ -151,7 +151,7 @@ def test_a_tsv_file_gives_the_same_features_and_the_boxes(world):
     vectors, regions, _ = before.read(np.arange(8))
     halves = np.array([[0, 0, 20, 40], [20, 0, 40, 40], [0, 0, 40, 20], [0, 20, 40, 40]], np.float32)
     with open(world / "theirs" / "all.tsv", "wb") as file:
-        for row, id_ in enumerate(Prepared.load(world / "before" / "prepared").ids.to_pylist()):
+        for row, id_ in enumerate(PreparedData.load(world / "before" / "prepared").ids.to_pylist()):
             coded = [base64.b64encode(np.ascontiguousarray(array).tobytes()) for array in (halves, regions[row])]
             file.write(b"\t".join([id_.encode(), b"40", b"40", b"4", *coded]) + b"\r\n")
     params = yaml.safe_load((world / "params.yaml").read_text())

@@ -14,7 +14,7 @@ from stage_runs import run_stage
 from whole_profiles import profile
 
 from pipeline.data.feature_store import FeatureStore
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.runtime.files import sha256
 from pipeline.runtime.torchvision_cpu import declare_operators
 
@@ -132,7 +132,7 @@ def test_published_files_are_prepared_and_extracted_by_every_network(
         if not Path("data/prepared").exists():
             assert run_stage("prepare") == 0
         assert run_stage("features") == 0
-        prepared, store = Prepared.load(Path("data/prepared")), FeatureStore(Path("data/features/main"))
+        prepared, store = PreparedData.load(Path("data/prepared")), FeatureStore(Path("data/features/main"))
         verify(store)
         assert len(store) == len(prepared) == sum(COUNTS.values())
         assert (store.pooled_size, store.regions_shape) == SHAPES[block["network"]]

@@ -14,7 +14,7 @@ from stage_runs import enter_copy, run_stage, run_stages
 from test_workflow import change
 from toy_world import ROOT, toy_params
 
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.models.agent_files import load_agent, save_agents
 from pipeline.runtime.checksums import CHECKSUMS, write_checksums
 from pipeline.training.loop import Training
@@ -91,7 +91,7 @@ def test_the_heads_are_trained_and_recorded(made):
 
 def test_mined_images_equal_those_of_brute_force(made):
     images = load_file(made / "data/retriever/images.safetensors")
-    rows = Prepared.load(made / "data/prepared").rows("train").tolist()
+    rows = PreparedData.load(made / "data/prepared").rows("train").tolist()
     for image, found in enumerate(images["neighbours"].tolist()):
         cosines = {row: float(images["vectors"][image] @ images["vectors"][row]) for row in rows if row != image}
         ranked = sorted(cosines, key=cosines.__getitem__, reverse=True)

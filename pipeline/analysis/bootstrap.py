@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.analysis.caption_files import read_rows
-from pipeline.analysis.judge_titles import HARD_GALLERY, TEXT, Keys
+from pipeline.analysis.judge_titles import TEXT, Keys
 from pipeline.analysis.results import Point, Results, Run
 from pipeline.errors import UserError
+from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.metrics.registry import COUNTED, MEANS
 
 if TYPE_CHECKING:

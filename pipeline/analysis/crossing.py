@@ -10,7 +10,7 @@ import torch
 
 from pipeline.analysis.caption_files import read_texts
 from pipeline.analysis.results import Point, Run
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.evaluation.caption_scores import OWN
 from pipeline.evaluation.cross_play import cross_play
 from pipeline.evaluation.judges import ADAPTED, JudgeKind, JudgeSources, build_judges, judged_captions, load_judge
@@ -20,7 +20,7 @@ def measure_cross_play(
     chosen: Mapping[str, Point],
     judges: Mapping[str, str],
     kinds: Sequence[JudgeKind],
-    prepared: Prepared,
+    prepared: PreparedData,
     root: Path,
     device: torch.device,
 ) -> dict[str, Any]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pipeline.metrics.gallery_names import HARD_GALLERY
+
 OWN, ADAPTED, PRETRAINED = "own", "adapted", "pretrained"  # the judges that the report treats separately
 TEXT = "text_to_image"
-HARD_GALLERY = "neighbourhood"  # the hard gallery: images similar to the target
 # scores that compare methods: in the hard gallery, and in the whole split
 HARD_RECALL, WHOLE_RECALL = "R@1 (hard)", "R@10"
 

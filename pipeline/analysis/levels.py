@@ -77,7 +77,7 @@ def score_levels(results: Results, curves: Sequence[Curve], settings: ReportSett
     return _quarters(_spans(curves, results.by(results.first.name)), 0, results.score)
 
 
-def shared(spans: Sequence[tuple[float, float]], needed: int) -> tuple[float, float] | None:
+def intersect_spans(spans: Sequence[tuple[float, float]], needed: int) -> tuple[float, float] | None:
     """Return the widest range whose every value is in at least `needed` of `spans`; None if there is none."""
     ends = sorted({end for span in spans for end in span})
     ranges: list[tuple[float, float]] = []
@@ -101,7 +101,7 @@ def _quarters(spans: Sequence[tuple[float, float]], digits: int, quantity: str) 
     The points lie inside the range, so that resamples reach them too.
     """
     needed, required = _required_count(spans)
-    both = shared(spans, needed)
+    both = intersect_spans(spans, needed)
     if both is None:
         return (), (
             f"No value of {quantity} is reached by more than half of the curves, so none are compared at equal "
@@ -119,7 +119,7 @@ def _quarters(spans: Sequence[tuple[float, float]], digits: int, quantity: str) 
 
 def _required_count(spans: Sequence[tuple[float, float]]) -> tuple[int, str]:
     """Return how many of `spans` must contain a value, as a number and in words: all, if they overlap, or over half."""
-    if shared(spans, len(spans)):
+    if intersect_spans(spans, len(spans)):
         return len(spans), "all curves"
     return len(spans) // 2 + 1, "more than half of the curves, but not all,"
 

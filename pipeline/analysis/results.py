@@ -55,7 +55,7 @@ class Run:
     captions: Path  # the captions.parquet that holds this run's captions
     cell: str | None = None  # the cell's name in the sweep's captions
     frozen: str | None = None  # for a frozen-speaker system: the method that generated the captions
-    beside: str | None = None  # for baseline captions: the method with which they were evaluated
+    beside: str | None = None  # for baseline captions: the method with which they were find_evaluations
 
     @property
     def speaker(self) -> str:
@@ -270,7 +270,7 @@ def _with_its_captions(path: Path) -> Any:
     return entry
 
 
-def evaluated(data: Path, methods: Iterable[str]) -> list[Path]:
+def find_evaluations(data: Path, methods: Iterable[str]) -> list[Path]:
     """Return the folders of the methods' evaluations below `data` that exist."""
     folders = (data / "evaluation" / method for method in methods)
     return [folder for folder in folders if (folder / "metrics.json").exists()]

@@ -172,7 +172,7 @@ class BanToken(FilteredChannel):
 
 
 @dataclass(frozen=True)
-class Tempered(FilteredChannel):
+class TemperatureScaling(FilteredChannel):
     """The channel `channel` with all logits divided by `temperature`: below 1, probable tokens become more probable."""
 
     temperature: float

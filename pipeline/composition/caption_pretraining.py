@@ -10,7 +10,7 @@ from pipeline.composition.method import Method
 from pipeline.composition.pretraining import listener_adaptation, listener_matching, teacher_forcing
 from pipeline.data.batches import Captions, showings
 from pipeline.data.feature_store import FeatureStore
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
 from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from pipeline.composition.pretraining_settings import ListenerSettings, MatchingSettings, SpeakerPretraining
 
 
-def pretrain_speaker(settings: SpeakerPretraining, prepared: Prepared, store: FeatureStore) -> Method:
+def pretrain_speaker(settings: SpeakerPretraining, prepared: PreparedData, store: FeatureStore) -> Method:
     """Build a speaker, and the method that pretrains it."""
     speaker = build_speaker(settings, prepared.vocabulary, prepared.max_words, store.regions_shape[1])
     return teacher_forcing({"speaker": speaker}, settings.scheduled_sampling, settings.image_dropout)
 
 
 def pretrain_listener(
-    settings: ListenerSettings, batch: int, captions: Captions, prepared: Prepared, store: FeatureStore
+    settings: ListenerSettings, batch: int, captions: Captions, prepared: PreparedData, store: FeatureStore
 ) -> Method:
     """Build a listener, and the method that pretrains it in batches of `batch` images.
 

@@ -17,7 +17,7 @@ from pipeline.composition.objective import BaselineName as BaselineName
 from pipeline.composition.objective import Objective as Objective
 from pipeline.composition.reference_cider import reference_cider
 from pipeline.data.corpus import tokenise
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
 from pipeline.estimators.baselines import (
     BatchStd,
@@ -57,7 +57,7 @@ class Agents:
 
 
 def pair_agents(
-    speaker: nn.Module, listener: nn.Module, prepared: Prepared, objective: Objective, device: torch.device
+    speaker: nn.Module, listener: nn.Module, prepared: PreparedData, objective: Objective, device: torch.device
 ) -> Agents:
     """Return both agents with the scores against the human captions that the terms use.
 
@@ -70,7 +70,7 @@ def pair_agents(
     return Agents(speaker, listener, cider.to(device), text_scorer(prepared))
 
 
-def text_scorer(prepared: Prepared) -> TextScorer:
+def text_scorer(prepared: PreparedData) -> TextScorer:
     """Return metrics that score text against all human captions, unclipped."""
     vocabulary = prepared.vocabulary
 

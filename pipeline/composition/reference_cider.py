@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pipeline.data.prepared import Prepared, column_array, read_columns
+from pipeline.data.prepared import PreparedData, column_array, read_columns
 from pipeline.metrics.cider import CiderD
 
 
-def reference_cider(prepared: Prepared, eos: bool = True, frequencies: Literal["train", "batch"] = "train") -> CiderD:
+def reference_cider(
+    prepared: PreparedData, eos: bool = True, frequencies: Literal["train", "batch"] = "train"
+) -> CiderD:
     """Build CIDEr-D against all human captions, with the document frequencies that the prepare stage counted."""
     counted = read_columns(prepared.folder / "document_frequencies.parquet", ["key", "count"])
     return CiderD.build(

@@ -19,7 +19,7 @@ from pipeline.composition.method import Method
 from pipeline.composition.retrieval_rewards import RewardModels, pretrain_heads
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.image_features import open_features
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
 from pipeline.metrics.retrieval import nearest_images
 from pipeline.models.agent_files import load_agent
@@ -66,7 +66,7 @@ def make_rewards(
     settings: RetrieverSettings,
     rate: float,
     root: Path,
-    prepared: Prepared,
+    prepared: PreparedData,
     embed_images: Callable[[Listener | DualEncoder, FeatureStore], Tensor],
     device: torch.device,
 ) -> tuple[Method, RewardModels, RewardInputs]:
@@ -115,7 +115,7 @@ def save_rewards(out: Path, rewards: RewardModels, inputs: RewardInputs) -> None
     write_atomically(out / SETTINGS, json.dumps(vars(inputs), indent=1) + "\n")
 
 
-def load_rewards(root: Path, prepared: Prepared, device: torch.device) -> RewardModels:
+def load_rewards(root: Path, prepared: PreparedData, device: torch.device) -> RewardModels:
     """Load the reward models below `root` onto `device`. Raises UserError where data or retriever have changed."""
     folder, inputs = root / FOLDER, _inputs(root)
     images: dict[str, Tensor] = {name: x.to(device) for name, x in load_file(folder / IMAGES).items()}
@@ -151,7 +151,7 @@ def _weights(root: Path, model: str) -> Path:
     return root / "pretrained" / model / WEIGHTS
 
 
-def _same_encoder(root: Path, inputs: RewardInputs, role: str, prepared: Prepared) -> Listener | DualEncoder:
+def _same_encoder(root: Path, inputs: RewardInputs, role: str, prepared: PreparedData) -> Listener | DualEncoder:
     """Return the encoder behind the reward models. Raises UserError where its weights or features have changed."""
     folder, name = root / FOLDER, inputs.models[role]
     encoder = _encoder(root, name)
@@ -169,7 +169,7 @@ def _encoder(root: Path, model: str) -> Listener | DualEncoder:
     return encoder
 
 
-def _check_lengths(encoder: DualEncoder, prepared: Prepared) -> None:
+def _check_lengths(encoder: DualEncoder, prepared: PreparedData) -> None:
     """Refuse a text encoder that would cut off human captions."""
     decode = prepared.vocabulary.decode
     # the 1000 longest by characters

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import GenericAlias
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import ValidationError, create_model
 
@@ -35,6 +35,10 @@ from pipeline.section import Name, Section
 from pipeline.slices.agent_sections import SLICE_AGENTS
 from pipeline.training.optimisation import Optimisation
 
+if TYPE_CHECKING:
+    from pipeline.composition.method import Method  # imports torch
+
+T = TypeVar("T", bound=Section)
 CAPTIONS = AgentSections("speakers", SpeakerBlock, ListenerBlock, (PretrainedJudgeSettings,))
 AGENTS = (CAPTIONS, *SLICE_AGENTS)
 # The keys that every block of `methods` may have; all others are options of its composition.
@@ -46,7 +50,7 @@ REWARDS = "rewards"  # the argument of compositions that takes the reward models
 class MethodSettings:
     """The settings of a method's block: its composition, the arguments, and the training."""
 
-    composition: Callable[..., Any]  # agents, objective and `arguments` → a method
+    composition: Callable[..., Method]  # agents, objective and `arguments` → a method
     arguments: dict[str, Any]  # by the composition's own names: `lam` for lambda
     optimisation: Optimisation
     objective: Objective
@@ -138,7 +142,7 @@ def _params(raw: dict[str, Any]) -> Params:
     return params.model_copy(update={"methods": blocks})
 
 
-def _validate(model: type[Section], raw: Mapping[str, Any], *keys: str) -> Any:
+def _validate(model: type[T], raw: Mapping[str, Any], *keys: str) -> T:
     """Check the mapping at `keys` of the file against `model`, and return the result."""
     try:
         return model.model_validate(raw)
@@ -240,7 +244,7 @@ def _check_null_image(params: Params, blocks: Mapping[str, Any]) -> None:
                     raise _MistakeError(keys, f"{'.'.join(keys)} = {gamma:g} {needed}")
 
 
-def _composition(name: str, block: Mapping[str, Any]) -> Callable[..., Any]:
+def _composition(name: str, block: Mapping[str, Any]) -> Callable[..., Method]:
     """Return the function of the block `name`: `method`, or else `name`, in the module `from`; imports torch."""
     module, method, modules = block.get("from"), block.get("method", name), method_modules()
     if module not in modules:

@@ -168,7 +168,7 @@ class Params(Section):
 
     def for_stage(
         self, stage: str, instance: str | None = None, *, dvc_yaml: Path = Path("dvc.yaml")
-    ) -> StageParameters:
+    ) -> StageParameters[Params]:
         """Return the parameters that `dvc_yaml` lists for `stage` (`instance`: the item or key of its foreach)."""
         listed = listed_keys(read_mapping(dvc_yaml), stage, instance, self.model_dump(mode="json"))
         return StageParameters(self, listed, stage if instance is None else f"{stage}@{instance}")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import reduce
 from operator import getitem
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel
 
@@ -15,16 +15,20 @@ from pipeline.config.reading import did_you_mean
 from pipeline.errors import UserError
 
 Keys = tuple[str, ...]
+P = TypeVar("P", bound=BaseModel)
 _ITEM = re.compile(r"\$\{item\.(\w+)\}")
 
 
-class StageParameters:
-    """The parameters of one stage. `listed`: keys and prefixes that dvc.yaml names; `read`: those read so far."""
+class StageParameters(Generic[P]):
+    """The parameters of one stage. `listed`: keys and prefixes that dvc.yaml names; `read`: those read so far.
 
-    def __init__(self, params: BaseModel, listed: tuple[str, ...], stage: str) -> None:
+    `settings` has the attributes of the parameters, of which a stage can read the listed ones alone.
+    """
+
+    def __init__(self, params: P, listed: tuple[str, ...], stage: str) -> None:
         self._tree, self.listed, self.stage = params.model_dump(mode="json"), listed, stage
         self.read: set[str] = set()
-        self.settings: Any = ListedSettings(self, (), params)
+        self.settings = cast(P, ListedSettings(self.lists, (), params))
         self._paths = [tuple(key.split(".")) for key in listed]
         for keys in self._paths:
             self._check_exists(keys)
@@ -62,22 +66,23 @@ class StageParameters:
 class ListedSettings:
     """Settings restricted to the attributes and keys that dvc.yaml lists for the stage."""
 
-    def __init__(self, view: StageParameters, keys: Keys, settings: Any) -> None:
-        self._view, self._keys, self._settings = view, keys, settings
+    def __init__(self, lists: Callable[[Keys], bool], keys: Keys, settings: object) -> None:
+        """Restrict `settings` at `keys`; `lists` is `StageParameters.lists`."""
+        self._lists, self._keys, self._settings = lists, keys, settings
 
-    def __getattr__(self, key: str) -> Any:
+    def __getattr__(self, key: str) -> object:
         if key.startswith("_"):  # copy, pickle and inspect ask for these
             raise AttributeError(key)
         return self._at(key, getattr)
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> object:
         return self._at(key, getitem)
 
-    def _at(self, key: str, get: Callable[[Any, str], Any]) -> Any:
+    def _at(self, key: str, get: Callable[[Any, str], object]) -> object:
         keys = (*self._keys, key)
-        whole = self._view.lists(keys)
+        whole = self._lists(keys)
         value = get(self._settings, key)
-        return value if whole else ListedSettings(self._view, keys, value)
+        return value if whole else ListedSettings(self._lists, keys, value)
 
 
 def _part(tree: Any, keys: list[Keys]) -> Any:

@@ -13,7 +13,7 @@ import torch
 
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.image_groups import LookAlikeGroups
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
 from pipeline.types import Batch
 
@@ -33,7 +33,7 @@ class Batches:
 
     def __init__(
         self,
-        prepared: Prepared,
+        prepared: PreparedData,
         store: FeatureStore,
         rows: np.ndarray,
         batch: int,
@@ -139,7 +139,7 @@ def _group_order(groups: np.ndarray) -> np.ndarray:
     return np.argsort(first[which], kind="stable")
 
 
-def showings(prepared: Prepared, rows: np.ndarray, captions: Captions) -> list[np.ndarray]:
+def showings(prepared: PreparedData, rows: np.ndarray, captions: Captions) -> list[np.ndarray]:
     """Return the images of `rows` in each showing of an epoch: all, then those with a second caption, and so on."""
     if captions == "one":
         return [rows]
@@ -147,7 +147,7 @@ def showings(prepared: Prepared, rows: np.ndarray, captions: Captions) -> list[n
     return [rows[count > number] for number in range(count.max())]
 
 
-def sequential_batches(prepared: Prepared, store: FeatureStore, rows: np.ndarray, batch: int) -> Iterator[Batch]:
+def sequential_batches(prepared: PreparedData, store: FeatureStore, rows: np.ndarray, batch: int) -> Iterator[Batch]:
     """Yield all images of `rows` in order, each with its first caption; the last batch may be smaller."""
     _check_same_images(prepared, store)
     for number, start in enumerate(range(0, len(rows), batch)):
@@ -156,7 +156,7 @@ def sequential_batches(prepared: Prepared, store: FeatureStore, rows: np.ndarray
 
 
 def read_batch(
-    prepared: Prepared,
+    prepared: PreparedData,
     store: FeatureStore,
     rows: np.ndarray,
     store_rows: np.ndarray,
@@ -180,7 +180,7 @@ def _generator(seed: int, epoch: int, stream: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, 0, stream]))
 
 
-def _check_same_images(prepared: Prepared, store: FeatureStore) -> None:
+def _check_same_images(prepared: PreparedData, store: FeatureStore) -> None:
     if len(store) != len(prepared):
         problem = f"features of {len(store)} images, but {prepared.folder} has {len(prepared)}"
         raise UserError(f"{store.path}: {problem}; run the features stage again")

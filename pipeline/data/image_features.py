@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipeline.data.feature_store import FeatureStore
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
 
 
-def open_features(root: Path, features: str, prepared: Prepared) -> FeatureStore:
+def open_features(root: Path, features: str, prepared: PreparedData) -> FeatureStore:
     """Return the set of features of this name, which must cover all prepared images; else raises UserError."""
     store = FeatureStore(root / "features" / features)
     if len(prepared) != len(store):
@@ -19,13 +19,13 @@ def open_features(root: Path, features: str, prepared: Prepared) -> FeatureStore
     return store
 
 
-def load_data(root: Path, features: str = "main", vectors: str | None = None) -> tuple[Prepared, FeatureStore]:
+def load_data(root: Path, features: str = "main", vectors: str | None = None) -> tuple[PreparedData, FeatureStore]:
     """Return the prepared data set and one of its sets of features below `root`.
 
     `vectors` names another set, whose vectors replace those of `features`; None: none. Raises UserError where only one
     of the two sets has mirror images.
     """
-    prepared = Prepared.load(root / "prepared")
+    prepared = PreparedData.load(root / "prepared")
     store = open_features(root, features, prepared)
     if vectors is not None and vectors != features:
         store.take_vectors(open_features(root, vectors, prepared))

@@ -110,7 +110,7 @@ def write_objects(objects: Mapping[str, Sequence[str]], images: Iterable[str], o
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedData:
     """M images and their C captions, sorted by image: those of image i are first[i] … first[i+1] − 1."""
 
     folder: Path
@@ -123,7 +123,7 @@ class Prepared:
     tokens: np.ndarray  # (C, T) int32: every caption, padded with EOS (0)
 
     @classmethod
-    def load(cls, folder: Path) -> Prepared:
+    def load(cls, folder: Path) -> PreparedData:
         """Read the files of `write_prepared` in `folder`. Texts are read on demand.
 
         Raises UserError where the data are not prepared or damaged.

@@ -10,7 +10,7 @@ from torch import nn
 from pipeline.composition.method import Method
 from pipeline.composition.pretraining import listener_adaptation, listener_matching, teacher_forcing
 from pipeline.data.feature_store import FeatureStore
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.dialog.composition.answer_preference import NPairScore, PairwiseScore
 from pipeline.dialog.composition.dialog_agents import DialogAgents
 from pipeline.dialog.data.dialog_batches import DialogBatches, all_rounds
@@ -42,7 +42,7 @@ class DialogTraining(SliceTraining):
     def trains(self, settings: Section) -> bool:
         return isinstance(settings, GeneratorSettings | DiscriminatorSettings)
 
-    def build_pretraining(self, settings: Section, prepared: Prepared, store: FeatureStore) -> Method:
+    def build_pretraining(self, settings: Section, prepared: PreparedData, store: FeatureStore) -> Method:
         """Build the method that pretrains a generator by likelihood, or a discriminator on candidates."""
         if isinstance(settings, GeneratorSettings):
             return teacher_forcing({"speaker": _generator(settings, prepared, store)})
@@ -70,12 +70,12 @@ class DialogTraining(SliceTraining):
         return listener_adaptation(pair.speaker, pair.listener, PairwiseScore(pair.listener, reverse=True))
 
     def build_batches(
-        self, prepared: Prepared, store: FeatureStore, rows: np.ndarray, batch: int, seed: int, **options: Any
+        self, prepared: PreparedData, store: FeatureStore, rows: np.ndarray, batch: int, seed: int, **options: Any
     ) -> DialogBatches:
         return DialogBatches(prepared, PreparedDialogs.load(prepared.folder), store, rows, batch, seed, **options)
 
     def build_validation(
-        self, method: Method, prepared: Prepared, store: FeatureStore, device: torch.device
+        self, method: Method, prepared: PreparedData, store: FeatureStore, device: torch.device
     ) -> RankingValidation:
         """Build the ranking of the candidates on the validation split."""
         dialogs, rows = PreparedDialogs.load(prepared.folder), prepared.rows("val")
@@ -102,7 +102,7 @@ def _encoder(settings: DialogEncoderSettings, store: FeatureStore) -> DialogEnco
     )
 
 
-def _generator(settings: GeneratorSettings, prepared: Prepared, store: FeatureStore) -> DialogDecoder:
+def _generator(settings: GeneratorSettings, prepared: PreparedData, store: FeatureStore) -> DialogDecoder:
     max_words, words = PreparedDialogs.load(prepared.folder).answers.shape[1], len(prepared.vocabulary)
     encoder, size = _encoder(settings, store), settings.hidden_dim
     if settings.decoder == "lstm":

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.data.feature_store import FeatureStore
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.dialog.evaluation.dialog_evaluation import DialogEvaluation
 from pipeline.dialog.models.dialog_decoder import DialogDecoder
 from pipeline.dialog.models.dialog_encoders import ENCODERS
@@ -33,7 +33,7 @@ class DialogSlice(Slice):
     def build_evaluation(
         self,
         settings: EvaluationSettings,
-        prepared: Prepared,
+        prepared: PreparedData,
         store: FeatureStore,
         judges: Mapping[str, Path],
         pretrained: Path,

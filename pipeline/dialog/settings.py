@@ -12,16 +12,9 @@ from pipeline.ranges import Dropped, Each, Few, Natural, NonNegative, Seed, Size
 from pipeline.section import FromMapping, Name, Section
 from pipeline.training.optimisation import Optimisation
 from pipeline.training.selectable_metrics import selects
-from pipeline.worlds.draw_settings import DrawScenes
 
 MRR = "MRR"  # validation metric of generators and discriminators
 PRIORS = CHANCE, PRIOR, OF_QUESTION = "chance", "prior", "question_prior"  # rankers of candidates without a model
-
-
-class DrawScenesWithDialogs(DrawScenes):
-    """Drawn scenes, and whether to draw dialogs about them."""
-
-    dialogs: bool = False
 
 
 class DialogSettings(Section):

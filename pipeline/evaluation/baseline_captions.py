@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.data.feature_store import FeatureStore
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.metrics.retrieval import random_distractors
 
 BaselineCaptioner = Callable[[np.ndarray, Sequence[str]], list[str]]
@@ -28,11 +28,11 @@ class BaselineKind:
     """
 
     name: str
-    build: Callable[[Prepared, FeatureStore], BaselineCaptioner]
+    build: Callable[[PreparedData, FeatureStore], BaselineCaptioner]
     needs_facts: bool = False
 
 
-def random_captions(prepared: Prepared, store: FeatureStore | None = None) -> BaselineCaptioner:
+def random_captions(prepared: PreparedData, store: FeatureStore | None = None) -> BaselineCaptioner:
     """Build a captioner that gives each image the first human caption of another, randomly drawn image."""
 
     def captions(rows: np.ndarray, speaker_captions: Sequence[str]) -> list[str]:

@@ -14,12 +14,12 @@ from pipeline.channels.hard import Beam
 from pipeline.channels.search import without_repeated_ngrams
 from pipeline.data.batches import sequential_batches
 from pipeline.data.feature_store import FeatureStore
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
 from pipeline.evaluation.baseline_captions import BaselineCaptioner
 from pipeline.evaluation.caption_truth import TruthChecker
 from pipeline.evaluation.generate import generate_captions
-from pipeline.evaluation.hard_gallery import HARD_GALLERY, HardGallery
+from pipeline.evaluation.hard_gallery import HardGallery
 from pipeline.evaluation.human_likelihood import human_log_likelihood
 from pipeline.evaluation.human_reference import human_reference
 from pipeline.evaluation.judges import Judge, JudgedCaptions, judge_retrieval, judged_captions, sample_galleries
@@ -29,6 +29,7 @@ from pipeline.evaluation.rerank import Reranker
 from pipeline.evaluation.signature import RewardProtocol, protocol_signature
 from pipeline.evaluation.summary import summary_metrics
 from pipeline.metrics.diversity import self_bleu
+from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.metrics.language import LanguageScorer
 from pipeline.metrics.registry import MEANS
 from pipeline.models.decoder import Decoder
@@ -56,7 +57,7 @@ class Evaluation:
     by the first.
     """
 
-    prepared: Prepared
+    prepared: PreparedData
     store: FeatureStore
     judges: Mapping[str, Judge]
     language: LanguageScorer

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 
 
 class CaptionTruth(Protocol):
@@ -24,5 +24,5 @@ class CaptionTruth(Protocol):
 
 TruthChecker = Callable[[Sequence[str], np.ndarray], CaptionTruth]
 """Function of N captions and their images (N,), rows of the prepared data."""
-OpenTruthChecker = Callable[[Prepared], TruthChecker | None]
+OpenTruthChecker = Callable[[PreparedData], TruthChecker | None]
 """Constructor of a truth checker; None where it has no facts of the images."""

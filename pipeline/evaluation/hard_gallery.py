@@ -12,7 +12,6 @@ from pipeline.metrics.retrieval import similar_distractors
 
 HardGallery = Callable[[np.ndarray], Tensor]
 """Function of images (M,), rows of the prepared data; returns indices (M, K) of similar images, padded with −1."""
-HARD_GALLERY = "neighbourhood"  # the gallery's name
 
 
 def galleries_by_vectors(embed: Callable[[Tensor], Tensor], images: int) -> HardGallery:

@@ -7,14 +7,16 @@ from dataclasses import replace
 
 import torch
 
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.models.decoder import Decoder
 from pipeline.models.unroll import teacher_force
 from pipeline.types import Batch
 
 
 @torch.no_grad()
-def human_log_likelihood(speaker: Decoder, batches: Iterable[Batch], prepared: Prepared, device: torch.device) -> float:
+def human_log_likelihood(
+    speaker: Decoder, batches: Iterable[Batch], prepared: PreparedData, device: torch.device
+) -> float:
     """Return the mean log-probability (natural) per token of all human captions, EOS included, without dropout.
 
     Captions are encoded as in training: clipped, with unknown words as UNK.

@@ -9,13 +9,13 @@ import numpy as np
 from torch import Tensor
 
 from pipeline.data.corpus import tokenise
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.metrics.chair import chair
 from pipeline.metrics.diversity import caption_diversity
 from pipeline.metrics.reader import leave_one_out, reader_statistics
 
 
-def human_reference(texts: Sequence[str], tokens: Tensor, prepared: Prepared, rows: np.ndarray) -> dict[str, Any]:
+def human_reference(texts: Sequence[str], tokens: Tensor, prepared: PreparedData, rows: np.ndarray) -> dict[str, Any]:
     """Return `diversity`, `reader` and `chair` of one caption of each image `rows` (M,), as text and `tokens` (M, T).
 
     `human_…` holds the same statistics of human captions. `human_diversity` depends on the number of captions, so it

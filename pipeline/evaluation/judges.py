@@ -25,7 +25,7 @@ from pipeline.types import Message, caption_mask
 from pipeline.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from pipeline.data.prepared import Prepared
+    from pipeline.data.prepared import PreparedData
 
 ENCODED_AT_ONCE = 1024  # captions or images
 TOP_IMAGES = 5  # top-ranked images kept for inspection
@@ -219,7 +219,7 @@ class JudgeSources:
 
     model: Path
     root: Path
-    prepared: Prepared
+    prepared: PreparedData
     device: torch.device
 
 
@@ -235,7 +235,7 @@ class JudgeKind:
     needs_facts: bool = False
 
 
-def load_judge(folder: Path, root: Path, prepared: Prepared, device: torch.device) -> ListenerJudge | TextJudge:
+def load_judge(folder: Path, root: Path, prepared: PreparedData, device: torch.device) -> ListenerJudge | TextJudge:
     """Return the judge whose weights are in `folder`, with the features below `root` that it encodes.
 
     Raises UserError where the agent is neither a `Listener` nor a `DualEncoder`.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from pipeline.data.feature_store import FeatureStore
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.evaluation.baseline_captions import BASELINES, BaselineKind
 from pipeline.evaluation.caption_evaluation import Evaluation
 from pipeline.evaluation.caption_scores import OWN, Reranking
@@ -43,7 +43,7 @@ class EvaluationParts:
 
     judges: Sequence[JudgeKind] = JUDGES
     baselines: Sequence[BaselineKind] = BASELINES
-    galleries: Mapping[str, Callable[[Prepared], HardGallery]] | None = None  # by similarity
+    galleries: Mapping[str, Callable[[PreparedData], HardGallery]] | None = None  # by similarity
     truth: OpenTruthChecker | None = None
 
 

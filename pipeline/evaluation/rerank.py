@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pipeline.channels.hard import Multinomial, Tempered
+from pipeline.channels.hard import Multinomial, TemperatureScaling
 from pipeline.channels.search import without_repeated_ngrams
 from pipeline.evaluation.caption_scores import SIMILARITY, Reranking
 from pipeline.evaluation.generate import GeneratedCaptions, generate_captions
@@ -82,7 +82,7 @@ class Reranker:
         """Return one caption of each image of `batches`, in the format of `generate_captions`."""
         samples, temperature, score, _ = self.choice
         drawn = Multinomial(samples, requires_grad=False)
-        tempered = drawn if temperature == 1 else Tempered(drawn, temperature)
+        tempered = drawn if temperature == 1 else TemperatureScaling(drawn, temperature)
         channel = without_repeated_ngrams(tempered, no_repeat)
         generated = generate_captions(speaker, batches, channel, device, vocabulary.unk)
         flat = generated.tokens.flatten(0, 1)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from typing import Protocol
 
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.evaluation.caption_scores import MARGIN, OWN, Reranking
 from pipeline.evaluation.multi_sample import MultiSample
 
@@ -22,7 +22,7 @@ class RewardProtocol(Protocol):
 
 
 def protocol_signature(
-    prepared: Prepared,
+    prepared: PreparedData,
     beam: int,
     objective: RewardProtocol,
     splits: Sequence[str],

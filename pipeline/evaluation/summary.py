@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.evaluation.hard_gallery import HARD_GALLERY
+from pipeline.metrics.gallery_names import HARD_GALLERY
 
 
 def summary_metrics(results: Mapping[str, Any]) -> dict[str, float]:

@@ -13,12 +13,12 @@ from pipeline.channels.hard import Greedy
 from pipeline.composition.method import Method
 from pipeline.data.batches import sequential_batches
 from pipeline.data.feature_store import FeatureStore
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
 from pipeline.evaluation.generate import generate_captions
-from pipeline.evaluation.hard_gallery import HARD_GALLERY
 from pipeline.evaluation.judges import ENCODED_AT_ONCE, JudgedCaptions, ListenerJudge, judge_retrieval
 from pipeline.metrics.cider import CiderD
+from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.metrics.retrieval import rank_gallery, recall
 from pipeline.models.decoder import Decoder
 from pipeline.models.listener import Listener
@@ -95,7 +95,7 @@ class Validation:
 def build_validation(
     method: Method,
     scorer: CiderD | None,
-    prepared: Prepared,
+    prepared: PreparedData,
     store: FeatureStore,
     device: torch.device,
     hard_gallery: torch.Tensor | None = None,

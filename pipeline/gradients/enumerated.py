@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Generator, Tensor
@@ -34,7 +34,7 @@ from pipeline.types import Batch, Message, TokenChoice, caption_mask
 class FixedTokens:
     """Copy of the channel `inner` with fixed tokens (N, T); `full` (N, T) marks those that pass as distributions."""
 
-    def __init__(self, inner: Any, words: Tensor, full: Tensor) -> None:
+    def __init__(self, inner: Channel, words: Tensor, full: Tensor) -> None:
         self.inner, self.words, self.full = inner, words, full
         self.log_prob = torch.zeros((), dtype=torch.float64)  # log-probability of all tokens chosen so far
 
@@ -43,7 +43,7 @@ class FixedTokens:
 
     def open(self, batch: Batch, vocabulary: int, rng: Generator) -> Choose:
         draw, alive = self.inner.open(batch, vocabulary, rng), caption_mask(self.words)
-        through = getattr(self.inner, "inner", self.inner)
+        through: Any = getattr(self.inner, "inner", self.inner)
 
         def step(t: int, logits: Tensor, rows: Tensor) -> TokenChoice:
             choice, index = draw(t, logits, rows), self.words[rows, t]
@@ -95,14 +95,14 @@ class Enumeration:
     def moments(self, estimator: Estimator) -> tuple[Tensor, Tensor]:
         """Return the exact mean (P,) and trace of the covariance () of an estimator that is `enumerable`."""
         assert enumerable(estimator), estimator
-        channel = estimator.channel  # type: ignore[attr-defined]
+        channel = estimator.channel
         rho = channel.rho if isinstance(channel, PartialSampling) else 0.0
-        single = replace(estimator, channel=_single(channel))  # type: ignore[type-var]
+        single = replace(estimator, channel=_single(channel))
         if single not in self._outcomes:
             self._outcomes[single] = self._enumerate(single)
         return self._outcomes[single].moments(rho, channel.samples)
 
-    def _enumerate(self, estimator: Any) -> Outcomes:
+    def _enumerate(self, estimator: Pathwise | ScoreFunction) -> Outcomes:
         channel = estimator.channel
         mix = channel.mix if isinstance(channel, PartialSampling) else None
         gradients, probabilities, counts = [], [], []
@@ -128,7 +128,7 @@ def independent(estimator: Estimator) -> bool:
     return isinstance(estimator, Pathwise) and estimator.reduction == "mean"
 
 
-def enumerable(estimator: Estimator) -> bool:
+def enumerable(estimator: Estimator) -> TypeGuard[Pathwise | ScoreFunction]:
     """Return whether the estimator is `independent` and only its tokens and passing distributions are random."""
     if not isinstance(estimator, Pathwise | ScoreFunction) or not independent(estimator):
         return False

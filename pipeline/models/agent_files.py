@@ -55,7 +55,7 @@ LAYERS = frozenset(
         *("num_encoder_layers", "num_decoder_layers"),
     )
 )
-KINDS: dict[str, Any] = {kind.__name__: kind for kind in (*SPEAKERS, *OTHERS)}
+KINDS: dict[str, type[Agent]] = {kind.__name__: kind for kind in (*SPEAKERS, *OTHERS)}
 
 
 def save_agents(
@@ -79,7 +79,9 @@ def save_agents(
     write_atomically(path, content.replace(NONE.encode(), hashlib.sha256(content).hexdigest().encode(), 1))
 
 
-def load_agent(path: Path, name: str, kinds: Collection[str] | None = None, known: Mapping[str, Any] = KINDS) -> Agent:
+def load_agent(
+    path: Path, name: str, kinds: Collection[str] | None = None, known: Mapping[str, type[Agent]] = KINDS
+) -> Agent:
     """Load the agent that `save_agents` wrote as `name`, on the CPU, in evaluation mode.
 
     `known` are the classes that the file may name, and `kinds` those permitted for this agent (None: all). Arguments
@@ -156,7 +158,7 @@ def check_own_bytes(path: Path) -> None:
         raise UserError(f"{path}: not a complete weights file: its SHA-256 differs from the recorded one; {AGAIN}")
 
 
-def _build(spec: AgentSpec, known: Mapping[str, Any]) -> Agent:
+def _build(spec: AgentSpec, known: Mapping[str, type[Agent]]) -> Agent:
     """Build an agent from its class and arguments; an argument may be the specification of another agent."""
     if spec.kind not in known:
         raise UserError(f"unknown class of agent {spec.kind}")
@@ -165,12 +167,12 @@ def _build(spec: AgentSpec, known: Mapping[str, Any]) -> Agent:
         if isinstance(value, dict) and value.keys() == AgentSpec.model_fields.keys():
             arguments[name] = _build(AgentSpec(**value), known)
     _check_limits(arguments, spec.kind)
+    kind: type = known[spec.kind]
     try:
-        _arguments_of(known[spec.kind]).model_validate(arguments)
+        _arguments_of(kind).model_validate(arguments)
     except ValidationError as error:
         raise UserError(f"invalid arguments of {spec.kind}: {first_problem(error)}; {AGAIN}") from None
-    agent: Agent = known[spec.kind](**arguments)
-    return agent
+    return known[spec.kind](**arguments)
 
 
 @cache

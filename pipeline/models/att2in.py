@@ -27,7 +27,7 @@ class Att2inState:
     drop: RolloutDropout
 
 
-class Att2in(Decoder):
+class Att2in(Decoder[Att2inState]):
     """LSTM with attention to regions, which enters only the cell candidate, a maxout of two halves."""
 
     def __init__(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from typing_extensions import TypeVar  # with defaults, which Python has from 3.13 on
 
 from pipeline.random import BatchRandom
 from pipeline.types import Batch
 
-State = Any  # state of n captions; each decoder has its own type
+S = TypeVar("S", default=Any)  # state of n captions, which only its decoder reads
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,23 @@ class RolloutDropout:
         return x * self.numbers.like(x, rows, width).lt_(keep).div_(keep)
 
 
-class Decoder(nn.Module, ABC):
+class StepwiseDecoder(Protocol[S]):
+    """The methods of a decoder that the unroll calls at each step, which fast forms have, too."""
+
+    def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> S:
+        """Return the state before the first token (`Decoder.begin`)."""
+
+    def step(self, inputs: Tensor, state: S) -> tuple[Tensor, S]:
+        """Return hidden states and the next state (`Decoder.step`)."""
+
+    def select(self, state: S, rows: Tensor, same_images: bool = False) -> S:
+        """Return the state of some of the captions (`Decoder.select`)."""
+
+    def teacher_force(self, batch: Batch, encoded: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:
+        """Return hidden states and positions of the batch's captions (`Decoder.teacher_force`)."""
+
+
+class Decoder(nn.Module, ABC, Generic[S]):
     """Autoregressive decoder of regions (B, R, D); the unroll adds the loop and the channel.
 
     `word` embeds V + 2 ids (EOS 0, words, BOS V + 1), and `logit` maps hidden states (n, H) to V + 1 logits. A caption
@@ -54,18 +71,18 @@ class Decoder(nn.Module, ABC):
         self.register_parameter("null", None)
 
     @abstractmethod
-    def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> State:
+    def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> S:
         """Return the state before the first token of B·width captions, image-major.
 
         `encoded` is the result of `encode_image`.
         """
 
     @abstractmethod
-    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, inputs: Tensor, state: S) -> tuple[Tensor, S]:
         """Return hidden states (n, H), before dropout, for the input embeddings `inputs` (n, E), and the next state."""
 
     @abstractmethod
-    def select(self, state: State, rows: Tensor, same_images: bool = False) -> State:
+    def select(self, state: S, rows: Tensor, same_images: bool = False) -> S:
         """Return the state of the captions `rows` (m,), in that order.
 
         With `same_images`, each caption has the same image as the caption that it replaces.
@@ -117,7 +134,7 @@ class Decoder(nn.Module, ABC):
             self.arguments["null_image"] = True
 
 
-class WrappedDecoder(Decoder):
+class WrappedDecoder(Decoder[S]):
     """Decoder around the decoder `inner`, whose word embeddings and output layer it shares."""
 
     inner: Decoder

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from pipeline.models.constructor_arguments import constructor_arguments
-from pipeline.models.decoder import Decoder, RolloutDropout, WrappedDecoder
+from pipeline.models.decoder import Decoder, RolloutDropout, StepwiseDecoder, WrappedDecoder
 from pipeline.models.kernels.dispatch import fast_form
 from pipeline.types import Batch
 
@@ -17,12 +17,12 @@ from pipeline.types import Batch
 class GuidedState(NamedTuple):
     """Decoder states of n captions with and without the image, by the inner decoder or its fast form."""
 
-    decoder: Any
-    image: Any
-    null: Any
+    decoder: StepwiseDecoder
+    image: object
+    null: object
 
 
-class GuidedDecoder(WrappedDecoder):
+class GuidedDecoder(WrappedDecoder[GuidedState]):
     """Trained speaker with the logits γ · logits(image) + (1 − γ) · logits(null image), without gradients.
 
     γ = 1 is the speaker itself, and γ = 0 uses the null image only. γ > 1 lowers the probability of captions of the

@@ -52,7 +52,7 @@ class PrecomputedRegions(nn.Module):
         return SimpleNamespace(last_hidden_state=regions.squeeze(1))
 
 
-class HubDecoder(Decoder):
+class HubDecoder(Decoder[HubState]):
     """The text side of a captioner, with the vocabulary in the order of this project: EOS, words, BOS.
 
     Input and output embeddings are moved out of the model to `word` and `logit`. A table that the model shares is

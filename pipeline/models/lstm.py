@@ -27,7 +27,7 @@ class LstmState:
     drop: RolloutDropout
 
 
-class LstmDecoder(Decoder):
+class LstmDecoder(Decoder[LstmState]):
     """One LSTM layer `lstm` over word embeddings; a subclass computes the initial state.
 
     Dropout applies to embeddings and outputs, not to the recurrent state.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from pipeline.models.decoder import Decoder, RolloutDropout, WrappedDecoder
+from pipeline.models.decoder import Decoder, RolloutDropout, S, StepwiseDecoder, WrappedDecoder
 from pipeline.models.kernels.dispatch import fast_form
 from pipeline.types import Batch
 
@@ -25,13 +25,13 @@ class DistractorBatches:
 class PragmaticState(NamedTuple):
     """State of n captions; the image itself precedes its K distractors."""
 
-    decoder: Any
-    images: tuple[Any, ...]  # state of the inner decoder for each of the 1+K images
+    decoder: StepwiseDecoder
+    images: tuple[object, ...]  # state of the inner decoder for each of the 1+K images
     prior: Tensor  # (n, 1+K): log L0(image | tokens so far), up to a constant
     log_probs: Tensor | None  # (n, 1+K, V+1): of the next token by image; None before the first step
 
 
-class TokenAwareDecoder(WrappedDecoder):
+class TokenAwareDecoder(WrappedDecoder[S]):
     """Trained speaker `inner` whose logits a subclass changes, without gradients.
 
     Each word embedding ends with the token's id, so that a step can read the previous token. Hidden states are logits
@@ -63,7 +63,7 @@ class TokenAwareDecoder(WrappedDecoder):
         return hidden
 
 
-class PragmaticDecoder(TokenAwareDecoder):
+class PragmaticDecoder(TokenAwareDecoder[PragmaticState]):
     """Trained speaker S0, reweighted at each token by a literal listener L0.
 
         S1(w | tokens, image) ∝ S0(w | tokens, image) · L0(image | tokens, w)^α

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from pipeline.models.decoder import Decoder, RolloutDropout
+from pipeline.models.decoder import Decoder, RolloutDropout, StepwiseDecoder
 from pipeline.models.kernels.dispatch import fast_form
 from pipeline.models.pragmatic_decoder import TokenAwareDecoder
 from pipeline.types import Batch
@@ -20,13 +20,13 @@ TEMPERATURE = 0.07  # divides the cosines of listeners that this project trains
 class RetrievalState(NamedTuple):
     """State of n captions."""
 
-    decoder: Any
-    inner: Any  # state of the inner decoder
+    decoder: StepwiseDecoder
+    inner: object  # state of the inner decoder
     images: Tensor  # (n, 1+K, D): the listener's embeddings of the image and its distractors; zeros: no image
     tokens: Tensor  # (n, t): BOS and the tokens so far
 
 
-class RetrievalPragmaticDecoder(TokenAwareDecoder):
+class RetrievalPragmaticDecoder(TokenAwareDecoder[RetrievalState]):
     """Trained speaker S0, reweighted at each token by a retrieval listener L.
 
     S1(w | tokens, image) ∝ S0(w | tokens, image) · L(image | tokens, w)^α over the most probable tokens of S0. All

@@ -55,7 +55,7 @@ class TransformerLayer(nn.Module):
         return residual
 
 
-class Transformer(Decoder):
+class Transformer(Decoder[TransformerState]):
     """Transformer with cached keys and values; those of regions are cached once per image, not once per caption.
 
     An encoder layer costs as much per region as a decoder layer per token. Raises ValueError unless `heads` divides

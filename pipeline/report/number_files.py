@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.analysis.comparison import Comparison, Estimate
-from pipeline.analysis.judge_titles import HARD_GALLERY, TEXT, Keys, recall_keys
+from pipeline.analysis.judge_titles import TEXT, Keys, recall_keys
 from pipeline.analysis.results import LANGUAGE, Results
+from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.report.caption_tables import DIVERSITY, SURFACE
 from pipeline.report.method_names import published_name
 from pipeline.report.result_tables import GALLERIES

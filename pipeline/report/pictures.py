@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pipeline.analysis.judge_titles import JudgeTitle
 from pipeline.report.drawing import png
@@ -13,6 +13,9 @@ from pipeline.report.method_names import published_name
 from pipeline.report.plot_axes import escape_math
 from pipeline.report.plot_elements import SOFT
 from pipeline.report.shared_captions import SharedCaptions
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 PICTURES = 12  # maximum on a sheet
 
@@ -88,13 +91,13 @@ def along_png(picture: GalleryPicture, captions: Sequence[ShownCaption], judge: 
     return png(figure)
 
 
-def _photo(axes: Any, picture: GalleryPicture) -> None:
+def _photo(axes: Axes, picture: GalleryPicture) -> None:
     axes.imshow(picture.image)
     axes.set_anchor("NW")
     axes.axis("off")
 
 
-def _text(axes: Any, y: float, lines: Sequence[str], size: float) -> None:
+def _text(axes: Axes, y: float, lines: Sequence[str], size: float) -> None:
     axes.text(0, y, "\n".join(lines), transform=axes.transAxes, va="top", fontsize=size, linespacing=1.3)
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import copysign, log10, nan
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pipeline.report.plot_elements import INK, PAPER, RULE, SOFT, PlotPanel, PlotPoint, PlotSeries
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # offsets in points from a marker to its label, in the order of trial
 LABEL_OFFSETS = [
@@ -22,7 +25,7 @@ def escape_math(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def draw_panel(axes: Any, panel: PlotPanel, panels: Sequence[PlotPanel]) -> None:
+def draw_panel(axes: Axes, panel: PlotPanel, panels: Sequence[PlotPanel]) -> None:
     """Draw the panel; its axes have the scales of all of `panels` with the same axis label."""
     from matplotlib.ticker import FixedLocator, MaxNLocator, StrMethodFormatter
 
@@ -67,7 +70,7 @@ def draw_panel(axes: Any, panel: PlotPanel, panels: Sequence[PlotPanel]) -> None
         _draw_series(axes, series, n)
 
 
-def _draw_series(axes: Any, series: PlotSeries, n: int) -> None:
+def _draw_series(axes: Axes, series: PlotSeries, n: int) -> None:
     options, points = series.style.options, series.points
     dots = {"color": options["color"], "gid": f"line-{n}"}
     gap = (nan, nan)
@@ -88,7 +91,7 @@ def _draw_series(axes: Any, series: PlotSeries, n: int) -> None:
     axes.plot(*coordinates, **options, label=escape_math(series.label), gid=f"points-{n}")
 
 
-def label_points(axes: Any, series: Sequence[PlotSeries], ends: bool) -> None:
+def label_points(axes: Axes, series: Sequence[PlotSeries], ends: bool) -> None:
     """Label chosen settings with their λ, and the last setting of each line if `ends`.
 
     A label takes the first offset at which it covers no marker, seed, bar, ring or other label. Without such an offset
@@ -109,8 +112,8 @@ def label_points(axes: Any, series: Sequence[PlotSeries], ends: bool) -> None:
                                  path_effects=[withStroke(linewidth=2.5, foreground=PAPER)])  # fmt: skip
             for right, up in LABEL_OFFSETS:
                 text.set_position((right, up))
-                text.set_horizontalalignment({1: "left", -1: "right", 0: "center"}[_sign(right)])
-                text.set_verticalalignment({1: "bottom", -1: "top", 0: "center"}[_sign(up)])
+                text.set_horizontalalignment("left" if right > 0 else "right" if right < 0 else "center")
+                text.set_verticalalignment("bottom" if up > 0 else "top" if up < 0 else "center")
                 box = text.get_window_extent()
                 inside = axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1 and axes.bbox.y0 <= box.y0 <= axes.bbox.y1
                 free = not any(box.padded(r * unit).contains(x, y) for x, y, r in marks)
@@ -121,11 +124,7 @@ def label_points(axes: Any, series: Sequence[PlotSeries], ends: bool) -> None:
                 text.remove()
 
 
-def _sign(value: float) -> int:
-    return (value > 0) - (value < 0)
-
-
-def _discs(axes: Any, point: PlotPoint) -> list[tuple[float, float, float]]:
+def _discs(axes: Axes, point: PlotPoint) -> list[tuple[float, float, float]]:
     """Return discs that labels must not cover, for marker, ring, seeds and bars: x, y in pixels, radius in points."""
     left, right, low, high = point.bars or (point.x, point.x, point.y, point.y)
     discs = [((point.x, point.y), 8.0 if point.chosen else 5.0)]

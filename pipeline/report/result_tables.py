@@ -14,7 +14,6 @@ from typing import Any
 from pipeline.analysis.bootstrap import Resamples
 from pipeline.analysis.judge_titles import (
     ADAPTED,
-    HARD_GALLERY,
     HARD_RECALL,
     OWN,
     PRETRAINED,
@@ -27,6 +26,7 @@ from pipeline.analysis.measured_baselines import BASELINE_DESCRIPTIONS, TEMPLATE
 from pipeline.analysis.results import LANGUAGE, MISSING, SYMBOLS, Point, Results, named_setting, setting
 from pipeline.analysis.selection import Choice, SelectionBasis, at_grid_end
 from pipeline.errors import UserError
+from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.report.caption_tables import CAPTIONS, DIVERSITY, TRUTH, count
 from pipeline.report.method_names import cite_papers
 from pipeline.report.table_captions import RESULTS

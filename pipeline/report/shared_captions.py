@@ -10,8 +10,9 @@ from functools import cached_property
 import numpy as np
 
 from pipeline.analysis.caption_files import read_captions
-from pipeline.analysis.judge_titles import HARD_GALLERY, HARD_RECALL, JudgeTitle
+from pipeline.analysis.judge_titles import HARD_RECALL, JudgeTitle
 from pipeline.analysis.results import Results, Run
+from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.report.gallery import GalleryPicture, ShownCaption, picture_with_methods
 from pipeline.report.method_names import published_name
 

@@ -55,8 +55,8 @@ def run_command(name: str, work: Callable[[], int | None]) -> int:
         except SystemExit:
             raise
         except BaseException as error:
-            # the request may have gone to a child process; a library may turn Stopped into another error
-            request = error.request if isinstance(error, signals.Stopped) else signals.last_request()
+            # the request may have gone to a child process; a library may turn StopRequest into another error
+            request = error.request if isinstance(error, signals.StopRequest) else signals.last_request()
             if request is not None:
                 print(f"{name}: ended by {request.name}; the same command goes on from here", file=sys.stderr)
                 return 128 + request

@@ -39,12 +39,14 @@ def choose_precision(modules: Collection[nn.Module], device: torch.device) -> No
 
     The choice is kept in the user's cache folder, so that a seed gives the same bits again. Small models and GPUs keep
     torch's own library. A GPU's GRUs compute in single precision, too: TF32, cuDNN's default, differs in the fourth
-    digit. SAYWHICH_PRODUCTS sets the precision without a measurement: highest, high (TF32 on a GPU) or medium (oneDNN
-    on a CPU, bfloat16 on a GPU). Raises UserError for any other value.
+    digit. SAYWHICH_MATMUL_PRECISION sets the precision without a measurement: highest, high (TF32 on a GPU) or medium
+    (oneDNN on a CPU, bfloat16 on a GPU). Raises UserError for any other value.
     """
-    wanted = os.environ.get("SAYWHICH_PRODUCTS")
+    if "SAYWHICH_PRODUCTS" in os.environ:
+        raise UserError("SAYWHICH_PRODUCTS is called SAYWHICH_MATMUL_PRECISION now; rename the variable")
+    wanted = os.environ.get("SAYWHICH_MATMUL_PRECISION")
     if wanted and wanted not in (OWN, TF32, ONEDNN):
-        raise UserError(f"SAYWHICH_PRODUCTS={wanted}: expected {OWN}, {TF32} or {ONEDNN}")
+        raise UserError(f"SAYWHICH_MATMUL_PRECISION={wanted}: expected {OWN}, {TF32} or {ONEDNN}")
     if device.type == "cuda":
         recurrent: Any = torch.backends.cudnn.rnn
         recurrent.fp32_precision = "ieee" if (wanted or OWN) == OWN else "tf32"

@@ -1,6 +1,6 @@
 """Requests to end, from a scheduler, a closed terminal, Ctrl-C, or the death of DVC or Snakemake.
 
-A request raises `Stopped` at once, except in blocks that first save a point to resume from, and during imports. PyTorch
+A request raises `StopRequest` at once, except in blocks that first save a point to resume from, and during imports. PyTorch
 aborts the process if an exception reaches the C++ code that initialises its modules.
 """
 
@@ -33,7 +33,7 @@ CALLERS = (*MAKE, "dvc", "snakemake", "pipeline.workflow.repro", "pipeline.workf
 Handler = Callable[[int, FrameType | None], None]
 
 
-class Stopped(KeyboardInterrupt):
+class StopRequest(KeyboardInterrupt):
     """A request to end, by the signal `request`."""
 
     def __init__(self, request: signal.Signals) -> None:
@@ -59,9 +59,9 @@ class _State:
 
 @contextmanager
 def raising_requests(watch: bool = True) -> Iterator[None]:
-    """Raise Stopped in the block on a request to end; with `watch`, also when the caller, DVC or Snakemake, has died.
+    """Raise StopRequest in the block on a request to end; with `watch`, also when DVC or Snakemake, the caller, died.
 
-    A destructor or a library's callback swallows exceptions: Stopped is then raised again, outside of it.
+    A destructor or a library's callback swallows exceptions: StopRequest is then raised again, outside of it.
     """
     _State.request = None
     report = sys.unraisablehook
@@ -144,14 +144,14 @@ def _handled_by(handler: Handler, watch: bool = True) -> Iterator[None]:
 def postponing_requests() -> Iterator[Callable[[], bool]]:
     """Postpone the first request to end until the end of the block, for at most STEP seconds.
 
-    The yielded function returns whether there was a request. The block then saves its state and ends, and Stopped is
-    raised.
+    The yielded function returns whether there was a request. The block then saves its state and ends, and StopRequest
+    is raised.
     """
     _State.waits, _State.request = True, None
     try:
         yield lambda: _State.request is not None
         if _State.request is not None:
-            raise Stopped(_State.request)
+            raise StopRequest(_State.request)
     finally:
         _State.waits = False
         if _State.step_ended is not None:
@@ -167,7 +167,7 @@ def _handle_request(number: int, frame: FrameType | None) -> None:
     elif _is_importing(frame):
         _send_again(request)
     else:
-        raise Stopped(request)
+        raise StopRequest(request)
 
 
 def _is_importing(frame: FrameType | None) -> bool:
@@ -180,8 +180,8 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _repeat_swallowed_request(report: Callable[[sys.UnraisableHookArgs], object], lost: sys.UnraisableHookArgs) -> None:
-    """Send the request again whose Stopped was swallowed, and report other exceptions by `report`."""
-    if isinstance(lost.exc_value, Stopped):
+    """Send the request again whose StopRequest was swallowed, and report other exceptions by `report`."""
+    if isinstance(lost.exc_value, StopRequest):
         _send_again(lost.exc_value.request)
     else:
         report(lost)
@@ -211,16 +211,16 @@ def request_of(status: int) -> signal.Signals | None:
 
 
 def wait_for_process(process: subprocess.Popen[Any], get_request: Callable[[], signal.Signals | None]) -> int:
-    """Return the exit status of `process`. Raises Stopped where this process or `process` was asked to end.
+    """Return the exit status of `process`. Raises StopRequest where this process or `process` was asked to end.
 
-    After Stopped, nothing that `process` started is alive.
+    After StopRequest, nothing that `process` started is alive.
     """
     while (status := process.poll()) is None and not get_request():
         time.sleep(0.05)
     if request := get_request() or request_of(status or 0):
         end_descendants(process.pid)
         process.wait()
-        raise Stopped(request)
+        raise StopRequest(request)
     return status or 0
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from pipeline.dialog.settings import CandidateRankers, DrawScenesWithDialogs, PrepareDialogs
+from pipeline.dialog.settings import CandidateRankers, PrepareDialogs
 from pipeline.section import Section
-from pipeline.worlds.draw_settings import DrawFilms
+from pipeline.worlds.draw_settings import DrawFilms, DrawScenes
 
 EvaluateKeys = CandidateRankers
 PrepareKeys = PrepareDialogs
+
+
+class DrawScenesWithDialogs(DrawScenes):
+    """Drawn scenes, and whether to draw dialogs about them."""
+
+    dialogs: bool = False
 
 
 class DrawSettings(Section):

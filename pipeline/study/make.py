@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.analysis.caption_files import read_captions
 from pipeline.analysis.results import Results, Run
 from pipeline.data.feature_store import FeatureStore
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
 from pipeline.runtime.files import write_atomically
 from pipeline.study import questions as study_questions
@@ -36,7 +36,7 @@ REFERENCE = "st_multinomial"  # reference of the paper's Table 5
 
 def make_study(
     results: Results,
-    prepared: Prepared,
+    prepared: PreparedData,
     features: FeatureStore,
     images_root: Path,
     out: Path,
@@ -105,5 +105,5 @@ def _comparison(runs: Mapping[str, Run], by: str, level: float) -> dict[str, Any
     return {"methods": settings, "alike_in": by, "at": round(level, 4)}
 
 
-def _array(rows: Sequence[int]) -> Any:
+def _array(rows: Sequence[int]) -> np.ndarray:
     return np.array(rows, dtype=np.int64)

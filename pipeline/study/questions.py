@@ -16,7 +16,7 @@ import torch
 from pipeline.analysis.caption_files import read_texts
 from pipeline.analysis.judge_titles import Keys
 from pipeline.analysis.results import CIDER, Point, Results, Run
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
 from pipeline.metrics.retrieval import similar_distractors
 from pipeline.study.design import HUMAN, NATURALNESS, QUALIFICATION, RETRIEVAL, StudyQuestion
@@ -86,7 +86,11 @@ def similar_pairs(pooled: np.ndarray, count: int, seed: int) -> list[tuple[int, 
 
 
 def retrieval_questions(
-    runs: Mapping[str, Run], prepared: Prepared, pairs: Sequence[tuple[int, int]], files: Mapping[int, str], seed: int
+    runs: Mapping[str, Run],
+    prepared: PreparedData,
+    pairs: Sequence[tuple[int, int]],
+    files: Mapping[int, str],
+    seed: int,
 ) -> Iterator[StudyQuestion]:
     """Yield a retrieval question for every pair of rows and method, and for one human caption.
 
@@ -116,7 +120,7 @@ def naturalness_questions(
                 yield StudyQuestion("", NATURALNESS, files[image], (caption, base), image, methods)
 
 
-def easy_rounds(prepared: Prepared, seed: int) -> Iterator[tuple[int, int, str, str]]:
+def easy_rounds(prepared: PreparedData, seed: int) -> Iterator[tuple[int, int, str, str]]:
     """Yield the qualification's rounds: a training image, another one, a human caption, and its words in random order.
 
     Raises UserError where there are too few training images with captions.

@@ -102,7 +102,7 @@ class RunRecord:
             except OSError as error:
                 _warn(f"not recorded as an output: {error}")
 
-    def _attach(self, artifact: str, write: Callable[[Path], Any]) -> None:
+    def _attach(self, artifact: str, write: Callable[[Path], object]) -> None:
         if self._folder is None:
             return
         path = self._folder / "artifacts" / artifact

@@ -38,7 +38,7 @@ def run_training(
     With several ranks, only rank 0 writes.
     """
     training.record = record.metrics
-    record.tags({"products": matmul_precision.current_precision()})
+    record.tags({"matmul_precision": matmul_precision.current_precision()})
     saved = Checkpoints(checkpoints)
     if ranks.rank():
         training.run(saved, seconds)

@@ -11,6 +11,8 @@ from pipeline.config.load import MethodSettings, method_settings
 from pipeline.errors import UserError
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from pipeline.config.schema import Params
 
 FLOAT = 4  # bytes
@@ -176,7 +178,7 @@ def describe_costs(params: Params, memory: float, teraflops: float, bandwidth: f
     return lines
 
 
-def _is_product(module: Any, table: type) -> bool:
+def _is_product(module: nn.Module, table: type) -> bool:
     """Return whether a module multiplies its input with a matrix."""
     weight = getattr(module, "weight", None)
     return weight is not None and weight.dim() == 2 and not isinstance(module, table)

@@ -9,7 +9,7 @@ from pathlib import Path
 from pipeline.analysis.comparison import compare_methods
 from pipeline.analysis.measured_baselines import BASELINE_DESCRIPTIONS
 from pipeline.analysis.method_claims import MethodClaim, check_claim
-from pipeline.analysis.results import evaluated, read_results, read_results_json, with_frozen_speakers
+from pipeline.analysis.results import find_evaluations, read_results, read_results_json, with_frozen_speakers
 from pipeline.analysis.selection import choose_all
 from pipeline.config.load import load
 from pipeline.config.overlays import profile_of
@@ -34,7 +34,7 @@ def claims_of(root: Path) -> Table | None:
     subjects = [_profile(root), read_results_json(data / "prepared" / "manifest.json")["dataset"]]
     if not (claims := select_claims(all_claims, params, subjects)):
         return None
-    evaluations = evaluated(data, params.methods)
+    evaluations = find_evaluations(data, params.methods)
     results = read_results(data / "sweep", evaluations, first=(params.report.control,), score=params.report.score)
     results = with_frozen_speakers(results, params.report.frozen_speakers)
     comparison, choices = compare_methods(results, params.report), choose_all(results, params.report)

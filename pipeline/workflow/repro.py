@@ -174,12 +174,12 @@ class DvcJobs:
         self._running[name] = subprocess.Popen(words, env=environment, process_group=0)
 
     def _next(self) -> dict[str, int]:
-        """Wait until a process ends, and return the exit statuses by name. Raises Stopped for a request to end."""
+        """Wait until a process ends, and return the exit statuses by name. Raises StopRequest for a request to end."""
         while True:
             ended = {name: status for name, process in self._running.items() if (status := process.poll()) is not None}
             request = self._get_request() or next(filter(None, map(signals.request_of, ended.values())), None)
             if request:
-                raise signals.Stopped(request)
+                raise signals.StopRequest(request)
             if ended:
                 for name in ended:
                     del self._running[name]
@@ -252,7 +252,7 @@ def main(arguments: Sequence[str] = ()) -> int:
             keep_private()
             remove_partial_files()
             return run_stale(jobs)
-        except signals.Stopped as stopped:
+        except signals.StopRequest as stopped:
             ended = ", ".join(jobs.end()) or "no stage was running"
             print(f"repro: ended by {stopped} ({ended}); the same command goes on from here", file=sys.stderr)
             return 128 + stopped.request

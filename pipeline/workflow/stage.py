@@ -61,7 +61,7 @@ class Stage:
 
     name: str
     instance: str | None  # the method, role or data set; None for stages without instances
-    params: StageParameters
+    params: StageParameters[Params]
     out: Path  # the folder to write to
     model: Path  # adapt, evaluate: the folder of the trained model
     root: Path = DATA
@@ -76,8 +76,7 @@ class Stage:
     @property
     def settings(self) -> Params:
         """Return the settings; the stage can read only those that dvc.yaml lists for it."""
-        settings: Params = self.params.settings
-        return settings
+        return self.params.settings
 
     @property
     def seed(self) -> int:

@@ -12,7 +12,7 @@ from pipeline.data.batches import Batches
 from pipeline.data.feature_store import FeatureStore
 from pipeline.data.image_features import load_data
 from pipeline.data.image_groups import LookAlikeGroups
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
 from pipeline.evaluation.hard_gallery import galleries_by_key
 from pipeline.evaluation.validation import build_validation
@@ -20,15 +20,14 @@ from pipeline.metrics.cider import CiderD
 from pipeline.metrics.retrieval import similar_distractors
 from pipeline.runtime import matmul_precision, ranks
 from pipeline.slices.slice_agents import find_owner, load_any_agent
-from pipeline.slices.slice_training import TRAINING
+from pipeline.slices.slice_training import NEIGHBOURHOODS, TRAINING
 from pipeline.training.loop import Training
 from pipeline.training.optimisation import Optimisation
-from pipeline.worlds.neighbourhoods import neighbourhood_numbers
 
 CANDIDATES_PER_IMAGE = 4  # candidates for each image of a group of look-alikes, since some are in other groups already
 
 
-def load_training_data(root: Path) -> tuple[Prepared, FeatureStore]:
+def load_training_data(root: Path) -> tuple[PreparedData, FeatureStore]:
     """Return the prepared data, and the speakers' features with the vectors that the pretrained listener encodes."""
     listener = load_any_agent(root / "pretrained" / "listener" / "weights.safetensors", "listener")
     return load_data(root, vectors=getattr(listener, "features", None))
@@ -38,7 +37,7 @@ def build_training(
     method: Method,
     scorer: CiderD | None,
     settings: Optimisation,
-    prepared: Prepared,
+    prepared: PreparedData,
     store: FeatureStore,
     seed: int,
     device: torch.device,
@@ -57,7 +56,7 @@ def build_training(
     if found := find_owner(TRAINING, method.agents.values()):
         own = found.build_batches(prepared, store, rows, settings.batch, seed, pinned=pinned, part=part)
         return Training(method, own, settings, seed, device, found.build_validation(method, prepared, store, device))
-    neighbourhoods = neighbourhood_numbers(prepared)
+    neighbourhoods = NEIGHBOURHOODS(prepared)
     if neighbourhoods is None and settings.order == "neighbourhoods":
         raise UserError(
             f"{prepared.folder}: these images have no neighbourhoods; set optimisation.order to random or look_alikes"

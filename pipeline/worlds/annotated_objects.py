@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
 from pipeline.features.object_detector import AnnotatedImage
 from pipeline.runtime.film_decoding import frames_to_take
@@ -21,7 +21,7 @@ ACTOR_LABELS = (
 THIRDS = ("left", "middle", "right")  # horizontal thirds of a frame, by the centre of an actor's box
 
 
-def annotated_objects(prepared: Prepared, frames: int | None = None) -> list[AnnotatedImage]:
+def annotated_objects(prepared: PreparedData, frames: int | None = None) -> list[AnnotatedImage]:
     """Return the annotations of all images, in order. `frames` is the number of frames per film; None: scenes.
 
     Raises UserError for images that were not drawn.

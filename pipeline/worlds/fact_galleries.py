@@ -8,15 +8,16 @@ from collections.abc import Hashable
 import numpy as np
 from torch import Tensor
 
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
-from pipeline.evaluation.hard_gallery import HARD_GALLERY, HardGallery, galleries_by_key
+from pipeline.evaluation.hard_gallery import HardGallery, galleries_by_key
+from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.worlds.films.film_facts import FILM_FACTS
 from pipeline.worlds.scenes.known_scenes import require_facts
 from pipeline.worlds.scenes.scene_facts import SCENE_FACTS
 
 
-def galleries_by_facts(prepared: Prepared) -> HardGallery:
+def galleries_by_facts(prepared: PreparedData) -> HardGallery:
     """Return the function that builds each image's hard gallery from the facts.
 
     A gallery holds the images of one neighbourhood; in data without neighbourhoods, of one setting, weather and light.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.worlds.films.film_facts import FILM_FACTS, read_films
 from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, read_facts
 
 
-def neighbourhood_numbers(prepared: Prepared) -> np.ndarray | None:
+def neighbourhood_numbers(prepared: PreparedData) -> np.ndarray | None:
     """Return the number of each image's neighbourhood, (M,) int64; None if any image has no neighbourhood."""
     films, facts = prepared.folder / FILM_FACTS, prepared.folder / SCENE_FACTS
     if films.exists():

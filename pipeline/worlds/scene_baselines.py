@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipeline.data.feature_store import FeatureStore
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.evaluation.baseline_captions import BaselineCaptioner, BaselineKind
 from pipeline.worlds.scenes.known_scenes import known_scenes, require_facts
 from pipeline.worlds.scenes.parser import parse_scene_caption
@@ -23,7 +23,7 @@ UNUSUAL = (("rainy", "day"), ("clear", "sunset"), ("clear", "night"))  # the con
 SENTENCES, ANNOTATOR = 20, 2**40  # captions per image, and an annotator seed that no caption of the data set uses
 
 
-def template_captions(prepared: Prepared, store: FeatureStore) -> BaselineCaptioner:
+def template_captions(prepared: PreparedData, store: FeatureStore) -> BaselineCaptioner:
     """Return a captioner that appends the place and the unusual weather where the speaker's caption lacks them.
 
     Ridge regression predicts both from the images' pooled features. It is fitted to the facts of the training split.
@@ -66,7 +66,7 @@ def ridge_probe(known: np.ndarray, labels: Sequence[str], wanted: np.ndarray) ->
     return kinds[(inputs(wanted) @ weights).argmax(1)].tolist()
 
 
-def oracle_captions(prepared: Prepared, store: FeatureStore | None = None) -> BaselineCaptioner:
+def oracle_captions(prepared: PreparedData, store: FeatureStore | None = None) -> BaselineCaptioner:
     """Return a captioner that samples true sentences about an image and picks the one with the most claims."""
     facts = known_scenes(prepared)
 

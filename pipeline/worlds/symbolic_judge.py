@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.evaluation.judges import JudgedCaptions, JudgeKind, JudgeSources
 from pipeline.worlds.films.film_claims import FilmClaims
 from pipeline.worlds.films.film_facts import FILM_FACTS, read_films
@@ -55,7 +55,7 @@ class SymbolicJudge:
         return np.float32(np.round(-np.log(share) / STEP) * STEP)
 
 
-def known_claims(prepared: Prepared) -> ClaimChecker:
+def known_claims(prepared: PreparedData) -> ClaimChecker:
     """Return the checker of captions' claims against the facts of all images: drawn films or scenes."""
     rows, films = np.arange(len(prepared)), prepared.folder / FILM_FACTS
     if films.exists():

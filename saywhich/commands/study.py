@@ -82,18 +82,18 @@ def run(options: Namespace) -> int:
 
 
 def _make(options: Namespace) -> None:
-    from pipeline.analysis.results import evaluated, read_results
+    from pipeline.analysis.results import find_evaluations, read_results
     from pipeline.config.data_schema import MAIN
     from pipeline.config.load import load
     from pipeline.data.feature_store import FeatureStore
-    from pipeline.data.prepared import Prepared
+    from pipeline.data.prepared import PreparedData
     from pipeline.slices.slice_reports import REPORT
     from pipeline.study.make import make_study
 
     params, data = load(options.params), options.data
     if params.prepare.images is None:
         raise UserError(f"{options.params}: prepare.images is null, and raters must see pictures")
-    results = read_results(data / "sweep", evaluated(data, params.methods), score=params.report.score)
+    results = read_results(data / "sweep", find_evaluations(data, params.methods), score=params.report.score)
     if any(results.has(*kind.metric) for kind in REPORT.kinds):
         raise UserError(f"{data}: expected evaluated captions, found other results; a study needs captions")
     store = FeatureStore(data / "features" / MAIN)
@@ -101,7 +101,7 @@ def _make(options: Namespace) -> None:
         raise UserError(f"{data}: trained on films; pages for raters show still images")
     sheets = make_study(
         results,
-        Prepared.load(data / "prepared"),
+        PreparedData.load(data / "prepared"),
         store,
         Path(params.prepare.root) / params.prepare.images,
         options.out,

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 
 from pipeline.errors import UserError
-from pipeline.evaluation.hard_gallery import HARD_GALLERY, galleries_by_key
+from pipeline.evaluation.hard_gallery import galleries_by_key
 from pipeline.evaluation.judges import JudgedCaptions, rank_embeddings
+from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.worlds.scene_baselines import oracle_caption
 from pipeline.worlds.scenes.faithfulness import KINDS, faithfulness
 from pipeline.worlds.scenes.scene_claims import SceneClaims

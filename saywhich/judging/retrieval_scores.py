@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.evaluation.hard_gallery import HARD_GALLERY
 from pipeline.evaluation.judges import rank_embeddings
+from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.metrics.retrieval import rank_captions_among
 from saywhich.judging.caption_scores import (
     BACK,

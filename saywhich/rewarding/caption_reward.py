@@ -21,8 +21,8 @@ from saywhich.photos import Photo
 from saywhich.rewarding.look_alikes import LookAlikes
 from saywhich.rewarding.reward_scores import contrastive_reward, hard_gallery_reward
 
-CONTRASTIVE, HARD_GALLERY, CLIP_SCORE = "contrastive", "hard", "clip_score"
-SCORES = (CONTRASTIVE, HARD_GALLERY, CLIP_SCORE)
+CONTRASTIVE, HARD_CONTRASTIVE, CLIP_SCORE = "contrastive", "hard", "clip_score"
+SCORES = (CONTRASTIVE, HARD_CONTRASTIVE, CLIP_SCORE)
 KEPT = 2**16  # photos whose embeddings are kept
 PHOTOS_AT_ONCE = 32
 
@@ -50,7 +50,7 @@ class CaptionReward:
             raise UserError(f"reward: hard = {hard}; a gallery holds 2 photos or more")
         if not temperature > 0:
             raise UserError(f"reward: temperature = {temperature}; give a number above 0")
-        if score == HARD_GALLERY and photos is None:
+        if score == HARD_CONTRASTIVE and photos is None:
             raise UserError("reward: the score 'hard' needs look-alikes; give photos=FOLDER")
         self.judge = open_judge(judge)
         self.metric = self.judge.metric
@@ -83,7 +83,7 @@ class CaptionReward:
         captions = self._captions(texts)
         if self.score == CLIP_SCORE and self.metric:
             found = self.metric.score(captions, images[owners])
-        elif self.score == HARD_GALLERY:
+        elif self.score == HARD_CONTRASTIVE:
             found = hard_gallery_reward(captions, images, owners, look_alikes, self.temperature)
         else:
             found = contrastive_reward(captions, images, owners, look_alikes, self.temperature)

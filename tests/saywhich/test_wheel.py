@@ -116,6 +116,7 @@ def test_every_imported_package_is_required_or_of_an_extra():
     optional = {package for packages in EXTRAS.values() for package in packages}
     brought = {
         "pydantic_core",
+        "typing_extensions",
         "markupsafe",
         "packaging",
         "networkx",

@@ -10,7 +10,7 @@ import torch
 
 from pipeline.data.batches import Batches, read_batch
 from pipeline.data.feature_store import FeatureStore
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.dialog.data.dialog_questions import DialogBatch, DialogQuestions
 from pipeline.dialog.data.prepared_dialogs import PreparedDialogs
 
@@ -18,7 +18,7 @@ from pipeline.dialog.data.prepared_dialogs import PreparedDialogs
 class DialogBatches(Batches):
     """Training batches of dialogs about images, shuffled like batches of captions; a row of a batch is one round."""
 
-    def __init__(self, prepared: Prepared, dialogs: PreparedDialogs, *arguments: Any, **options: Any) -> None:
+    def __init__(self, prepared: PreparedData, dialogs: PreparedDialogs, *arguments: Any, **options: Any) -> None:
         """Prepare batches of `dialogs`, which belong to `prepared`.
 
         Other arguments are those of `Batches`; `batch` is the number of dialogs.
@@ -34,7 +34,7 @@ class DialogBatches(Batches):
 
 
 def all_rounds(
-    prepared: Prepared, dialogs: PreparedDialogs, store: FeatureStore, rows: np.ndarray, batch: int
+    prepared: PreparedData, dialogs: PreparedDialogs, store: FeatureStore, rows: np.ndarray, batch: int
 ) -> Iterator[DialogBatch]:
     """Yield every round of the dialogs about the images `rows`, in order, `batch` dialogs at a time."""
     for number, start in enumerate(range(0, len(rows), batch)):
@@ -42,7 +42,7 @@ def all_rounds(
 
 
 def _rounds(
-    prepared: Prepared,
+    prepared: PreparedData,
     dialogs: PreparedDialogs,
     store: FeatureStore,
     rows: np.ndarray,

@@ -20,11 +20,11 @@ from pipeline.dialog.drawn.dialog_words import (
     SIZE_ANSWERS,
     be,
     depth,
-    doing,
     garment,
     is_worn,
     noun,
     plural,
+    pose_verb,
     pronoun,
     side,
     with_article,
@@ -197,7 +197,7 @@ def _answer_about_thing(scene: Scene, thing: Thing, kind: str, asked: str, digit
         n = NUMBERS[not digits][thing.count]
         return TrueAnswers(n, (f"i see {n}", f"just {n}"), (f"there {is_} {n}", f"i can see {n}"))
     if kind in ("pose", "is_pose"):
-        verb = doing(thing.category, thing.pose)
+        verb = pose_verb(thing.category, thing.pose)
         if kind == "pose":
             return TrueAnswers(
                 verb, (f"just {verb}", f"{verb} i think"), (f"{it} {is_} {verb}", f"{it} {is_} just {verb}")
@@ -230,7 +230,7 @@ def _answer_about_thing(scene: Scene, thing: Thing, kind: str, asked: str, digit
         phrases = (at, f"{third} {DEPTHS[plane]}")
         return TrueAnswers(f"{plane} {third}", phrases, (f"{it} {is_} {at}", f"{at} of the picture"))
     if kind == "look":
-        verb = doing(thing.category, thing.pose)
+        verb = pose_verb(thing.category, thing.pose)
         moves = len(CATEGORIES[thing.category].poses) > 1
         first = verb if moves else SIZE_ANSWERS[thing.size][0]
         short = f"{first} in {colour}" if is_worn(thing) else f"{colour} and {first}"

@@ -141,7 +141,7 @@ def with_article(words: str) -> str:
     return f"{article(words)} {words}"
 
 
-def doing(category: str, pose: str) -> str:
+def pose_verb(category: str, pose: str) -> str:
     """Return the plainest verb of a category's pose, for example running."""
     return verbs_of(category, pose)[0]
 

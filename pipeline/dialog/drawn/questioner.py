@@ -22,11 +22,11 @@ from pipeline.dialog.drawn.dialog_words import (
     THING_QUESTIONS,
     UNANSWERABLE,
     be,
-    doing,
     garment,
     is_worn,
     noun,
     plural,
+    pose_verb,
     pronoun,
     with_article,
 )
@@ -207,7 +207,7 @@ class DialogState:
             texts = THING_QUESTIONS.get(f"{kind}:worn", texts)
         if kind == "count" and by_pronoun:
             texts = THING_QUESTIONS["count:group"]
-        asked_text = doing(thing.category, asked) if kind == "is_pose" else RELATIONS.get(asked, asked)
+        asked_text = pose_verb(thing.category, asked) if kind == "is_pose" else RELATIONS.get(asked, asked)
         shown = {"asked": asked_text, "marks": PATTERN_NOUNS.get(asked, "")}
         text = pick(rng, texts).format(**self._names(i, by_pronoun), **shown)
         return SceneQuestion(kind, text, i, asked, "pronoun" if by_pronoun else "name")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pipeline.channels.hard import Beam
 from pipeline.data.feature_store import FeatureStore
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.dialog.composition.answer_preference import is_human
 from pipeline.dialog.data.dialog_batches import all_rounds
 from pipeline.dialog.data.dialog_questions import questions_of
@@ -29,6 +29,9 @@ from pipeline.metrics.diversity import caption_diversity
 from pipeline.models.decoder import Decoder
 from pipeline.types import Batch, Message, caption_mask
 
+if TYPE_CHECKING:
+    from pipeline.evaluation.signature import RewardProtocol
+
 AT_ONCE = 16  # dialogs per batch
 BEST = 5  # highest-ranked candidates that captions.parquet keeps
 
@@ -42,7 +45,7 @@ class DialogEvaluation:
     names in PRIORS, only the ranks are measured.
     """
 
-    prepared: Prepared
+    prepared: PreparedData
     store: FeatureStore
     judges: Mapping[str, Discriminator]
     beam: int
@@ -131,7 +134,7 @@ class DialogEvaluation:
         judges = {f"{MRR} {name}": judge["ranking"][MRR] for name, judge in results["judges"].items()}
         return {MRR: results["ranking"][MRR]} | judges
 
-    def signature(self, splits: Sequence[str], objective: Any, gamma: float) -> str:
+    def signature(self, splits: Sequence[str], objective: RewardProtocol, gamma: float) -> str:
         """Return one line with all conditions that comparable results share."""
         images, dialogs = self.prepared.manifest["images"], PreparedDialogs.load(self.prepared.folder)
         parts = {

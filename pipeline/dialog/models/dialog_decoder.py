@@ -9,11 +9,11 @@ from torch import Tensor
 
 from pipeline.dialog.models.dialog_encoders import DialogEncoder
 from pipeline.models.constructor_arguments import constructor_arguments
-from pipeline.models.decoder import Decoder, RolloutDropout, State, WrappedDecoder
+from pipeline.models.decoder import Decoder, RolloutDropout, WrappedDecoder
 from pipeline.types import Batch
 
 
-class DialogDecoder(WrappedDecoder):
+class DialogDecoder(WrappedDecoder[object]):
     """Decoder `inner` on the output of `encoder` in place of regions; both share word embeddings."""
 
     def __init__(self, encoder: DialogEncoder, inner: Decoder) -> None:
@@ -24,13 +24,13 @@ class DialogDecoder(WrappedDecoder):
     def encode_image(self, batch: Batch) -> Tensor:
         return self.inner.encode_image(_with_encoding(batch, self.encoder(batch, self.word)))
 
-    def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> State:
+    def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> object:
         return self.inner.begin(_with_encoding(batch, encoded), encoded, drop, width)
 
-    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, inputs: Tensor, state: object) -> tuple[Tensor, object]:
         return self.inner.step(inputs, state)
 
-    def select(self, state: State, rows: Tensor, same_images: bool = False) -> State:
+    def select(self, state: object, rows: Tensor, same_images: bool = False) -> object:
         return self.inner.select(state, rows, same_images)
 
     def teacher_force(self, batch: Batch, encoded: Tensor, drop: RolloutDropout) -> tuple[Tensor, Tensor]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 from pipeline.models.att2in import Att2in
-from pipeline.models.decoder import Decoder
+from pipeline.models.decoder import Decoder, StepwiseDecoder
 from pipeline.random import BatchRandom
 from pipeline.runtime import devices
 
 
-def fast_form(decoder: Decoder) -> Any:
-    """Return the fast form of `decoder`, with `begin`, `step`, `select` and `teacher_force`, or `decoder` itself."""
+def fast_form(decoder: Decoder) -> StepwiseDecoder:
+    """Return the fast form of `decoder`, or `decoder` itself."""
     if not has_fast_form(decoder):
         return decoder
     from pipeline.models.kernels.fast_att2in import FastAtt2in  # imported here: numba takes a second

@@ -82,7 +82,7 @@ class FastAtt2in:
         return torch.cat(states), places
 
 
-class InferenceAtt2in(Decoder):
+class InferenceAtt2in(Decoder[FastState]):
     """Inference-optimised copy of `plain` with frozen weights and without dropout.
 
     A table (V + 2, 5H) of all tokens' gate inputs is computed first, which pays for many batches. Large products use

@@ -204,7 +204,7 @@ class _Step(Function):
         return grad_h.new_empty(0), None, grad_gates, before, grad_c, None
 
 
-def _arrays(*tensors: Tensor) -> tuple[Any, ...]:
+def _arrays(*tensors: Tensor) -> tuple[np.ndarray, ...]:
     return tuple(tensor.detach().numpy() for tensor in tensors)
 
 

@@ -56,7 +56,7 @@ class CastMember:
 
 
 @dataclass(frozen=True)
-class Cast:
+class UntimedFilm:
     """Film without times of its events."""
 
     members: tuple[CastMember, ...]
@@ -84,7 +84,7 @@ def sample_film_neighbourhood(seed: int, number: int) -> tuple[Film, ...]:
         horizon, shore = horizon_and_shore(rng, setting, "boat" in names)
         members = _sample_members(rng, names, setting, horizon, shore, joint=kind == "joint")
         story = pick(rng, JOINT) if kind == "joint" else kind
-        cast = Cast(members, story, pick(rng, ORDERS) if story == "both" else "")
+        cast = UntimedFilm(members, story, pick(rng, ORDERS) if story == "both" else "")
         varied = _draw_varied_facts(rng, cast, setting)
         if not varied:
             continue
@@ -141,7 +141,7 @@ def _sample_members(
     return tuple(members)
 
 
-def _draw_varied_facts(rng: np.random.Generator, cast: Cast, setting: str) -> list[VariedFact]:
+def _draw_varied_facts(rng: np.random.Generator, cast: UntimedFilm, setting: str) -> list[VariedFact]:
     """Draw two facts, at least one of them about events, with eight combinations or more; [] if these have fewer."""
     options = []
     for i, member in enumerate(cast.members):
@@ -193,7 +193,7 @@ def _travels(plan: Plan) -> bool:
     return any(what in EVENT_LENGTHS and what not in ("stop", "turn") for what in plan)
 
 
-def _apply_values(cast: Cast, varied: Sequence[VariedFact], values: Sequence[Any]) -> Cast:
+def _apply_values(cast: UntimedFilm, varied: Sequence[VariedFact], values: Sequence[Any]) -> UntimedFilm:
     """Return the cast with the given values of the varied facts."""
     members = list(cast.members)
     for fact, value in zip(varied, values, strict=True):
@@ -207,7 +207,7 @@ def _apply_values(cast: Cast, varied: Sequence[VariedFact], values: Sequence[Any
     return replace(cast, members=tuple(members))
 
 
-def _build_film(rng: np.random.Generator, scene: Scene, cast: Cast) -> Film:
+def _build_film(rng: np.random.Generator, scene: Scene, cast: UntimedFilm) -> Film:
     """Return the film of the cast, with a random pace for each actor."""
     if cast.story in JOINT:
         cast = _plan_joint_story(cast)
@@ -218,7 +218,7 @@ def _build_film(rng: np.random.Generator, scene: Scene, cast: Cast) -> Film:
     return Film(replace(scene, things=things), cast.story, cast.order, tracks, events)
 
 
-def _plan_joint_story(cast: Cast) -> Cast:
+def _plan_joint_story(cast: UntimedFilm) -> UntimedFilm:
     """Return the cast with plans and sides for a joint story: meet, follow, lead or pass.
 
     The first actor comes from its `side`.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.data.feature_store import FeatureWriter
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.worlds.scenes.known_scenes import known_scenes, require_facts
 from pipeline.worlds.scenes.sample_scenes import THINGS
 from pipeline.worlds.scenes.scene_facts import Scene, atmosphere
@@ -37,7 +37,7 @@ THING_FACTS = ("category", "colour", "pattern", "size", "count", "pose", "place"
 REGIONS, SIZE = 1 + max(THINGS), len(COLUMNS) + 4
 
 
-def write_fact_features(prepared: Prepared, out: Path) -> None:
+def write_fact_features(prepared: PreparedData, out: Path) -> None:
     """Write one region for the scene and one for each of its things; the pooled vector is the sum of the regions.
 
     Raises UserError for images that are not drawn scenes.

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
 from pipeline.evaluation.caption_truth import TruthChecker
 from pipeline.worlds.scenes.faithfulness import Faithfulness, faithfulness
@@ -16,13 +16,13 @@ from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene, read_facts
 T = TypeVar("T")
 
 
-def known_scenes(prepared: Prepared) -> dict[str, Scene]:
+def known_scenes(prepared: PreparedData) -> dict[str, Scene]:
     """Return the facts of drawn scenes by image id; empty for images that were not drawn as scenes."""
     path = prepared.folder / SCENE_FACTS
     return read_facts(path) if path.exists() else {}
 
 
-def require_facts(prepared: Prepared, facts: Mapping[str, T], rows: np.ndarray) -> list[T]:
+def require_facts(prepared: PreparedData, facts: Mapping[str, T], rows: np.ndarray) -> list[T]:
     """Return the facts of the images `rows`. Raises UserError if `facts`, by image id, lacks one."""
     names = prepared.ids.take(rows).to_pylist()
     missing = next((name for name in names if name not in facts), None)
@@ -31,7 +31,7 @@ def require_facts(prepared: Prepared, facts: Mapping[str, T], rows: np.ndarray) 
     return [facts[name] for name in names]
 
 
-def scene_truth(prepared: Prepared) -> TruthChecker | None:
+def scene_truth(prepared: PreparedData) -> TruthChecker | None:
     """Return the checker of captions against the facts of their scenes; None without drawn scenes."""
     scenes = known_scenes(prepared)
 

@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.analysis.levels import _spans, cider_levels, highest_shared, score_levels, shared
+from pipeline.analysis.levels import _spans, cider_levels, highest_shared, intersect_spans, score_levels
 from pipeline.analysis.results import CIDER, read_results
 from pipeline.analysis.selection import ReportSettings
 from pipeline.analysis.tradeoff import curves
@@ -22,11 +22,11 @@ def levels(world, make_cell, spans, control=None, **settings):
 
 
 def test_the_range_most_share():
-    assert shared([(0.0, 2.0), (1.0, 3.0), (1.5, 4.0)], 2) == (1.0, 3.0)  # of three, two suffice
-    assert shared([(0.0, 2.0), (1.0, 3.0)], 2) == (1.0, 2.0)  # of two, one is not more than half
-    assert shared([(0.0, 1.0), (2.0, 3.0)], 2) is None
-    assert shared([(0.0, 1.0), (2.0, 5.0), (0.2, 0.6), (2.5, 3.0), (0.0, 5.0)], 3) == (2.5, 3.0)
-    assert shared([], 1) is None
+    assert intersect_spans([(0.0, 2.0), (1.0, 3.0), (1.5, 4.0)], 2) == (1.0, 3.0)  # of three, two suffice
+    assert intersect_spans([(0.0, 2.0), (1.0, 3.0)], 2) == (1.0, 2.0)  # of two, one is not more than half
+    assert intersect_spans([(0.0, 1.0), (2.0, 3.0)], 2) is None
+    assert intersect_spans([(0.0, 1.0), (2.0, 5.0), (0.2, 0.6), (2.5, 3.0), (0.0, 5.0)], 3) == (2.5, 3.0)
+    assert intersect_spans([], 1) is None
 
 
 def test_the_control_and_its_share_where_most_curves_reach_them(world, make_cell):
@@ -137,7 +137,7 @@ def test_a_curve_that_ends_at_the_level_but_for_rounding_reaches_it(world, make_
 
 
 def test_the_widest_shared_range_is_taken():
-    assert shared([(0.0, 3.0), (0.0, 3.0), (4.0, 5.0), (4.0, 5.0)], 2) == (0.0, 3.0)
+    assert intersect_spans([(0.0, 3.0), (0.0, 3.0), (4.0, 5.0), (4.0, 5.0)], 2) == (0.0, 3.0)
 
 
 def test_a_method_with_one_setting_has_no_part_in_the_choice(world, make_cell):

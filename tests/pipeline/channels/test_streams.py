@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pipeline.channels.corrupted import CorruptedCaptions
-from pipeline.channels.hard import BanToken, Beam, Greedy, Multinomial, Tempered
+from pipeline.channels.hard import BanToken, Beam, Greedy, Multinomial, TemperatureScaling
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.search import NoRepeatNgram, SearchTrajectory
 from pipeline.channels.straight_through import Gumbel, GumbelRao, ReinMax, StraightThrough
@@ -61,7 +61,7 @@ def test_a_stream_key_keeps_the_first_names_of_classes_and_options():
             NoRepeatNgram(Beam(3), 2)
         ): "Reread(channel=Unrepeated(channel=Beam(width=3, samples=1), n=2))",
         BanToken(Multinomial(2), 5): "Without(channel=Multinomial(samples=2), word=5)",
-        Tempered(Multinomial(2), 0.5): "Tempered(channel=Multinomial(samples=2), temperature=0.5)",
+        TemperatureScaling(Multinomial(2), 0.5): "Tempered(channel=Multinomial(samples=2), temperature=0.5)",
         Forced(requires_grad=False): "Forced(scheduled=None, learns=False)",
         ForcedPrefix(PrefixSchedule(3)): "Prompted(words=Annealed(start=3, every=1, by=4))",
         PrefixRollouts(2, 4): "Continued(each=2, places=4)",

@@ -8,7 +8,7 @@ import torch
 from pipeline.data.batches import Batches, sequential_batches
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.data.image_groups import LookAlikeGroups
-from pipeline.data.prepared import Prepared, write_prepared
+from pipeline.data.prepared import PreparedData, write_prepared
 from pipeline.errors import UserError
 from pipeline.readers import read_karpathy
 
@@ -20,7 +20,7 @@ def world(karpathy, tmp_path):
     with FeatureWriter(tmp_path / "features", 40, 2, (3, 2)) as store:
         rows = np.arange(40)
         store.write(rows, np.tile(rows[:, None], (1, 2)), np.tile(rows[:, None, None], (1, 3, 2)))
-    return Prepared.load(tmp_path / "prepared"), FeatureStore(tmp_path / "features")
+    return PreparedData.load(tmp_path / "prepared"), FeatureStore(tmp_path / "features")
 
 
 def captions_of(batches, epoch):

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.data.prepared import Prepared, write_prepared
+from pipeline.data.prepared import PreparedData, write_prepared
 from pipeline.errors import UserError
 from pipeline.readers import read_karpathy
 from pipeline.runtime.files import sha256
@@ -20,14 +20,14 @@ def corpus(karpathy):
 def test_the_vocabulary_is_of_the_training_split_and_more_than_min_count(corpus, tmp_path):
     write_prepared(corpus, tmp_path / "out", min_count=3, max_words=16)
     # train is images 0, 1, 4, 5 with 1, 2, 5, 1 captions: ball 9, red 7, a 6, the 2, one 1, big 1, on 1, grass 1
-    assert Prepared.load(tmp_path / "out").vocabulary.words == ("ball", "red", "a", "UNK")
+    assert PreparedData.load(tmp_path / "out").vocabulary.words == ("ball", "red", "a", "UNK")
 
 
 def test_words_of_all_splits_are_counted_with_count_words_all(corpus, tmp_path):
     """The rule of ImageCaptioning.pytorch: more often than min_count over all splits, UNK last."""
     manifest = write_prepared(corpus, tmp_path / "out", min_count=3, max_words=16, count_words="all", words=6)
     # all captions, 1, 2, 3, 4, 5, 1, 2 and 3: ball 21, red 16, a 11, the 6, one 4; big, on and grass 2
-    assert Prepared.load(tmp_path / "out").vocabulary.words == ("ball", "red", "a", "the", "one", "UNK")
+    assert PreparedData.load(tmp_path / "out").vocabulary.words == ("ball", "red", "a", "the", "one", "UNK")
     assert manifest["settings"] == {"min_count": 3, "max_words": 16, "count_words": "all"}
 
 
@@ -46,7 +46,7 @@ def test_a_skipped_image_is_named_and_its_words_are_counted(corpus, tmp_path):
     manifest = write_prepared(broken, tmp_path / "out", min_count=3, max_words=16)
     assert manifest["skipped"] == ["4.jpg"]
     assert manifest["images"] == {"train": 3, "val": 2, "test": 2}
-    prepared = Prepared.load(tmp_path / "out")
+    prepared = PreparedData.load(tmp_path / "out")
     assert prepared.vocabulary.words == ("ball", "red", "a", "UNK")
     assert len(prepared) == 7
 
@@ -57,7 +57,7 @@ def test_captions_come_back_by_image(corpus, tmp_path, capsys):
     assert re.match(
         r"note: \d of 21 captions are longer than 4 words \(max_words\), the longest has 6; training", printed
     )
-    prepared = Prepared.load(tmp_path)
+    prepared = PreparedData.load(tmp_path)
     assert len(prepared) == 8
     assert prepared.texts(3) == ["a red ball.", "the red ball.", "one ball.", "a big red ball on grass."]
     assert prepared.words(3)[3] == ["a", "big", "red", "ball", "on", "grass"]  # not clipped
@@ -75,7 +75,7 @@ def test_captions_come_back_by_image(corpus, tmp_path, capsys):
 
 def test_references_are_padded_to_the_image_with_most_captions(corpus, tmp_path):
     write_prepared(corpus, tmp_path, min_count=3, max_words=4)
-    references = Prepared.load(tmp_path).references([7, 0])
+    references = PreparedData.load(tmp_path).references([7, 0])
     assert references.shape == (2, 3, 4)
     assert references[0].tolist() == [[3, 2, 1, 0], [4, 2, 1, 0], [4, 1, 0, 0]]
     assert references[1].tolist() == [[3, 2, 1, 0], [0] * 4, [0] * 4]
@@ -110,4 +110,4 @@ def test_mistakes_are_reported(corpus, tmp_path):
     with pytest.raises(UserError, match="no word occurs more than 99 times"):
         write_prepared(corpus, tmp_path, min_count=99, max_words=16)
     with pytest.raises(UserError, match="not prepared; run the prepare stage"):
-        Prepared.load(tmp_path / "nowhere")
+        PreparedData.load(tmp_path / "nowhere")

@@ -12,7 +12,7 @@ from pipeline.channels.search import without_repeated_ngrams
 from pipeline.data.batches import sequential_batches
 from pipeline.data.corpus import AnnotatedCaption, Corpus, CorpusImage
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
-from pipeline.data.prepared import Prepared, write_prepared
+from pipeline.data.prepared import PreparedData, write_prepared
 from pipeline.errors import UserError
 from pipeline.evaluation.baseline_captions import random_captions
 from pipeline.evaluation.caption_evaluation import Evaluation
@@ -34,7 +34,7 @@ NOUNS = ("ball", "dog", "cat", "tree", "car", "bird", "cup", "hat", "boat", "cow
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory) -> Prepared:
+def prepared(tmp_path_factory) -> PreparedData:
     """Twelve images, each with two captions of its own, split in turn."""
     images = []
     for n, noun in enumerate(NOUNS):
@@ -43,7 +43,7 @@ def prepared(tmp_path_factory) -> Prepared:
         images.append(CorpusImage(str(100 + n), f"{n}.jpg", SPLITS[n % 3], texts))
     folder = tmp_path_factory.mktemp("prepared")
     write_prepared(Corpus("nouns", tuple(images), ()), folder, min_count=0, max_words=5, count_words="all")
-    return Prepared.load(folder)
+    return PreparedData.load(folder)
 
 
 @pytest.fixture(scope="module")

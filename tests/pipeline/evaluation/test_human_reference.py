@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from pipeline.data.corpus import AnnotatedCaption, Corpus, CorpusImage
-from pipeline.data.prepared import Prepared, write_objects, write_prepared
+from pipeline.data.prepared import PreparedData, write_objects, write_prepared
 from pipeline.evaluation.human_reference import human_reference
 
 
@@ -18,7 +18,7 @@ def prepared(tmp_path):
     source = tmp_path / "source"
     source.write_text("")
     write_prepared(Corpus("toy", images, (source,)), tmp_path / "out", min_count=1, max_words=4)
-    return Prepared.load(tmp_path / "out")
+    return PreparedData.load(tmp_path / "out")
 
 
 def test_statistics_of_a_speaker_beside_human_captions(prepared):

@@ -1,5 +1,5 @@
-from pipeline.evaluation.hard_gallery import HARD_GALLERY
 from pipeline.evaluation.summary import summary_metrics
+from pipeline.metrics.gallery_names import HARD_GALLERY
 
 
 def test_a_summary_is_one_line_of_a_table():

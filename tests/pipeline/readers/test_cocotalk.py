@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from pipeline.data.prepared import Prepared, write_prepared
+from pipeline.data.prepared import PreparedData, write_prepared
 from pipeline.errors import UserError
 from pipeline.readers import read_cocotalk, read_corpus, read_karpathy
 from pipeline.runtime.files import sha256
@@ -57,7 +57,7 @@ def test_images_splits_and_captions_are_those_of_the_files(tmp_path):
 def test_ids_and_words_are_unchanged(tmp_path):
     corpus = read_cocotalk(*write(tmp_path))
     manifest = write_prepared(corpus, tmp_path / "out", None, 4)
-    prepared = Prepared.load(tmp_path / "out")
+    prepared = PreparedData.load(tmp_path / "out")
     assert prepared.vocabulary.words == tuple(WORDS)
     assert prepared.tokens.tolist() == [[3, 4, 1, 0], [3, 1, 0, 0], [1, 5, 2, 3], [4, 1, 1, 1], [2, 0, 0, 0]]
     assert prepared.first.tolist() == [0, 1, 3, 4, 5]
@@ -69,14 +69,14 @@ def test_truncated_captions_are_refused_for_a_larger_max_words(tmp_path):
     with pytest.raises(UserError, match="were cut after 4 words, fewer than max_words 5"):
         write_prepared(corpus, tmp_path / "out", None, 5)
     write_prepared(corpus, tmp_path / "out", None, 3)
-    assert Prepared.load(tmp_path / "out").captions(2) == [[4, 1, 1]]
+    assert PreparedData.load(tmp_path / "out").captions(2) == [[4, 1, 1]]
 
 
 def test_prepared_data_in_this_form_are_read_unchanged(karpathy, tmp_path):
     """The output of prepro_labels.py on the project's own data is read to the same tables."""
     own = read_karpathy(karpathy()[0])
     write_prepared(own, tmp_path / "own", 1, 4)
-    prepared = Prepared.load(tmp_path / "own")
+    prepared = PreparedData.load(tmp_path / "own")
 
     def theirs(data, arrays):
         data["ix_to_word"] = {str(i): word for word, i in prepared.vocabulary.ids.items()}
@@ -94,7 +94,7 @@ def test_prepared_data_in_this_form_are_read_unchanged(karpathy, tmp_path):
     files = {"json": "cocotalk.json", "labels": "cocotalk_label.h5"}
     corpus = read_corpus("balls", "cocotalk", tmp_path, files, tmp_path / "images")
     write_prepared(corpus, tmp_path / "theirs", None, 4)
-    imported = Prepared.load(tmp_path / "theirs")
+    imported = PreparedData.load(tmp_path / "theirs")
     assert imported.vocabulary == prepared.vocabulary
     assert "UNK" in imported.words(3)[3]  # min_count 1 makes some words unknown
     for name in ("tokens", "first", "splits"):
@@ -122,14 +122,14 @@ def test_whole_captions_may_be_read_from_the_original_annotations(tmp_path):
     annotate()
     corpus = read_corpus("coco", "cocotalk", tmp_path, files, None)
     write_prepared(corpus, tmp_path / "out", None, 4)
-    prepared = Prepared.load(tmp_path / "out")
+    prepared = PreparedData.load(tmp_path / "out")
     assert prepared.texts(1) == ["a ball", "ball zebra grass, a red ball"]
     assert prepared.words(1)[1] == ["ball", "zebra", "grass", "a", "red", "ball"]
     assert prepared.captions(1) == [[3, 1], [1, 5, 2, 3]]
     assert prepared.rows("train").tolist() == [0, 1]
     assert "dataset_coco.json" in prepared.manifest["inputs"]
     write_prepared(corpus, tmp_path / "longer", None, 6)
-    assert Prepared.load(tmp_path / "longer").captions(1)[1] == [1, 5, 2, 3, 4, 1]
+    assert PreparedData.load(tmp_path / "longer").captions(1)[1] == [1, 5, 2, 3, 4, 1]
 
     annotate(lambda images: images[1]["sentences"].reverse())
     with pytest.raises(UserError, match=r"dataset_coco.json: the captions of image 391896 are not those of"):

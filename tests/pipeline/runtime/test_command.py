@@ -6,17 +6,17 @@ import signal
 import pytest
 
 from pipeline.runtime.command import run_command
-from pipeline.runtime.signals import Stopped
+from pipeline.runtime.signals import StopRequest
 
 
 class Panic(BaseException):
-    """An error as a library in Rust raises it, where Python raised Stopped in a function that the library called."""
+    """An error as a library in Rust raises it, where Python raised StopRequest in a function that it called."""
 
 
 def wrapped(request: signal.Signals) -> None:
     try:
         os.kill(os.getpid(), request)
-    except Stopped as stopped:
+    except StopRequest as stopped:
         raise Panic(repr(stopped)) from None
 
 
@@ -27,7 +27,7 @@ def test_a_request_that_a_library_turns_into_another_error_still_ends_the_comman
 
 
 def ask_child() -> None:
-    raise Stopped(signal.SIGTERM)
+    raise StopRequest(signal.SIGTERM)
 
 
 def test_a_request_to_a_child_ends_the_command_by_the_same_signal(capfd):
@@ -49,7 +49,7 @@ def test_a_command_that_exits_after_a_request_keeps_its_status():
     def leaves() -> None:
         try:
             os.kill(os.getpid(), signal.SIGTERM)
-        except Stopped:
+        except StopRequest:
             raise SystemExit(3) from None
 
     with pytest.raises(SystemExit, match="3"):

@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv("SAYWHICH_PRODUCTS", raising=False)
+    monkeypatch.delenv("SAYWHICH_MATMUL_PRECISION", raising=False)
     yield tmp_path / "saywhich/products"
     torch.set_float32_matmul_precision("highest")
 
@@ -100,15 +100,21 @@ def test_a_folder_writable_by_others_is_reported_and_not_used(cache, capsys):
 
 
 def test_the_environment_variable_decides(cache, monkeypatch):
-    monkeypatch.setenv("SAYWHICH_PRODUCTS", "medium")
+    monkeypatch.setenv("SAYWHICH_MATMUL_PRECISION", "medium")
     matmul_precision.choose_precision(large(), CPU)
     assert matmul_precision.current_precision() == "medium"
     assert not cache.exists()
-    monkeypatch.setenv("SAYWHICH_PRODUCTS", "high")
+    monkeypatch.setenv("SAYWHICH_MATMUL_PRECISION", "high")
     matmul_precision.choose_precision(large(), torch.device("cuda"))
     assert matmul_precision.current_precision() == "high"
-    monkeypatch.setenv("SAYWHICH_PRODUCTS", "fast")
-    with pytest.raises(UserError, match="SAYWHICH_PRODUCTS=fast: expected highest, high or medium"):
+    monkeypatch.setenv("SAYWHICH_MATMUL_PRECISION", "fast")
+    with pytest.raises(UserError, match="SAYWHICH_MATMUL_PRECISION=fast: expected highest, high or medium"):
+        matmul_precision.choose_precision(large(), CPU)
+
+
+def test_the_former_environment_variable_is_refused_with_the_new_name(cache, monkeypatch):
+    monkeypatch.setenv("SAYWHICH_PRODUCTS", "medium")
+    with pytest.raises(UserError, match="SAYWHICH_PRODUCTS is called SAYWHICH_MATMUL_PRECISION now"):
         matmul_precision.choose_precision(large(), CPU)
 
 

@@ -15,7 +15,7 @@ from PIL import Image as Picture
 from pipeline.analysis.results import read_results
 from pipeline.data.corpus import AnnotatedCaption, Corpus, CorpusImage
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
-from pipeline.data.prepared import Prepared, write_prepared
+from pipeline.data.prepared import PreparedData, write_prepared
 from pipeline.study.design import Sheet, StudyDesign
 from pipeline.study.make import make_study
 
@@ -31,7 +31,7 @@ class Trial:
 
     def make(self, out: Path, design: StudyDesign, send: str | None = None) -> list[Sheet]:
         results = read_results(self.root / "sweep", [])
-        prepared, features = Prepared.load(self.root / "prepared"), FeatureStore(self.root / "features" / "main")
+        prepared, features = PreparedData.load(self.root / "prepared"), FeatureStore(self.root / "features" / "main")
         return make_study(results, prepared, features, self.root / "images", out, design, "mle", send)
 
 

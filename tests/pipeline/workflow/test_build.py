@@ -32,7 +32,7 @@ from pipeline.config.load import load
 from pipeline.config.schema import ListenerBlock, RerankSettings, SpeakerBlock
 from pipeline.data.batches import Batches
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
 from pipeline.evaluation.judges import JUDGES, JudgeSources, build_judges, make_judge
 from pipeline.gradients.trained import trained_world
@@ -65,7 +65,7 @@ HELD_OUT = [["a red dog on grass"], ["a dog"]]
 OTHERS = [["a ball"], ["the dog"], ["red red ball"], ["a blue blue dog"]]
 
 
-def prepared(folder: Path, held_out: list[list[str]], **options: object) -> Prepared:
+def prepared(folder: Path, held_out: list[list[str]], **options: object) -> PreparedData:
     """Prepare the training images, the same each time, and the held-out images."""
     captions, raw = [*held_out, *TRAINING], folder / "raw"
     (raw / "images").mkdir(parents=True)
@@ -84,11 +84,11 @@ def prepared(folder: Path, held_out: list[list[str]], **options: object) -> Prep
         patch.chdir(folder)
         patch.setenv("SAYWHICH_TRACKING", "off")
         assert door.main("prepare", prepare.run, ["--out", "prepared"]) == 0
-    return Prepared.load(folder / "prepared")
+    return PreparedData.load(folder / "prepared")
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Prepared:
+def data(tmp_path_factory) -> PreparedData:
     return prepared(tmp_path_factory.mktemp("data"), HELD_OUT)
 
 

@@ -10,7 +10,7 @@ import torch
 
 from pipeline.composition.method import LISTENER_ONLY, Method
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
-from pipeline.data.prepared import Prepared, write_prepared
+from pipeline.data.prepared import PreparedData, write_prepared
 from pipeline.errors import UserError
 from pipeline.models.listener import Listener
 from pipeline.readers import read_karpathy
@@ -28,7 +28,7 @@ def world(karpathy, tmp_path):
     scenes = (Scene("park", "sunny", "day", 0.45, 0.45, {}, (), number % 5) for number in range(40))
     lines = [json.dumps({"imgid": number, **each.record()}) for number, each in enumerate(scenes)]
     (tmp_path / "prepared" / SCENE_FACTS).write_text("\n".join(lines) + "\n")
-    return Prepared.load(tmp_path / "prepared"), FeatureStore(tmp_path / "features")
+    return PreparedData.load(tmp_path / "prepared"), FeatureStore(tmp_path / "features")
 
 
 def shown(world, epoch: int = 0, **settings) -> list[int]:

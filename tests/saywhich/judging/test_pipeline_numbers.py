@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import saywhich
-from pipeline.data.prepared import Prepared
+from pipeline.data.prepared import PreparedData
 from pipeline.metrics.registry import COMPUTED
 from pipeline.worlds.fact_galleries import galleries_by_facts
 from saywhich.evaluation_summary import read_evaluation
@@ -23,7 +23,7 @@ def test_an_exported_listener_gives_the_pipelines_numbers(toy_repository, tmp_pa
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     data = toy_repository[0] / "data"
     export_model(data / "models" / method, tmp_path / "own")
-    prepared = Prepared.load(data / "prepared")
+    prepared = PreparedData.load(data / "prepared")
     rows = prepared.rows("test")
     files = prepared.files.take(rows).to_pylist()
     evaluation = data / "evaluation" / method

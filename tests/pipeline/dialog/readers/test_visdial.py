@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pipeline.data.corpus import Corpus
-from pipeline.data.prepared import Prepared, write_prepared
+from pipeline.data.prepared import PreparedData, write_prepared
 from pipeline.dialog.data.prepared_dialogs import DialogLengths, PreparedDialogs, write_prepared_dialogs
 from pipeline.dialog.readers import visdial, visdial_h5
 from pipeline.dialog.readers.visdial import ExpectedDialog, read_visdial
@@ -161,7 +161,7 @@ def test_captions_and_files_are_taken_from_a_second_file(files, tmp_path):
 
 def prepared(corpus: Corpus, out: Path, **lengths: int) -> PreparedDialogs:
     write_prepared(corpus, out, None if corpus.vocabulary else 0, 16)
-    known = Prepared.load(out).vocabulary
+    known = PreparedData.load(out).vocabulary
     write_prepared_dialogs(
         corpus.attached, known, DialogLengths(**{"caption": 24, "question": 16, "answer": 8} | lengths), out
     )
@@ -182,7 +182,7 @@ def test_answers_made_equal_by_clipping_or_unk_are_merged(files, tmp_path):
 
 def test_the_history_of_a_round_holds_nothing_later(files, tmp_path):
     corpus = read_visdial(files, {}, SMALL)
-    found, words = prepared(corpus, tmp_path / "out"), Prepared.load(tmp_path / "out").vocabulary
+    found, words = prepared(corpus, tmp_path / "out"), PreparedData.load(tmp_path / "out").vocabulary
     items = found.history(np.array([1, 3]))
     assert items.shape[:2] == (2, 2)
     assert [words.decode(row) for row in items[0].tolist()] == ["picture number 11", "is it red no it isn't"]
@@ -191,7 +191,7 @@ def test_the_history_of_a_round_holds_nothing_later(files, tmp_path):
 def test_the_vocabulary_counts_training_dialogs_alone(files, tmp_path):
     changed(files["test"], lambda data: data["questions"].__setitem__(0, "zebra?"))
     prepared(read_visdial(files, {}, SMALL), tmp_path / "out")
-    words = Prepared.load(tmp_path / "out").vocabulary.words
+    words = PreparedData.load(tmp_path / "out").vocabulary.words
     assert "isn't" in words
     assert not {"zebra", "cat"} & set(words)  # cat: an option that nobody chose
 
@@ -239,7 +239,7 @@ def test_options_may_count_from_0_or_from_1(tmp_path, monkeypatch, forms):
     splits = {image.id: image.split for image in corpus.images}
     assert splits == {"5": "train", "6": "train", "7": "val", "8": "test", "9": "test"}
     found = prepared(corpus, tmp_path / "out")
-    assert Prepared.load(tmp_path / "out").vocabulary.words == tuple(WORDS)  # ids stay what they are
+    assert PreparedData.load(tmp_path / "out").vocabulary.words == tuple(WORDS)  # ids stay what they are
     assert found.answers[found.human_answers[4]].tolist() == [[2, 0, 0], [7, 6, 0]]
     assert found.questions[0, 0].tolist() == [4, 3, 6]
     assert corpus.attached.captions[0] == ("red", "it")

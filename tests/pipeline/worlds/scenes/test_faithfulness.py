@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.data.prepared import Prepared, write_prepared
+from pipeline.data.prepared import PreparedData, write_prepared
 from pipeline.errors import UserError
 from pipeline.readers import read_corpus
 from pipeline.worlds.scenes.faithfulness import KINDS, check_claims, check_words, faithfulness, list_facts
@@ -164,7 +164,7 @@ def test_facts_are_found_by_the_ids_of_the_prepared_data(tmp_path: Path) -> None
     corpus = read_corpus("scenes", "karpathy", root, "dataset_scenes.json", root / "images")
     (tmp_path / "prepared").mkdir()
     write_prepared(corpus, tmp_path / "prepared", 0, 16)
-    prepared = Prepared.load(tmp_path / "prepared")
+    prepared = PreparedData.load(tmp_path / "prepared")
     facts = read_facts(root / SCENE_FACTS)
     assert facts == {str(i): sample_scene(5, i) for i in range(24)}
     for row in prepared.rows("test"):

@@ -1,0 +1,30 @@
+"""The import contracts of pyproject.toml name all packages that they are about."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+SLICES = {"pipeline.dialog", "pipeline.gradients", "pipeline.study", "pipeline.worlds"}
+
+
+def contract(name: str) -> dict[str, Any]:
+    """Return the contract whose name begins with `name`."""
+    (found,) = (
+        each
+        for each in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+        if each["name"].startswith(name)
+    )
+    return found
+
+
+def test_every_slice_is_kept_from_the_others():
+    assert set(contract("Slices do not know each other")["modules"]) == SLICES
+
+
+def test_every_other_package_but_the_registries_imports_no_slice():
+    found = contract("The core imports no slice")
+    assert set(found["forbidden_modules"]) == SLICES
+    paths = [path for path in (ROOT / "pipeline").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
+    packages = {f"pipeline.{path.stem}" for path in paths if not path.stem.startswith("__")}
+    assert set(found["source_modules"]) == packages - SLICES - {"pipeline.slices"}
