@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline.errors import UserError
 from pipeline.report.result_file import read_result
 
-DVC_SECONDS = 10.0  # that DVC takes before and after a stage
+DVC_SECONDS = 10.0  # time of DVC itself before and after a stage
 CACHED_SHARE = 0.2  # a stage that takes a smaller share of its recorded cost had its outputs in DVC's cache
 WORK = {  # work of each stage; {} is the instance of a foreach
     "validate": "check params.yaml",
