@@ -1,7 +1,7 @@
 """Requests to end, from a scheduler, a closed terminal, Ctrl-C, or the death of DVC or Snakemake.
 
-A request raises `StopRequest` at once, except in blocks that first save a point to resume from, and during imports. PyTorch
-aborts the process if an exception reaches the C++ code that initialises its modules.
+A request raises `StopRequest` at once, except in blocks that first save a point to resume from, and during imports.
+PyTorch aborts the process if an exception reaches the C++ code that initialises its modules.
 """
 
 from __future__ import annotations
