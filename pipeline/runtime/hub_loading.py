@@ -138,7 +138,9 @@ def forbidding_code(offline: bool) -> Iterator[None]:
     `trust_remote_code` and `local_files_only`. What code raises here is a ValueError.
     """
     from huggingface_hub import constants
-    from transformers import dynamic_module_utils as dynamic
+    from transformers import dynamic_module_utils
+
+    dynamic: Any = dynamic_module_utils
 
     def refuse(*_: object, **__: object) -> None:
         raise ValueError("it has Python of its own, which is never executed")
