@@ -131,8 +131,7 @@ def test_tests_are_chosen_by_the_lines_that_they_reach_near_and_cheap_ones_first
 def test_a_survivor_is_reported_with_its_reason_and_counts_at_first_where_a_later_test_kills_it(
     tmp_path, monkeypatch, capsys
 ):
-    (tmp_path / "data/mutants").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(mutants, "OUT", tmp_path)
     told = {"id": "1", "room": "models", "operator": "sign", "module": "pipeline/models/a.py", "line": 3}
     told |= {"function": "f", "before": "x = a + b", "how": "", "tests": 4, "seconds": 1.0, "commit": "abc"}
     outcomes = [
@@ -142,7 +141,7 @@ def test_a_survivor_is_reported_with_its_reason_and_counts_at_first_where_a_late
     ]
     alive = mutants.Outcome(**told | {"id": "3"}, after="x = a", killed=False)
     lines = [json.dumps(asdict(outcome)) for outcome in (alive, *outcomes)]
-    (tmp_path / mutants.OUT / "results.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "results.jsonl").write_text("\n".join(lines) + "\n")
     assert [each["3"].killed for each in (mutants.read_outcomes(first=True), mutants.read_outcomes())] == [False, True]
     entry = {"equivalent": True, "reason": "a is 0"}
     monkeypatch.setattr(mutants, "read_accepted", lambda: {("pipeline/models/a.py", "f", "x = b"): entry})

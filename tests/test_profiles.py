@@ -111,12 +111,12 @@ def test_commented_methods_of_scenes_rewards_are_valid(tmp_path):
     """Their lines in the head of scenes_rewards are right as they stand."""
     head = profile_text("scenes_rewards").partition("seed:")[0]
     offered = dict(re.findall(r"(pg_\w+): ({from.*})", head))
-    assert set(offered) == {"pg_spice", "pg_spider"}
+    assert set(offered) == {"pg_bcmr", "pg_spice", "pg_spider"}
     (tmp_path / "params.yaml").write_text(profile_text("scenes_rewards"), encoding="utf-8")
     added = [f"methods.{name}={block}" for name, block in offered.items()]
     added += [f"sweep.grid.{name}={{}}" for name in offered]
     loaded = load(tmp_path / "params.yaml", [*added, "evaluate.metrics=[BLEU, METEOR, ROUGE-L, CIDEr, SPICE]"])
-    for name, reward in {"pg_spice": "spice", "pg_spider": "spider"}.items():
+    for name, reward in {"pg_bcmr": "bcmr", "pg_spice": "spice", "pg_spider": "spider"}.items():
         assert method_settings(loaded, name).arguments["reward"] == reward
 
 

@@ -98,8 +98,8 @@ def noting_requests() -> Iterator[Callable[[], signal.Signals | None]]:
 def blocking_requests() -> Iterator[None]:
     """Hold back requests to end until the end of the block.
 
-    Processes that start in the block never receive them, so that a request to the process group leaves a pool of
-    processes whole: the pool's owner ends it.
+    Processes that start in the block never receive them. A request to the process group so leaves a pool of processes
+    whole, and the pool's owner ends it.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)
     try:
