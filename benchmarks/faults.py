@@ -23,6 +23,7 @@ ROOMS = {
     "dialog": "pipeline/dialog/**/*.py",
     "worlds": "pipeline/worlds/*.py",
     "runtime": "pipeline/runtime/adam.py",
+    "workflow": "pipeline/workflow/training.py",
 }  # fmt: skip
 
 BINARY: dict[type, type] = {
