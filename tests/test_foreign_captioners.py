@@ -4,6 +4,7 @@ import ast
 import builtins
 import json
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -216,6 +217,28 @@ def test_code_is_not_executed_even_with_permission(indirect):
     with hub_loading.forbidding_code(offline=True), pytest.raises(ValueError, match="is never executed"):
         AutoModel.from_pretrained("elsewhere", trust_remote_code=True)
     assert not (indirect / "made").exists()
+
+
+@extra
+def test_transformers_is_as_before_after_two_threads_have_loaded():
+    from huggingface_hub import constants
+    from transformers import dynamic_module_utils
+
+    before = vars(dynamic_module_utils).copy(), constants.HF_HUB_OFFLINE
+    inside, left = threading.Event(), threading.Event()
+
+    def load_longer():
+        with hub_loading.forbidding_code(offline=True):
+            inside.set()
+            left.wait(1)  # the other thread enters and leaves meanwhile, unless it waits
+
+    thread = threading.Thread(target=load_longer)
+    with hub_loading.forbidding_code(offline=True):
+        thread.start()
+        inside.wait(0.3)
+    left.set()
+    thread.join()
+    assert (vars(dynamic_module_utils), constants.HF_HUB_OFFLINE) == before
 
 
 def test_no_call_sets_trust_remote_code():

@@ -8,6 +8,7 @@ its own way to such code is closed, too: some parts of a model are loaded withou
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -81,6 +82,7 @@ BOUNDS = (
 )
 EDGES = ("shortest_edge", "longest_edge")
 AREA_FAMILIES = ("Qwen", "Glm", "VideoLlama3", "PaddleOCR", "Ernie", "Keye")  # models whose "edges" are areas
+LOADING = threading.RLock()  # held while transformers is changed
 TIMM = ("timm_backbone", "timm_wrapper")  # timm opens the repository that such a part names
 
 
@@ -135,7 +137,8 @@ def forbidding_code(offline: bool) -> Iterator[None]:
     """Keep transformers from executing a model's Python and from asking for it; where `offline`, also from the network.
 
     Parts of a model, such as the tokenizer of a processor, are loaded by transformers itself, without the arguments
-    `trust_remote_code` and `local_files_only`. What code raises here is a ValueError.
+    `trust_remote_code` and `local_files_only`. A model with code raises ValueError. Threads take turns, since the
+    change holds for the whole process.
     """
     from huggingface_hub import constants
     from transformers import dynamic_module_utils
@@ -145,14 +148,15 @@ def forbidding_code(offline: bool) -> Iterator[None]:
     def refuse(*_: object, **__: object) -> None:
         raise ValueError("it has Python of its own, which is never executed")
 
-    before = dynamic.get_class_in_module, dynamic.TIME_OUT_REMOTE_CODE, constants.HF_HUB_OFFLINE
-    # with no time to answer, transformers raises an error and asks nothing
-    dynamic.get_class_in_module, dynamic.TIME_OUT_REMOTE_CODE = refuse, 0
-    constants.HF_HUB_OFFLINE = before[2] or offline
-    try:
-        yield
-    finally:
-        dynamic.get_class_in_module, dynamic.TIME_OUT_REMOTE_CODE, constants.HF_HUB_OFFLINE = before
+    with LOADING:
+        before = dynamic.get_class_in_module, dynamic.TIME_OUT_REMOTE_CODE, constants.HF_HUB_OFFLINE
+        # with no time to answer, transformers raises an error and asks nothing
+        dynamic.get_class_in_module, dynamic.TIME_OUT_REMOTE_CODE = refuse, 0
+        constants.HF_HUB_OFFLINE = before[2] or offline
+        try:
+            yield
+        finally:
+            dynamic.get_class_in_module, dynamic.TIME_OUT_REMOTE_CODE, constants.HF_HUB_OFFLINE = before
 
 
 @contextmanager
