@@ -52,8 +52,8 @@ def run(folder: Path, *command: str, **environment: str) -> subprocess.Completed
     )
     command = tuple(python if word == sys.executable else word for word in command)
     # mlflow, where a test has used it in this process, leaves its tracking address in the environment; the many
-    # processes of a repository compile its modules once
-    left = ("MLFLOW_", "SAYWHICH_", "PYTHONDONTWRITEBYTECODE")
+    # processes of a repository compile its modules once; a make that runs the tests would give its flags to theirs
+    left = ("MLFLOW_", "SAYWHICH_", "PYTHONDONTWRITEBYTECODE", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(left)}
     settings = inherited | {"PATH": path, "OMP_NUM_THREADS": "1", "SAYWHICH_CORES": "2"} | environment
     return subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, check=False, timeout=3600)

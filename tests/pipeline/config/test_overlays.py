@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from dvc.utils.serialize import modify_yaml
-from whole_profiles import FOLDER, NAMES, profile_text
+from whole_profiles import FOLDER, NAMES, PROFILES, profile_text
 
 from pipeline.config import overlays
 from pipeline.config.overlays import Composition, Profiles, main
@@ -228,7 +228,9 @@ def test_there_are_at_most_twelve_profile_files_and_no_train_block_is_repeated()
 def test_no_comment_of_a_file_is_lost(path):
     if path.stem in overlays.NO_PROFILES:
         return
-    written = "\n".join(map(profile_text, NAMES))
+    sets = sorted(PROFILES.files[path.stem].groups["method_sets"]) if path.stem in PROFILES.data else []
+    chosen = [PROFILES.compose(Composition(path.stem, methods)) for methods in sets]  # each with its own grid
+    written = "\n".join([*map(profile_text, NAMES), *chosen])
     sections, *layers = re.split(r"^(?:variants|method_sets|grids|profiles):.*\n", path.read_text("utf-8"), flags=re.M)
     lines = re.sub(r"^(  \w+:).*#.*$", r"\1", "\n".join(layers), flags=re.M).splitlines()  # a layer's own remark
     _, _, rest = sections.partition("\nseed:")
