@@ -181,6 +181,7 @@ def test_scenes_is_the_default_profile():
         "folder_blip",
         "scenes",
         "scenes_beyond",
+        "scenes_clipping",
         "scenes_lambda",
         "scenes_lstm",
         "scenes_paper",

@@ -13,6 +13,7 @@ CARDS = {
     "pretrained": MethodCard("MLE, pretrained", 0, "Rennie et al., CVPR 2017", ordinary_word=True),
     "wide_mle": MethodCard("MLE, twice as wide", 0, "Rennie et al., CVPR 2017"),
     "transformer_mle": MethodCard("MLE, transformer", 0, "Rennie et al., CVPR 2017"),
+    "mle_clipped": MethodCard("MLE, clipped by norm", 0, "Rennie et al., CVPR 2017"),
     "mle_rerank": MethodCard("MLE, re-ranked", 0, "Rennie et al., CVPR 2017; Andreas and Klein, EMNLP 2016"),
     "mle_similarity": MethodCard("MLE, re-ranked by similarity", 0, "Rennie et al., CVPR 2017"),
     "mle_pragmatic": MethodCard("MLE, pragmatic", 0, "Rennie et al., CVPR 2017; Cohn-Gordon et al., NAACL 2018"),
