@@ -1,4 +1,4 @@
-"""Photos as a listener encodes them: the part of a model's features that ranking and search need."""
+"""Photos encoded by a listener: the part of a model's features that ranking and search need."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Photos = TypeVar("Photos", bound="EncodedPhotos")
 class EncodedPhotos:
     """M photos encoded by a listener; subclasses add the speaker's inputs, each a tensor or a tuple of M rows."""
 
-    vectors: Tensor  # (M, H) of length 1: the image embeddings; zeros if the listener encodes other features
+    vectors: Tensor  # (M, H): image embeddings of norm 1; zeros if the listener's features do not come from photos
     contents: tuple[str, ...]  # digests of the prepared photos; equal digests mean equal inputs
-    boxes: Tensor | None = None  # (M, R, 4) as shares of width and height, for detected regions
+    boxes: Tensor | None = None  # (M, R, 4): corners of detected regions, as shares of width and height
 
     def __len__(self) -> int:
         return len(self.contents)
@@ -31,7 +31,7 @@ class EncodedPhotos:
         return tuple(content.endswith(UNLIKE) for content in self.contents)
 
     def copies(self, contents: Sequence[str]) -> Tensor:
-        """Return (N, M) bool: which of these M photos have the digest of each of N prepared photos."""
+        """Return (N, M) bool: True where photo m has the digest n of `contents`, the digests of N photos."""
         digests = [content.removesuffix(UNLIKE) for content in self.contents]
         same = [[other == content.removesuffix(UNLIKE) for other in digests] for content in contents]
         return torch.tensor(same, dtype=torch.bool).view(len(contents), len(self))
@@ -39,26 +39,26 @@ class EncodedPhotos:
     def select(self, rows: Sequence[int]) -> Self:
         """Return the photos `rows`, in that order."""
 
-        def chosen(value: Any) -> Any:
+        def select_rows(value: Any) -> Any:
             if value is None:
                 return None
             return tuple(value[row] for row in rows) if isinstance(value, tuple) else value[list(rows)]
 
-        return type(self)(**{field.name: chosen(getattr(self, field.name)) for field in fields(self)})
+        return type(self)(**{field.name: select_rows(getattr(self, field.name)) for field in fields(self)})
 
     def split(self, size: int) -> Iterator[Self]:
-        """Split the photos into parts of at most `size`."""
+        """Yield the photos in parts of at most `size` photos."""
         for first in range(0, len(self), size):
             yield self.select(range(first, min(first + size, len(self))))
 
 
 def join_photos(parts: Sequence[Photos]) -> Photos:
-    """Join one or more parts of a set of photos."""
+    """Concatenate one or more parts of a set of photos."""
 
-    def joined(values: list[Any]) -> Any:
+    def concatenate(values: list[Any]) -> Any:
         if values[0] is None:
             return None
         return sum(values, ()) if isinstance(values[0], tuple) else torch.cat(values)
 
     names = [field.name for field in fields(parts[0])]
-    return type(parts[0])(**{name: joined([getattr(part, name) for part in parts]) for name in names})
+    return type(parts[0])(**{name: concatenate([getattr(part, name) for part in parts]) for name in names})

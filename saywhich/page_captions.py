@@ -1,4 +1,4 @@
-"""Captions of uploaded photos, with the listener's ranking and the speaker's attention, and search among them."""
+"""Captions of uploaded photos, with the listener's ranking and the speaker's attention, and photo search by text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from saywhich.request_bodies import CaptionRequest, FindResponse, ModelCaption, 
 from saywhich.request_queue import Check
 
 ServedModel = CaptioningModel[Any, Any]
-BATCH = 8  # photos captioned between two checks that the client still waits
+BATCH = 8  # photos per batch; between batches, `check` ends abandoned work
 
 
 def caption_photos(
@@ -28,7 +28,10 @@ def caption_photos(
     check: Check = object,
     batch: int = BATCH,
 ) -> list[ModelCaption]:
-    """Return one model's caption of each photo, generated for at most `batch` photos at once."""
+    """Return one model's caption of each photo, generated in batches of `batch` photos.
+
+    A request that distinguishes photos (`query.among`) has batches of one photo.
+    """
     result: list[ModelCaption] = []
     for part in features.split(1 if query.among else batch):
         check()
@@ -37,11 +40,11 @@ def caption_photos(
 
 
 def find_photos(model: ServedModel, features: EncodedPhotos, text: str) -> FindResponse:
-    """Return the photos ranked by their scores with `text`, best first."""
-    found = best_matches(model.encode_text([text])[0], features.vectors, None)
-    known = model.vocabulary if isinstance(model, Model) and not model.vocabulary.reads_text else None
-    unknown = [] if known is None else [word for word in tokenise(text) if word not in known.ids]
-    hits = [PhotoHit(photo=each.index, score=each.score) for each in found]
+    """Return the photos ranked by the listener's scores with `text`, best first."""
+    matches = best_matches(model.encode_text([text])[0], features.vectors, None)
+    vocabulary = model.vocabulary if isinstance(model, Model) and not model.vocabulary.reads_text else None
+    unknown = [] if vocabulary is None else [word for word in tokenise(text) if word not in vocabulary.ids]
+    hits = [PhotoHit(photo=match.index, score=match.score) for match in matches]
     return FindResponse(found=hits, unknown=unknown, unlike=[n for n, unlike in enumerate(features.unlike) if unlike])
 
 
@@ -53,7 +56,7 @@ def _caption_part(
     query: CaptionRequest,
     first: int,
 ) -> list[ModelCaption]:
-    """Return one model's captions of `part` of the photos in `features`, which begins at index `first`."""
+    """Return one model's captions of the photos `part`, whose first photo has the index `first` in `features`."""
     options: dict[str, Any] = {"beam": query.beam}
     if query.samples_candidates:
         options = {"samples": query.samples, "temperature": query.temperature}
@@ -65,10 +68,11 @@ def _caption_part(
     words = [text.split() for text in texts]
     shares = _attention(model, part, words) if isinstance(model, Model) and isinstance(part, PhotoFeatures) else None
     scores = model.encode_text(texts) @ features.vectors.T
+    others = ~features.copies(part.contents)  # a photo that was uploaded twice is no distractor of itself
     result = []
     for i, (text, caption_words) in enumerate(zip(texts, words, strict=True)):
         order = scores[i].argsort(descending=True, stable=True).tolist()
-        rank = int((scores[i] >= scores[i, first + i]).sum())
+        rank = 1 + int((others[i] & (scores[i] >= scores[i, first + i])).sum())
         rows = (
             None if shares is None else [[round(x, 4) for x in row] for row in shares[i, : len(caption_words)].tolist()]
         )
@@ -89,7 +93,7 @@ def _caption_part(
 
 
 def _attention(model: Model, part: PhotoFeatures, words: Sequence[Sequence[str]]) -> torch.Tensor | None:
-    """Return the speaker's attention (M, T, R) for each word of its captions, or None where it has none."""
+    """Return the attention (M, T, R) of each word to the regions; None if there is no distribution per word."""
     if model.vocabulary.reads_text:
         return None
     tokens = torch.zeros(len(words), model.speaker.max_words, dtype=torch.int64)
@@ -97,5 +101,5 @@ def _attention(model: Model, part: PhotoFeatures, words: Sequence[Sequence[str]]
         row[: len(caption_words)] = torch.tensor(model.vocabulary.encode(caption_words))
     shares = caption_attention(model.speaker.cpu(), make_batch(part, tokens))
     if shares is not None and model.feature_extractor.frames is not None and part.boxes is None:
-        return shares.unflatten(2, (model.feature_extractor.frames, -1)).sum(2)  # a photo is a film of one frame
+        return shares.unflatten(2, (model.feature_extractor.frames, -1)).sum(2)  # a photo is a film of equal frames
     return shares

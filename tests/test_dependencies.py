@@ -22,7 +22,7 @@ METHODS = {name: {"from": module} for name, module in (("mle", "likelihood"), ("
 PARAMS = {"methods": METHODS, "sweep": {"grid": {"st": {}, "mle": [{}]}}}
 
 
-@pytest.mark.parametrize("stage", sorted(STAGES.keys() - {"validate"}))  # in one order in all workers
+@pytest.mark.parametrize("stage", sorted(STAGES.keys() - {"validate"}))  # sorted: all workers of pytest need one order
 def test_a_stage_lists_its_own_digest_and_no_code(stage):
     deps = STAGES[stage].get("do", STAGES[stage])["deps"]
     own = "data/code/train/${item.from}.sha256" if stage == "train" else f"data/code/{stage}.sha256"
@@ -34,7 +34,7 @@ def test_validate_depends_on_all_code():
     assert [list(out) for out in STAGES["validate"]["outs"]] == [["data/code"]]
 
 
-def test_every_listed_digest_is_written_and_only_where_its_content_is_new(tmp_path, monkeypatch):
+def test_every_listed_digest_is_written_and_only_if_its_content_changes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_code_digests(PARAMS)
     listed = {path for stage in STAGES for block in METHODS.values() for path in listed_deps(WORKFLOW, stage, block)}
@@ -70,9 +70,9 @@ def test_a_method_without_a_module_is_reported_in_one_line(tmp_path, monkeypatch
         ("pipeline.methods.psst", {"train psst", "sweep"}),
         ("pipeline.estimators.credit", set()),
         ("pipeline.readers", {"prepare"}),
-        ("pipeline.metrics.registry", {"evaluate", "sweep", "cross", "report"}),  # and trainings that mix metrics
+        ("pipeline.metrics.registry", {"evaluate", "sweep", "cross", "report"}),  # and train mixer, sle, spider
         ("pipeline.config.load", set()),
-        ("pipeline.composition.pretraining_settings", set()),  # types: the values count as parameters
+        ("pipeline.composition.pretraining_settings", set()),  # its classes hold parameters of stages
         ("pipeline.composition.reward_settings", set()),
         ("pipeline.evaluation.evaluation_settings", set()),
         ("pipeline.models.model_settings", set()),
@@ -80,21 +80,21 @@ def test_a_method_without_a_module_is_reported_in_one_line(tmp_path, monkeypatch
 )
 def test_an_edit_makes_the_importing_stages_stale(edited, stale):
     assert dependencies._file(edited).is_file()
-    papers = ("likelihood", "psst", "luo")
+    modules = ("likelihood", "psst", "luo")
     found = {stage for stage in STAGES.keys() - {"train", "sweep", "validate"} if edited in stage_modules(stage)}
-    trained = {f"train {paper}" for paper in papers if edited in stage_modules("train", [paper])}
-    found |= {"train"} if len(trained) == len(papers) else trained
+    trainings = {f"train {module}" for module in modules if edited in stage_modules("train", [module])}
+    found |= {"train"} if len(trainings) == len(modules) else trainings
     found |= {"sweep"} if edited in stage_modules("sweep", ["likelihood", "psst"]) else set()
     assert found == stale
 
 
-def test_only_the_papers_that_import_a_part_depend_on_it():
-    papers = [module.rpartition(".")[2] for module in dependencies.import_graph().find_children("pipeline.methods")]
-    importers = {paper for paper in papers if "pipeline.estimators.credit" in stage_modules("train", [paper])}
+def test_trainings_depend_only_on_modules_that_their_methods_import():
+    methods = [module.rpartition(".")[2] for module in dependencies.import_graph().find_children("pipeline.methods")]
+    importers = {name for name in methods if "pipeline.estimators.credit" in stage_modules("train", [name])}
     assert importers == {"spider"}
 
 
-def test_a_package_whose_code_an_import_runs_is_in_the_closure():
+def test_the_closure_has_the_packages_of_imported_modules():
     assert {"pipeline.readers", "pipeline.vocabulary"} <= import_closure(["pipeline.readers.karpathy"])
 
 
@@ -103,9 +103,9 @@ def test_the_closure_has_the_architectures_that_are_imported_by_name():
     assert "pipeline.models.architectures" in stage_modules("pretrain")
 
 
-def test_a_digest_is_of_contents_wherever_the_code_lies(tmp_path, monkeypatch):
-    for room in ("pipeline", "stages"):
-        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
+def test_a_digest_depends_on_contents_and_not_on_the_folder_of_the_code(tmp_path, monkeypatch):
+    for package in ("pipeline", "stages"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     stages = ("draw", "evaluate", "report")
     before = {stage: code_digest(stage) for stage in stages}
     monkeypatch.setattr(dependencies, "ROOT", tmp_path)
@@ -122,14 +122,14 @@ def test_a_digest_is_of_contents_wherever_the_code_lies(tmp_path, monkeypatch):
         ("return tradeoff(", "return  tradeoff(", {"train luo", "sweep"}),
     ],
 )
-def test_an_edit_of_a_card_makes_only_the_report_stale(tmp_path, monkeypatch, before, after, stale):
+def test_a_card_changes_the_report_and_other_code_changes_the_trainings(tmp_path, monkeypatch, before, after, stale):
     def digests():
         found = {f"train {module}": code_digest("train", [module]) for module in ("luo", "psst")}
         found["sweep"] = code_digest("sweep", ["luo"])
         return found | {stage: code_digest(stage) for stage in ("report", "evaluate", "adapt")}
 
-    for room in ("pipeline", "stages"):
-        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
+    for package in ("pipeline", "stages"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(dependencies, "ROOT", tmp_path)
     old, module = digests(), tmp_path / "pipeline/methods/luo.py"
     text = module.read_text(encoding="utf-8")
@@ -139,6 +139,6 @@ def test_an_edit_of_a_card_makes_only_the_report_stale(tmp_path, monkeypatch, be
     assert {stage for stage in new if new[stage] != old[stage]} == stale
 
 
-def test_a_cell_of_the_grid_depends_on_its_own_paper_and_on_no_other():
+def test_a_cell_of_the_grid_depends_on_the_digest_of_its_own_method_module():
     paths = {name: set(listed_deps(WORKFLOW, "train", {"from": name})) for name in ("psst", "luo")}
     assert paths["psst"] ^ paths["luo"] == {"data/code/train/psst.sha256", "data/code/train/luo.sha256"}

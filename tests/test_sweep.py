@@ -1,4 +1,4 @@
-"""The grid through the real Snakemake, with stages that only note that they ran."""
+"""The grid run by the real Snakemake, with dummy stages that record their runs."""
 
 import base64
 import json
@@ -27,7 +27,7 @@ def snakemake(folder: Path, *options: str, cores: int = 2) -> subprocess.Complet
 
 
 def planned(folder: Path) -> list[str]:
-    """Return the jobs that would run."""
+    """Return the train, adapt and evaluate jobs of a dry run, as STAGE METHOD/CELL."""
     plan = snakemake(folder, "--dry-run").stdout
     jobs = re.findall(
         r"^rule (train|adapt|evaluate):$.*?wildcards: method=(\w+), cell=(\S+)$", plan, re.MULTILINE | re.DOTALL
@@ -35,16 +35,19 @@ def planned(folder: Path) -> list[str]:
     return sorted(f"{stage} {method}/{cell}" for stage, method, cell in jobs)
 
 
-def unfinished(folder: Path) -> set[str]:
-    """Return the cells that Snakemake would train or evaluate."""
+def incomplete_cells(folder: Path) -> set[str]:
+    """Return the folders of cells with outputs that Snakemake has marked as incomplete.
+
+    Snakemake sets the markers when a job starts and removes them when it ends; a killed Snakemake leaves them.
+    """
     markers = (folder / ".snakemake/incomplete").iterdir()
     outputs = [base64.b64decode(marker.name).decode() for marker in markers]
     return {"/".join(output.split("/")[:4]) for output in outputs if output.startswith("data/cells/")}
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory) -> Path:
-    """A workspace whose grid is complete."""
+def complete_grid(tmp_path_factory) -> Path:
+    """Return a workspace whose grid is complete; tests must not change it."""
     folder = tmp_path_factory.mktemp("grid")
     written(folder)
     result = snakemake(folder)
@@ -54,12 +57,13 @@ def done(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def folder(done, tmp_path) -> Path:
-    return Path(shutil.copytree(done, tmp_path / "copy"))
+def folder(complete_grid, tmp_path) -> Path:
+    """Return a copy of the complete workspace, which the test may change."""
+    return Path(shutil.copytree(complete_grid, tmp_path / "copy"))
 
 
-def test_results_are_gathered(done):
-    cells = json.loads((done / "data/sweep/cells.json").read_text())
+def test_results_are_gathered(complete_grid):
+    cells = json.loads((complete_grid / "data/sweep/cells.json").read_text())
     assert [(cell["method"], cell["cell"]) for cell in cells] == [tuple(c.split("/")) for c in (PSST, SMALL, LUO)]
     assert [cell["settings"] for cell in cells] == [
         {"lambda": 0.1, "seed": 1, "rho": 0.25},
@@ -67,30 +71,30 @@ def test_results_are_gathered(done):
         {"lambda": 0.9, "seed": 1},
     ]
     assert cells[0]["val"] == {"images": 2}
-    epochs = [json.loads(line) for line in (done / "data/sweep/history.jsonl").read_text().splitlines()]
+    epochs = [json.loads(line) for line in (complete_grid / "data/sweep/history.jsonl").read_text().splitlines()]
     assert [(epoch["method"], epoch["epoch"]) for epoch in epochs] == [
         (method, n) for method in ("psst", "psst", "luo") for n in (1, 2)
     ]
     assert [epoch["cell"] for epoch in epochs[::2]] == [cell["cell"] for cell in cells]
-    captions = pq.read_table(done / "data/sweep/captions.parquet").to_pylist()
+    captions = pq.read_table(complete_grid / "data/sweep/captions.parquet").to_pylist()
     assert [row["lambda"] for row in captions] == [0.1, 0.1, 1e-05, 1e-05, 0.9, 0.9]
     last = captions[-1]
     assert last.pop("caption").startswith("--method luo --set methods.luo.lambda=0.9 --seed 1 --out data/cells/luo/")
     assert last == {"method": "luo", "cell": LUO[4:], "lambda": 0.9, "rho": None, "seed": 1, "split": "val", "image": 4}
 
 
-def test_all_cells_share_one_meteor_that_ends_with_the_grid(done):
-    addresses = (done / "meteor.txt").read_text().splitlines()
+def test_all_cells_share_one_meteor_server_that_ends_with_the_grid(complete_grid):
+    addresses = (complete_grid / "meteor.txt").read_text().splitlines()
     assert len(addresses) == 3
     assert len(set(addresses)) == 1
     for _ in range(1200):
         if not Path(addresses[0]).parent.exists():
             return
         time.sleep(0.05)
-    raise AssertionError("the server is still there")
+    raise AssertionError("expected METEOR's server to end with the grid; its folder exists after 60 s")
 
 
-def test_new_file_times_alone_run_nothing(folder):
+def test_new_modification_times_alone_rerun_nothing(folder):
     for path in (folder / "data").rglob("*"):
         os.utime(path)
     os.utime(folder / "code.py")
@@ -99,9 +103,9 @@ def test_new_file_times_alone_run_nothing(folder):
     assert ran(folder) == []
 
 
-def test_a_copy_is_current_whatever_the_order_of_its_files_times(done, tmp_path):
-    """`cp -r` gives each file the time at which it was copied: here outputs before what they were made from."""
-    copy = Path(shutil.copytree(done, tmp_path / "copy"))
+def test_a_copy_is_up_to_date_for_any_order_of_modification_times(complete_grid, tmp_path):
+    """`cp -r` sets a file's modification time to the time of copying; here outputs are older than their inputs."""
+    copy = Path(shutil.copytree(complete_grid, tmp_path / "copy"))
     files = sorted((path for path in copy.rglob("*") if path.is_file()), key=lambda path: path.stat().st_mtime_ns)
     for n, path in enumerate(reversed(files)):
         os.utime(path, (1.7e9 + n, 1.7e9 + n))
@@ -117,8 +121,8 @@ def test_one_more_value_runs_the_new_cell_only(folder):
     write_params(
         folder,
         sweep={"seeds": [1], "grid": {**GRID, "luo": {"lambda": [0.9, 0.8]}}},
-        seed=6,  # each cell has its own seed
-        methods={**PARAMS["methods"], "luo": {"from": "luo", "lambda": 0.6}, "mle": {"rho": 1}},  # and its own λ
+        seed=6,  # the grid sets the seed of each cell
+        methods={**PARAMS["methods"], "luo": {"from": "luo", "lambda": 0.6}, "mle": {"rho": 1}},  # and its λ
     )
     result = snakemake(folder)
     assert result.returncode == 0, result.stdout
@@ -156,14 +160,14 @@ def test_changed_stages_rerun_the_cells_that_depend_on_them(folder):
         ("data/models/judge.bin", EVALUATIONS),
     ],
 )
-def test_content_of_inputs_counts_even_where_it_is_old(folder, path, expected):
+def test_changed_inputs_rerun_cells_even_with_old_modification_times(folder, path, expected):
     (folder / path).write_text("new")
     os.utime(folder / path, (1, 1))
     assert planned(folder) == expected
 
 
 @pytest.mark.slow
-def test_a_removed_cell_leaves_the_results(folder):
+def test_a_cell_removed_from_the_grid_is_removed_from_the_results(folder):
     write_params(folder, sweep={"seeds": [1], "grid": {"luo": GRID["luo"]}})
     assert snakemake(folder).returncode == 0
     assert ran(folder) == []
@@ -171,7 +175,7 @@ def test_a_removed_cell_leaves_the_results(folder):
 
 
 @pytest.mark.slow
-def test_a_killed_grid_resumes_and_a_running_one_is_not_disturbed(folder):
+def test_a_running_grid_is_locked_and_a_killed_grid_resumes(folder):
     shutil.rmtree(folder / "data/cells")
     shutil.rmtree(folder / "data/sweep")
     (folder / "slow").write_text(LUO[4:])
@@ -181,7 +185,7 @@ def test_a_killed_grid_resumes_and_a_running_one_is_not_disturbed(folder):
     )
     try:
         captions = [folder / "data/cells" / cell / "evaluation/captions.parquet" for cell in (PSST, SMALL)]
-        while not all(path.exists() for path in captions) or unfinished(folder) != {f"data/cells/{LUO}"}:
+        while not all(path.exists() for path in captions) or incomplete_cells(folder) != {f"data/cells/{LUO}"}:
             assert first.poll() is None
             time.sleep(0.1)
         second = snakemake(folder)
@@ -199,13 +203,13 @@ def test_a_killed_grid_resumes_and_a_running_one_is_not_disturbed(folder):
     assert len(json.loads((folder / "data/sweep/cells.json").read_text())) == 3
 
 
-def stage(folder: Path, **sweep) -> dict:
-    """Return the arguments of subprocess for the stage as DVC runs it, with the scenes profile's methods."""
+def sweep_stage(folder: Path, **sweep) -> dict:
+    """Return the arguments of `subprocess` for the stage sweep, with the methods of the project's params.yaml."""
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     (folder / "params.yaml").write_text(json.dumps({**params, "sweep": sweep}))
-    listed = yaml.safe_load(STAGES)
-    listed["stages"]["sweep"] = {"cmd": "python -m stages.sweep", "params": ["sweep"]}
-    (folder / "dvc.yaml").write_text(yaml.safe_dump(listed))
+    workflow = yaml.safe_load(STAGES)
+    workflow["stages"]["sweep"] = {"cmd": "python -m stages.sweep", "params": ["sweep"]}
+    (folder / "dvc.yaml").write_text(yaml.safe_dump(workflow))
     environment = os.environ | {"SAYWHICH_TRACKING": "off", "SAYWHICH_CORES": "1", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(ROOT / "stages/sweep.py")]
     return {"args": command, "cwd": folder, "env": environment, "text": True, "stderr": subprocess.PIPE}
@@ -213,12 +217,12 @@ def stage(folder: Path, **sweep) -> dict:
 
 @pytest.mark.slow
 def test_a_grid_waits_for_the_processes_of_a_killed_grid(folder):
-    """Snakemake lives on, with its locks, when the stage that started it is killed."""
+    """The Snakemake of a killed stage keeps running and keeps its locks."""
     cell = "luo/lambda=0.7_seed=1"
     (folder / "slow").write_text(cell[4:])
-    command = stage(folder, seeds=[1], grid={"luo": {"lambda": [0.7]}})
+    command = sweep_stage(folder, seeds=[1], grid={"luo": {"lambda": [0.7]}})
     with subprocess.Popen(**command) as first:
-        while unfinished(folder) != {f"data/cells/{cell}"}:
+        while incomplete_cells(folder) != {f"data/cells/{cell}"}:
             assert first.poll() is None, first.stderr.read()
             time.sleep(0.05)
         first.kill()
@@ -228,13 +232,13 @@ def test_a_grid_waits_for_the_processes_of_a_killed_grid(folder):
                 lines.append(second.stderr.readline())
             assert lines[-1], lines
             (folder / "slow").unlink()
-            printed = second.stderr.read()
-    assert second.returncode == 0, printed
-    assert ran(folder) == all_of(cell)  # by the first; the second had nothing left to do
+            messages = second.stderr.read()
+    assert second.returncode == 0, messages
+    assert ran(folder) == all_of(cell)  # only the first Snakemake ran jobs
 
 
 def test_only_the_snakemake_of_the_grid_frees_locks(folder):
-    """One that it starts for a job may outlive it, and must not stand in the way of the next grid."""
+    """The Snakemake of a job (`--mode subprocess`) may outlive the grid's; it must not remove the next grid's locks."""
     stale = folder / ".snakemake/locks/0.output.lock"
     stale.parent.mkdir(exist_ok=True)
     stale.touch()
@@ -248,7 +252,7 @@ def test_only_the_snakemake_of_the_grid_frees_locks(folder):
 def test_a_failing_cell_shows_its_log_and_the_stage_fails_in_one_line(folder):
     (folder / "broken").touch()
     shutil.rmtree(folder / "data/cells/luo")
-    command = stage(folder, seeds=[1], grid={"luo": {"lambda": [0.7]}})
+    command = sweep_stage(folder, seeds=[1], grid={"luo": {"lambda": [0.7]}})
     result = subprocess.run(**command)
     assert result.returncode == 2
     assert "the disk is full" in result.stderr
@@ -267,7 +271,7 @@ def test_the_report_is_written_offline(folder):
     assert "independent judge" in page
 
 
-def test_the_conda_environment_is_what_the_workflow_depends_on():
+def test_the_conda_environment_lists_the_dependencies_of_the_workflow():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     environment = yaml.safe_load((ROOT / "profiles/environment.yaml").read_text())
     extras = [*project["optional-dependencies"]["vision"], *project["optional-dependencies"]["pipeline"]]

@@ -26,7 +26,8 @@ class Estimate:
 
     value: float
     interval: tuple[float, float] | None = None  # central 95 % over resamples of the test images
-    by_seed: Mapping[object, float] = field(default_factory=dict)  # only seeds whose own curves reach the value
+    # only seeds whose curves contain the level; if there are none, seeds whose curves are above it
+    by_seed: Mapping[object, float] = field(default_factory=dict)
 
     @property
     def spread(self) -> float | None:
@@ -35,26 +36,26 @@ class Estimate:
 
     @property
     def seeds(self) -> int:
-        """Return the number of seeds."""
+        """Return the number of seeds in `by_seed`."""
         return len(self.by_seed)
 
 
 @dataclass(frozen=True)
 class CurveReading:
-    """Curve at a level; if it does not reach the level, it has no nearest setting and no estimate."""
+    """Numbers of a curve at a level; a curve that ends below the level has no nearest setting and no estimate."""
 
     curve: Curve
-    span: tuple[float, float] | None  # the lowest and highest value that the curve has
+    span: tuple[float, float] | None  # the lowest and highest value of the fixed metric on the curve
     nearest: Point | None = None  # the measured setting with the largest weight
     estimates: Mapping[Keys, Estimate] = field(default_factory=dict)
     resampled: Mapping[Keys, np.ndarray] = field(default_factory=dict, compare=False)  # (resamples,) each
-    short: float = 0.0  # share of the resamples in which the curve ends before the level; they use its end
-    above: bool = False  # the whole curve is above the level: estimates are lower bounds, of its lowest setting
+    short: float = 0.0  # share of the resamples in which the curve ends below the level, and its end is used
+    above: bool = False  # the whole curve is above the level: estimates are lower bounds, from its lowest setting
 
 
 @dataclass(frozen=True)
 class CurveDifference:
-    """Method's number minus the reference's, over the same resamples."""
+    """Difference between a method's number and the reference's, over the same resamples."""
 
     value: float
     interval: tuple[float, float]
@@ -70,24 +71,24 @@ class CurveDifference:
 
 @dataclass(frozen=True)
 class ComparisonSlice:
-    """Curves at the same value `level` of `fixed`: CIDEr, or the score in % by the first judge."""
+    """Readings of curves at the same value `level` of `fixed`: CIDEr, or the score in % by the first judge."""
 
     fixed: str
     level: float
     readings: tuple[CurveReading, ...]
     rule: str = ""  # reason for this level, in words
     reference: Curve | None = None
-    differences: Mapping[str, Mapping[str, CurveDifference]] = field(default_factory=dict)  # curve's label → judge
+    differences: Mapping[str, Mapping[str, CurveDifference]] = field(default_factory=dict)  # by curve label and judge
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Comparison of all methods."""
+    """Comparison of all methods of `results`."""
 
     results: Results
     at_cider: tuple[ComparisonSlice, ...]
     at_score: tuple[ComparisonSlice, ...]
-    along_rho: tuple[ComparisonSlice, ...]  # per method: its curve of each ρ, at the highest CIDEr that all reach
+    along_rho: tuple[ComparisonSlice, ...]  # per method: its curve of each ρ, at the highest CIDEr that they share
     control: str | None  # levels are shares of this method's CIDEr in every resample; None: levels are constants
     samples: Resamples
 
@@ -105,7 +106,7 @@ class Comparison:
 def compare_methods(results: Results, settings: ReportSettings) -> Comparison:
     """Read every curve of `results` on the test split at the configured levels or at levels that most curves reach.
 
-    Reads the captions files for the intervals. Raises UserError if one is missing.
+    Reads the captions files for the intervals. Raises UserError if a captions file is missing.
     """
     lines, samples, control = curves(results), resample(results), results.of(settings.control)
     judged = [recall_keys(judge, name) for judge in results.judges for name in dict.fromkeys((results.score, *RECALLS))]
@@ -188,7 +189,7 @@ def holm_adjust(p: Sequence[float]) -> list[float]:
 def _differences(
     results: Results, readings: Sequence[CurveReading], reference: Curve | None
 ) -> dict[str, dict[str, CurveDifference]]:
-    """Return each reading's score minus the reference's, by curve label and judge; inconclusive ones are left out."""
+    """Return each reading's score minus the reference's, by curve label and judge, if it is conclusive."""
     base = next((reading for reading in readings if reading.curve is reference), None)
     measured: list[tuple[str, str, float, np.ndarray, str]] = []
     for reading in readings:
@@ -209,8 +210,8 @@ def _differences(
 def bound_of(value: float, above: bool, base_above: bool) -> str | None:
     """Return the bound of a difference of numbers that may be lower bounds: "" (exact), ≥, ≤, or None (inconclusive).
 
-    `above` and `base_above` mark the first and the second number as lower bounds. At least −3 is inconclusive, and so
-    is at most +3.
+    `above` and `base_above` mark the first and the second number as lower bounds. A difference of at least −3 is
+    inconclusive, since its sign is unknown. The same holds for a difference of at most +3.
     """
     if not above and not base_above:
         return ""
@@ -220,9 +221,10 @@ def bound_of(value: float, above: bool, base_above: bool) -> str | None:
 
 
 def two_sided(value: float, drawn: np.ndarray) -> float:
-    """Return the p-value of a normal distribution with the resamples' standard deviation.
+    """Return the two-sided p-value of `value` under a normal distribution with mean 0.
 
-    A proportion of a thousand resamples would be too coarse for Holm's adjustment.
+    Its standard deviation is that of the resamples `drawn`. A proportion of a thousand resamples would be too coarse
+    for Holm's adjustment.
     """
     deviation = float(drawn.std(ddof=1))
     if deviation < 1e-9:
@@ -231,7 +233,7 @@ def two_sided(value: float, drawn: np.ndarray) -> float:
 
 
 def _reference(results: Results, lines: Sequence[Curve], settings: ReportSettings) -> Curve | None:
-    """Return the curve with the selected setting of PSST, else of the first method other than the control."""
+    """Return the curve with the selected setting of PSST, else of the first other method that is trained."""
     others = dict.fromkeys(run.method for run in results.runs if run.frozen is None)
     methods = [method for method in others if method not in (settings.control, "pretrained")]
     method = REFERENCE if REFERENCE in methods else next(iter(methods), "")
@@ -241,9 +243,9 @@ def _reference(results: Results, lines: Sequence[Curve], settings: ReportSetting
 
 
 def _along_rho(method: str, lines: Sequence[Curve]) -> Iterator[tuple[list[Curve], float]]:
-    """Yield the method's curves by ρ, and the highest CIDEr that all reach.
+    """Yield the method's curves by ρ, and the highest CIDEr that all of them reach.
 
-    Yields nothing if ρ has a single value or if other settings vary as well.
+    Yields nothing if ρ has a single value, if other settings vary as well, or if a curve has no CIDEr.
     """
     along = [line for line in lines if line.method == method and isinstance(line.settings.get("rho"), int | float)]
     rest = {tuple(sorted((k, str(v)) for k, v in line.settings.items() if k != "rho")) for line in along}
@@ -253,7 +255,9 @@ def _along_rho(method: str, lines: Sequence[Curve]) -> Iterator[tuple[list[Curve
 
 
 def _resampled_level(cider: float, control: Sequence[Point], samples: Resamples) -> np.ndarray | None:
-    """Return the value of `cider`, as a share of the control's CIDEr, in every resample; None without a control.
+    """Return the value of `cider`, as a share of the control's highest CIDEr, in every resample.
+
+    Return None if the control's CIDEr is not measured, not positive or not resampled.
 
     Some images are easier to describe for every method. A resample with many of them shifts all curves. A fixed CIDEr
     would then lie at another position on each curve, or beyond its end.

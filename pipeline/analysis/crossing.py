@@ -24,11 +24,12 @@ def measure_cross_play(
     root: Path,
     device: torch.device,
 ) -> dict[str, Any]:
-    """Return R@10 of each chosen method's test captions by each method's listener and by the other judges of `judges`.
+    """Return R@10 of each chosen method's test captions by every method's listener and by the judges of `judges`.
 
-    `judges` maps names to pretrained listeners, or to other judges of `kinds`. Where `adapted` is among them, the
-    listener adapted to each speaker is evaluated on that speaker's captions only. The matrix has one value per seed
-    that all methods share, or one value for the first run of each method where they share none.
+    `judges` maps a name to a name in `kinds` or to a pretrained role. `own` is omitted, because every method's listener
+    ranks all captions anyway. The `adapted` listener of a method ranks that method's captions only. Each cell of the
+    matrix is a list with one R@10 per seed that all methods share. Without a shared seed, it holds the R@10 of each
+    method's first run.
     """
     runs = {method: {run.settings.get("seed"): run for run in point.runs} for method, point in chosen.items()}
     shared = [seed for seed in next(iter(runs.values()), {}) if all(seed in by_seed for by_seed in runs.values())]
@@ -36,10 +37,10 @@ def measure_cross_play(
     rounds = rounds or [{m: next(iter(by_seed.values())) for m, by_seed in runs.items()}]
     rows = prepared.rows("test")
     gallery = torch.from_numpy(rows)
-    pretrained = {name: judge for name, judge in judges.items() if judge not in (OWN, ADAPTED)}
-    common = build_judges(pretrained, kinds, JudgeSources(root, root, prepared, device))
-    adapts = [name for name, judge in judges.items() if judge == ADAPTED]
-    listeners = [*common, *runs, *adapts]
+    common_judges = {name: judge for name, judge in judges.items() if judge not in (OWN, ADAPTED)}
+    common = build_judges(common_judges, kinds, JudgeSources(root, root, prepared, device))
+    adapted_names = [name for name, judge in judges.items() if judge == ADAPTED]
+    listeners = [*common, *runs, *adapted_names]
     matrix: list[list[list[float]]] = [[[] for _ in listeners] for _ in runs]
     for by_method in rounds:
         captions = {
@@ -50,7 +51,7 @@ def measure_cross_play(
         for listener, run in by_method.items():
             folder = root / "cells" / run.method / run.cell if run.cell else root / "models" / run.method
             own = cross_play(captions, {listener: load_judge(folder, root, prepared, device)}, gallery)
-            adapted = {name: load_judge(folder / "adapted", root, prepared, device) for name in adapts}
+            adapted = {name: load_judge(folder / "adapted", root, prepared, device) for name in adapted_names}
             for method in by_method:
                 recalls[method] |= own[method]
             recalls[listener] |= cross_play({listener: captions[listener]}, adapted, gallery)[listener]

@@ -19,11 +19,11 @@ from pipeline.analysis.selection import Choice
 
 
 class MethodClaim(BaseModel):
-    """Claim that the method `more` has a higher recall than `than` on the data sets or profiles `data`.
+    """Claim that the method `more` has a higher recall by `judge` than the method `than`; without a judge, CIDEr.
 
-    `than` may also be a baseline captioner without training. `at` is each method's setting selected on validation, or
-    the first level of equal CIDEr or equal recall. `score` None: the score that the results compare methods by. Without
-    a `judge` the claim is about CIDEr.
+    The claim is about the data sets or profiles `data`. `at` "chosen λ" compares the settings that validation selects;
+    there, `more` and `than` may also name baseline captions. Otherwise the methods are compared at the report's first
+    level of equal CIDEr or recall. `score` None: the score by which the results compare methods.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -55,9 +55,9 @@ class ClaimResult:
 
     @property
     def verdict(self) -> str:
-        """Return "holds" or "fails" if the interval and all seeds, at least two, lie on one side of 0; else "open".
+        """Return "holds" if the interval and the differences of all seeds are above 0, "fails" if below 0, else "open".
 
-        A bound in the other direction (≤ for holds, ≥ for fails) also gives "open".
+        One seed gives "open". So does a bound in the other direction (≤ for holds, ≥ for fails).
         """
         if self.value is None or self.interval is None:
             return "open"
@@ -69,28 +69,30 @@ class ClaimResult:
 
 
 def check_claim(claim: MethodClaim, comparison: Comparison, choices: Sequence[Choice]) -> ClaimResult:
-    """Check the claim against the results; a missing number leaves the claim open and becomes its `reason`."""
+    """Check the claim against the results; a claim about a missing number stays open, and `reason` names the number."""
     results = comparison.results
     keys = recall_keys(claim.judge, claim.score or results.score) if claim.judge else CIDER
     if claim.at == "chosen λ":
         points = {choice.method: choice.point for choice in choices if choice.point}
         points |= {baseline.name: baseline.point for baseline in measured_baselines(results)}
-        lacking = [name for name in (claim.more, claim.than) if name not in points]
-        if lacking:
-            return ClaimResult(claim, claim.at, reason=f"{lacking[0]} was not measured")
+        missing = [name for name in (claim.more, claim.than) if name not in points]
+        if missing:
+            return ClaimResult(claim, claim.at, reason=f"{missing[0]} was not measured")
         return _at_points(claim, points[claim.more], points[claim.than], keys, comparison)
     slices = comparison.at_cider if claim.at == "equal CIDEr" else comparison.at_score
     if not slices:
         return ClaimResult(claim, claim.at, reason=f"no {claim.at}")
     slice_ = slices[0]
-    chosen = {id(choice.point) for choice in choices if choice.point}
+    selected_points = {id(choice.point) for choice in choices if choice.point}
     readings = {r.curve.method: r for r in slice_.readings}
-    readings |= {r.curve.method: r for r in slice_.readings if any(id(point) in chosen for point in r.curve.points)}
-    natural = claim.at == "equal CIDEr"
-    at = f"CIDEr {slice_.level:.3f}" if natural else f"{slice_.fixed} {slice_.level:g}% by {results.first.name}"
-    lacking = [name for name in (claim.more, claim.than) if name not in readings or not readings[name].nearest]
-    if lacking:
-        return ClaimResult(claim, at, reason=f"{lacking[0]} has no such {'CIDEr' if natural else slice_.fixed}")
+    for reading in slice_.readings:  # the curve with the selected setting represents its method
+        if any(id(point) in selected_points for point in reading.curve.points):
+            readings[reading.curve.method] = reading
+    equal_cider = claim.at == "equal CIDEr"
+    at = f"CIDEr {slice_.level:.3f}" if equal_cider else f"{slice_.fixed} {slice_.level:g}% by {results.first.name}"
+    missing = [name for name in (claim.more, claim.than) if name not in readings or not readings[name].nearest]
+    if missing:
+        return ClaimResult(claim, at, reason=f"{missing[0]} has no result at {at}")
     return _at_level(claim, at, readings[claim.more], readings[claim.than], keys)
 
 
@@ -101,7 +103,8 @@ def _at_points(claim: MethodClaim, one: Point, other: Point, keys: Keys, compari
     both = comparison.samples.mean((one, other), *keys)
     drawn = None if both is None else both[:, 0] - both[:, 1]
     means = [fmean(each.values()) for each in values]
-    return _paired_result(claim, claim.at, means[0] - means[1], drawn, values, "")
+    single = [len(point.runs) == 1 for point in (one, other)]
+    return _paired_result(claim, claim.at, means[0] - means[1], drawn, values, single, "")
 
 
 def _at_level(claim: MethodClaim, at: str, one: CurveReading, other: CurveReading, keys: Keys) -> ClaimResult:
@@ -109,10 +112,12 @@ def _at_level(claim: MethodClaim, at: str, one: CurveReading, other: CurveReadin
         return ClaimResult(claim, at, reason=_unmeasured(claim))
     value = one.estimates[keys].value - other.estimates[keys].value
     if (bound := bound_of(value, one.above, other.above)) is None:
-        return ClaimResult(claim, at, reason="a lower bound leaves open which is higher")
+        return ClaimResult(claim, at, reason="a lower bound does not show which number is higher")
     known = keys in one.resampled and keys in other.resampled
     drawn = one.resampled[keys] - other.resampled[keys] if known else None
-    return _paired_result(claim, at, value, drawn, [each.estimates[keys].by_seed for each in (one, other)], bound)
+    values = [each.estimates[keys].by_seed for each in (one, other)]
+    single = [len({run.settings.get("seed") for run in each.curve.runs}) == 1 for each in (one, other)]
+    return _paired_result(claim, at, value, drawn, values, single, bound)
 
 
 def _paired_result(
@@ -121,14 +126,18 @@ def _paired_result(
     value: float,
     drawn: np.ndarray | None,
     values: Sequence[Mapping[object, float]],
+    single: Sequence[bool],
     bound: str,
 ) -> ClaimResult:
-    """Return a result with paired seeds; a method with a single seed is paired with every seed of the other."""
+    """Return a result with a difference per seed.
+
+    `single`: whether a method was trained with one seed only; it is then paired with every seed of the other method.
+    """
     one, other = values
-    if len(other) == 1:
-        other = dict.fromkeys(one, *other.values())
-    elif len(one) == 1:
-        one = dict.fromkeys(other, *one.values())
+    if single[1]:
+        other = {seed: value for seed in one for value in other.values()}
+    elif single[0]:
+        one = {seed: value for seed in other for value in one.values()}
     paired = {seed: one[seed] - other[seed] for seed in one if seed in other}
     return ClaimResult(claim, at, value, None if drawn is None else interval(drawn), paired, bound)
 

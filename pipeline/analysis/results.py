@@ -55,7 +55,7 @@ class Run:
     captions: Path  # the captions.parquet that holds this run's captions
     cell: str | None = None  # the cell's name in the sweep's captions
     frozen: str | None = None  # for a frozen-speaker system: the method that generated the captions
-    beside: str | None = None  # for baseline captions: the method with which they were find_evaluations
+    beside: str | None = None  # for baseline captions: the method that was evaluated with them
 
     @property
     def speaker(self) -> str:

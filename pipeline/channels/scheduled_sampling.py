@@ -1,4 +1,4 @@
-"""Scheduled sampling (Bengio et al. 2015): the share of teacher-forced inputs replaced by the speaker's samples."""
+"""Scheduled sampling (Bengio et al. 2015): some teacher-forced inputs are replaced by samples of the speaker."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from pipeline.ranges import Count, Natural, Share
 
 @dataclass(frozen=True)
 class ScheduledSampling(NamedStream):
-    """The share of input tokens sampled from the speaker; it grows by `increment` after each `every` epochs, up to
-    `max_share`."""
+    """Schedule of the share of input tokens that are sampled from the speaker.
+
+    From epoch `start` on, the share grows by `increment` after each `every` epochs, up to `max_share`.
+    """
 
     start: Natural = 0
     every: Count = 5
@@ -20,6 +22,6 @@ class ScheduledSampling(NamedStream):
     rng_options = ("start", "every", ("by", "increment"), ("most", "max_share"))
 
     def share(self, epoch: int) -> float:
-        """Return the share in `epoch`; 0 up to and including epoch `start` (self-critical.pytorch)."""
+        """Return the share in `epoch`, from 0 on; it is 0 before epoch `start` + `every` (self-critical.pytorch)."""
         grown = self.increment * ((epoch - self.start) // self.every)
         return 0.0 if epoch <= self.start else min(self.max_share, grown)

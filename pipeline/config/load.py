@@ -160,6 +160,7 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Age
 
     Refuse a `pretrain` section that lacks the listener or a judge, or whose features or models do not fit.
     """
+    from pipeline.evaluation.caption_scores import OWN
     from pipeline.slices.judge_kinds import JUDGES  # imports torch, which `methods` import, too
 
     agents = next((each for each in AGENTS if kinds.get("listener") is each.listener), None)
@@ -188,6 +189,9 @@ def _check_pretrained(params: Params, kinds: Mapping[str, type[Section]]) -> Age
     judges += [kind.name for kind in JUDGES if drawn and kind.needs_facts]
     for name, judge in params.evaluate.judges.items():
         _check_known(judge, judges, "judge", "evaluate", "judges", name)
+        if judge != OWN and name in params.methods:  # both would be the same column of the table of cross-play
+            line = f"evaluate.judges.{name}: a method has this name, too; rename the judge"
+            raise _MistakeError(("evaluate", "judges", name), line)
     if gallery := params.evaluate.hard_gallery:
         taken = {"listener", *params.evaluate.judges.values()}  # models that judge, reward or are trained further
         taken |= {params.retriever.model} if params.retriever else set()

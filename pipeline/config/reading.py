@@ -24,7 +24,7 @@ from pipeline.errors import UserError, reason
 
 KeyPath = tuple[str, ...]
 MAX_DEPTH = 64  # levels of nesting; the parser's time grows with their square
-# Upper bounds from here on only guard memory. Messages name such a bound only where a value exceeds it.
+# Upper bounds of this size or more only limit memory. Messages name such a bound only where a value exceeds it.
 MEMORY_BOUND = 1000
 UNIONS = (Union, types.UnionType)
 
@@ -51,7 +51,7 @@ def parse_yaml(text: str, where: str) -> Any:
     except Exception as error:  # deep nesting, or tags, keys and numbers that Python cannot represent
         mark, problem = None, f"{type(error).__name__}: {reason(error)}"
     if duplicate := re.match('found duplicate key "(.*?)" with value', problem):
-        problem = f"the key {duplicate[1]} is given twice"
+        problem = f"the key {duplicate[1]} is given twice; keep one of them"
     elif "'\\t'" in problem:
         problem = "a tab; indent with blanks"
     place = f"{where}, line {mark.line + 1}, column {mark.column + 1}" if mark else where
@@ -69,11 +69,12 @@ def _parse_once(text: str) -> tuple[Any, Any]:
 def _refuse_unusual(value: Any, where: str) -> None:
     """Refuse keys that are neither words nor numbers, and whole numbers of more than 64 bits."""
     if isinstance(value, int) and value.bit_length() > 64:
-        raise UserError(f"{where}: a whole number of {value.bit_length() // 3} digits or so is too large")
+        digits = value.bit_length() // 3
+        raise UserError(f"{where}: a whole number of about {digits} digits is too large: give at most 64 bits")
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str | int | float | None):
-                raise UserError(f"{where}: the key {show_value(key)} must be a word")
+                raise UserError(f"{where}: the key {show_value(key)} must be a word or a number")
         for inner in value.values():
             _refuse_unusual(inner, where)
     elif isinstance(value, list):
@@ -82,7 +83,7 @@ def _refuse_unusual(value: Any, where: str) -> None:
 
 
 def _depth(text: str) -> int:
-    """Return the nesting depth of brackets and dashes in `text`. Quoted ones count, too."""
+    """Return the nesting depth of brackets and dashes in `text`. Quoted brackets and dashes count, too."""
     deepest = depth = 0
     for found in re.finditer(r"[\[{]|[\]}]|(?:[-?] ){8,}", text):
         word = found[0]
@@ -95,24 +96,24 @@ def _refuse_aliases(text: str, where: str) -> None:
     for event in YAML(typ="safe", pure=True).parse(text):
         if isinstance(event, AliasEvent):
             line = event.start_mark.line + 1
-            raise UserError(f"{where}, line {line}: *{event.anchor} repeats another value; write that out")
+            raise UserError(f"{where}, line {line}: *{event.anchor} repeats another value; write the value out")
 
 
 def compose(text: str, where: str) -> Any:
     """Return ruamel.yaml's node of the mapping `text`, with line and column; None if there are only comments."""
     content = parse_yaml(text, where)
     tree = _parse_once(text)[0]
-    if content is not None and (not isinstance(content, dict) or tree.flow_style):
+    if tree is not None and (not isinstance(content, dict) or tree.flow_style):
         raise UserError(f"{where}: must be a mapping of sections, a key a line")
     return tree
 
 
 def read_yaml_text(path: Path) -> str:
-    """Return the text of a file. Raises UserError where it is missing or unreadable."""
+    """Return the text of a file. Raises UserError where the file is missing or unreadable."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file; run from the root of the repository or name one") from None
+        raise UserError(f"{path}: no such file; run from the root of the repository or name a file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read ({error})") from None
 
@@ -126,7 +127,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 
 def override(raw: dict[str, Any], assignments: Iterable[str]) -> dict[KeyPath, str]:
-    """Write each "a.b=value" of `assignments` into `raw`, later ones last; return the assignment behind each key."""
+    """Write each "a.b=value" of `assignments` into `raw`, in their order; return the assignment of each key path."""
     origins: dict[KeyPath, str] = {}
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
@@ -140,7 +141,7 @@ def override(raw: dict[str, Any], assignments: Iterable[str]) -> dict[KeyPath, s
             inner = inner[part]
             if not isinstance(inner, dict):
                 name = ".".join(parts[: i + 1])
-                raise UserError(f"--set {assignment}: {name} = {show_value(inner)} is a value and has no keys below it")
+                raise UserError(f"--set {assignment}: {name} = {show_value(inner)} has no keys; set it alone")
         inner[parts[-1]] = parse_yaml(text, f"--set {assignment}")
         origins[parts] = f"--set {assignment}"
     return origins
@@ -160,23 +161,23 @@ def did_you_mean(word: str, allowed: Iterable[str]) -> str:
 
 
 def describe_error(error: ValidationError, model: type[BaseModel], below: KeyPath = ()) -> tuple[KeyPath, str]:
-    """Return the key path of the first problem of `error`, and "key, value, allowed values" in one line.
+    """Return the key path of the first problem of `error`, and a line with the key, its value and the allowed values.
 
     `below` is the path of `model` in the file. A misspelt key makes two problems: it is unknown, and the right key is
     missing. The unknown key is reported, because the user wrote it.
     """
-    unknown = ("extra_forbidden", "unexpected_keyword_argument")  # in a model, in a dataclass
-    problem = min(error.errors(), key=lambda problem: problem["type"] not in unknown)
-    path, allowed, around = _follow(model, tuple(map(str, problem["loc"])))
+    unknown_key = ("extra_forbidden", "unexpected_keyword_argument")  # in a model, in a dataclass
+    problem = min(error.errors(), key=lambda problem: problem["type"] not in unknown_key)
+    path, allowed, container = _follow(model, tuple(map(str, problem["loc"])))
     value = show_value(problem["input"])
     name = ".".join((*below, *path)) or "parameters"
-    if problem["type"] in unknown:
-        line = f"unknown key {name} = {value}; {did_you_mean(path[-1], keys_of(around))}"
+    if problem["type"] in unknown_key:
+        line = f"unknown key {name} = {value}; {did_you_mean(path[-1], keys_of(container))}"
         new = present_name((*below, *path))
-        if new in keys_of(around):
+        if new in keys_of(container):
             line = f"{name} = {value}: this key is now {new}; rename it"
     elif problem["loc"] and problem["loc"][-1] == "[key]":
-        line = f"{name} is not allowed: {_allowed(get_args(around)[0])}"
+        line = f"{name} is not allowed: {_allowed(get_args(container)[0])}"
     elif problem["type"] == "missing":
         line = f"{name} is missing: {_allowed(allowed)}"
     elif problem["type"] == "value_error":
@@ -198,12 +199,12 @@ def keys_of(section: Any) -> dict[str, Any]:
 
 
 def _follow(section: Any, location: KeyPath) -> tuple[KeyPath, Any, Any]:
-    """Return the keys of `location` that are in the file, the type of the last one, and the type that contains it.
+    """Return the keys of `location` that are in the file, the type of the last key's value, and the type around it.
 
-    Pydantic adds names of union branches to the keys.
+    `location` is pydantic's, which also has the names of union branches.
     """
     path: list[str] = []
-    around = section
+    container = section
     for part in location:
         inner = _without_range(section)
         if part == "[key]":
@@ -217,13 +218,13 @@ def _follow(section: Any, location: KeyPath) -> tuple[KeyPath, Any, Any]:
             section = get_args(inner)[get_origin(inner) is dict]
         else:
             break
-        around = inner
+        container = inner
         path.append(part)
-    return tuple(path), section, around
+    return tuple(path), section, container
 
 
 def _without_range(annotation: Any) -> Any:
-    """Return an annotation without its range, and without `| None`."""
+    """Return a type annotation without its range, and without `| None`."""
     if get_origin(annotation) is Annotated:
         return _without_range(get_args(annotation)[0])
     kept = [part for part in get_args(annotation) if part is not type(None)]

@@ -1,1 +1,1 @@
-"""Estimators of a score's gradient for the speaker, with baselines, credit and rollouts."""
+"""Estimators of gradients of scores, with baselines, credit assignment and rollouts."""

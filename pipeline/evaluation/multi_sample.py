@@ -20,7 +20,7 @@ from pipeline.protocols import Channel
 from pipeline.types import Batch
 from pipeline.vocabulary import Vocabulary
 
-Sets = list[list[str]]  # captions of each image
+Sets = list[list[str]]  # K captions of each image
 
 
 class MultiSample(SetSizes):
@@ -34,7 +34,10 @@ class MultiSample(SetSizes):
         device: torch.device,
         no_repeat: int | None = None,
     ) -> dict[str, Sets]:
-        """Return both sets of each image, by `samples` and `beams`; a beam's set begins with its best caption."""
+        """Return the caption sets of all images: `samples` drawn at random, and `beams` from a beam, the best first.
+
+        With `no_repeat`, no caption repeats an n-gram of that length. UNK is masked.
+        """
         channels: dict[str, Channel] = {
             "samples": Multinomial(self.samples, requires_grad=False),
             "beams": Beam(self.beams, self.beams),
@@ -50,18 +53,18 @@ class MultiSample(SetSizes):
 def measure_sets(
     sets: Sets, references: Sequence[Sequence[str]], language: LanguageScorer
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return CIDEr, averaged over an image's captions, Div-1, Div-2 and both mBLEU-4.
+    """Return `captions` per image, CIDEr averaged over an image's captions, Div-1, Div-2 and both mBLEU-4.
 
-    The second mapping holds the reason for each metric that could not be computed.
+    A metric that could not be computed is missing from the first mapping; the second holds its reason.
     """
     measures: dict[str, Any] = {"captions": len(sets[0])}
     try:
         language.tokenised([text for captions in sets for text in captions])  # one call: each call starts a program
         measures |= set_diversity([language.tokenised(captions) for captions in sets])
     except NotComputedError as reason:
-        return measures, dict.fromkeys(("CIDEr", MBLEU_CORPUS, MBLEU_PER_CAPTION), str(reason))
+        return measures, dict.fromkeys(("CIDEr", "Div-1", "Div-2", MBLEU_CORPUS, MBLEU_PER_CAPTION), str(reason))
     scores = [language.score([captions[k] for captions in sets], references, ["CIDEr"]) for k in range(len(sets[0]))]
-    lacking = {name: reason for score in scores for name, reason in score.not_computed.items()}
-    if not lacking:
+    reasons = {name: reason for score in scores for name, reason in score.not_computed.items()}
+    if not reasons:
         measures["CIDEr"] = fmean(score.scores["CIDEr"] for score in scores)
-    return measures, lacking
+    return measures, reasons

@@ -18,26 +18,26 @@ from pipeline.runtime.film_decoding import is_film
 from pipeline.runtime.memory import return_freed
 
 MAX_PIXELS = 25_000_000  # pixels of a decoded image; a larger one is reduced by an integer factor
-MEMORY = 800_000_000  # bytes for decoding in all threads together
-LARGE = 100_000_000  # bytes of decoding after which freed memory is returned to the system
+MEMORY = 800_000_000  # bytes for decoding, shared by all threads
+LARGE = 100_000_000  # bytes; after larger decodings, freed memory is returned to the system
 STRIP = 1_000_000  # pixels that are converted to RGB at once
-FLAT = ("1", "L", "P")  # modes of one byte per pixel; the others have four
+FLAT = ("1", "L", "P")  # modes of one byte per pixel; other modes count as four
 DECODERS = {  # bytes per pixel that a decoder keeps in addition to the decoded image, by format
     "PNG": 0, "BMP": 0, "DIB": 0, "PPM": 0, "GIF": 1, "TIFF": 8, "WEBP": 13, "AVIF": 16, "JPEG2000": 24,
 }  # fmt: skip
-UNKNOWN_DECODER = 24
+UNKNOWN_DECODER = 24  # bytes per pixel for any other format
 JPEG = ("JPEG", "MPO")
 
 
 class MemoryBudget:
-    """A number of bytes shared by threads. A thread waits while it asks for more bytes than are free."""
+    """Memory budget in bytes, shared by threads. A thread waits until the bytes that it reserves are free."""
 
     def __init__(self, size: int):
         self._free, self._changed = size, Condition()
 
     @contextmanager
     def reserve(self, size: int) -> Iterator[None]:
-        """Reserve `size` bytes, at most the budget's total, until the block ends."""
+        """Reserve `size` bytes until the block ends. `size` must not exceed the budget's total."""
         with self._changed:
             self._changed.wait_for(lambda: self._free >= size)
             self._free -= size
@@ -59,14 +59,14 @@ def decode_within(
     """Decode an image file as `open_image` does; the block may use `used` further bytes per pixel of the result.
 
     Threads that would together use more than `MEMORY` bytes wait for each other. `formats` are the names of allowed
-    formats, `largest` is a limit in megapixels. Raises UserError for an image above it, or one that needs more than
-    `MEMORY` bytes.
+    formats; `largest` is a limit in megapixels. Raises UserError for an image with more megapixels, and for an image
+    whose decoding needs more than `MEMORY` bytes.
     """
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # the limits below replace it
     with Image.open(file, formats=formats) as image:
         size = image.width * image.height
         if largest is not None and size > 1_000_000 * largest:
-            raise UserError(f"the photo has more than {largest:g} megapixels")
+            raise UserError(f"the photo has {size / 1e6:.1f} megapixels, and the limit is {largest:g}; make it smaller")
         if image.format in JPEG:
             decoder = 2 * len(image.getbands()) * size  # the coefficients of a file with several scans
             if (factor := _factor(image)) > 1:
@@ -84,7 +84,7 @@ def decode_within(
             image.load()
             pixels = to_upright_rgb(image)
             image.close()  # frees the decoded pixels
-            if needed > LARGE:  # otherwise the next thread's image adds to the memory that this one has freed
+            if needed > LARGE:  # else freed memory would stay in the process beside the next image's
                 return_freed()
             yield pixels
 
@@ -103,23 +103,24 @@ def open_image(path: Path) -> Image.Image:
 def open_within(path: Path, used: int = 4) -> Iterator[Image.Image]:
     """Open an image file as `open_image` does, for a block that uses `used` further bytes per pixel.
 
-    Raises FileNotFoundError where there is no file. Raises UserError where it is empty, truncated, larger than Pillow
-    admits, or a film. Raises UserError where it needs more memory than the limit, or cannot be converted to RGB.
+    Raises FileNotFoundError where there is no file. Raises UserError where the file is empty, truncated, a film, or
+    larger than Pillow's limit (179 megapixels). Raises UserError where decoding needs more than `MEMORY` bytes, and for
+    pixels that cannot be converted to RGB.
     """
     with ExitStack() as stack:
         try:
             if path.stat().st_size == 0:
-                raise UserError("the image file is empty (zero bytes)")
+                raise UserError("the image file is empty (zero bytes); copy it again")
             if is_film(path):
-                raise UserError("expected one image, found a film; set features.main.frames")
+                raise UserError("expected an image, found a film; give an image, or train with features.main.frames")
             image = stack.enter_context(decode_within(path, used))
         except FileNotFoundError:
             raise
         except UserError as error:
             raise UserError(f"{path}: {error}") from None
         except Exception as error:  # decoders raise nearly anything for damaged files
-            why = reason(error, 1000).replace(str(path), path.name)
-            raise UserError(f"{path}: the image cannot be decoded ({why})") from None
+            cause = reason(error, 1000).replace(str(path), path.name)
+            raise UserError(f"{path}: the image cannot be decoded ({cause})") from None
         yield image
 
 
@@ -131,7 +132,7 @@ def to_upright_rgb(image: Image.Image) -> Image.Image:
     factor, (width, height) = _factor(image), image.size
     rows = max(STRIP // width // factor, 1) * factor
     result = Image.new("RGB", (-(-width // factor), -(-height // factor)))
-    for top in range(0, height, rows):  # in strips: a whole image with transparency would be in memory five times
+    for top in range(0, height, rows):  # strips save memory: a whole transparent image would need five copies
         strip = _rgb(image.crop((0, top, width, min(top + rows, height))))
         result.paste(strip.reduce(factor) if factor > 1 else strip, (0, top // factor))
     _apply_orientation(result, image)
@@ -159,5 +160,5 @@ def _rgb(image: Image.Image) -> Image.Image:
         grey = np.asarray(image).astype(np.float32) / 257  # 65,535 is 255 · 257
         image = Image.fromarray(np.clip(np.rint(grey), 0, 255).astype(np.uint8))
     if image.mode == "F":
-        raise ValueError("floating-point pixels, whose range is unknown")
+        raise ValueError("floating-point pixels have no known range; convert the image to 8 or 16 bits")
     return image.convert("RGB")

@@ -1,4 +1,4 @@
-"""Inference-optimised speakers with frozen weights, for many batches of captions."""
+"""Inference-optimised copies of speakers with frozen weights, for one batch of captions or many."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from pipeline.models.kernels.dispatch import has_fast_form
 
 
 def optimize_for_batch(speaker: Decoder, captions: int) -> Decoder:
-    """Return `optimize_for_decoding(speaker)` if its vocabulary table saves time for one batch, else `speaker`.
+    """Return `optimize_for_decoding(speaker)` if it saves time for one batch of `captions` captions, else `speaker`.
 
-    `captions` is the number of captions in the batch.
+    The copy computes a table of the vocabulary once. This saves time if the batch can have more than two tokens per
+    word of the vocabulary.
     """
     return optimize_for_decoding(speaker) if speaker.vocabulary < captions * speaker.max_words // 2 else speaker
 
 
 def optimize_for_decoding(speaker: Decoder, dtype: torch.dtype | None = None) -> Decoder:
-    """Return an inference-optimised copy of `speaker` without dropout or gradients, or `speaker` where none exists.
+    """Return an inference-optimised copy of `speaker` without dropout or gradients, or `speaker` itself.
 
-    The captions are the same. With matrix products in another `dtype`, such as bfloat16, some captions differ.
+    `Att2in` on a CPU has an optimised form. A `GuidedDecoder` is always copied, around its optimised inner decoder. All
+    other speakers are returned unchanged. `dtype` is the precision of large matrix products. With None, the weights'
+    own precision, captions stay the same; with another, such as bfloat16, some captions differ.
     """
     if isinstance(speaker, GuidedDecoder):
         return GuidedDecoder(optimize_for_decoding(speaker.inner, dtype), speaker.gamma)

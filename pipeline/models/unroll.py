@@ -1,4 +1,4 @@
-"""The one unroll: generation by a decoder through a channel, and teacher forcing."""
+"""Unroll of a decoder: generation through a channel, and teacher forcing."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ MIN_UNFINISHED = 0.75  # share of unfinished captions below which finished capti
 def generate(
     speaker: Decoder, batch: Batch, channel: Channel, rng: Generator, encoded: Tensor | None = None
 ) -> Message:
-    """Unroll `channel` over `batch`: B·samples captions of at most `max_words` tokens.
+    """Generate B·samples captions of at most `max_words` tokens through `channel`.
 
-    `encoded` is the result of `speaker.encode_image`, if already computed. Tokens are chosen without a graph. The graph
-    of all time steps is built afterwards at once, except where the next input is a full distribution. After a caption's
-    EOS, all tokens are EOS without a gradient.
+    `encoded` is the result of `speaker.encode_image`, if already computed. Tokens are chosen from logits without a
+    graph. The output layer's graph is built afterwards for all time steps at once, except where the next input is a
+    full distribution. After a caption's EOS, all tokens are EOS without a gradient.
     """
     if torch.is_grad_enabled() and not speaker.requires_grad:
         with torch.no_grad():
@@ -39,10 +39,10 @@ def generate(
     device, width = batch.device, channel.width
     rows = torch.arange(len(batch) * width, device=device)  # captions still in the batch
     drop = _dropout(speaker, BatchRandom(batch, rng).apart(DROPOUT))
-    decoder, words, logit = fast_form(speaker), SharedWeight(speaker.word.weight), SharedWeight(speaker.logit.weight)
+    decoder, word, logit = fast_form(speaker), SharedWeight(speaker.word.weight), SharedWeight(speaker.logit.weight)
     state = decoder.begin(batch, speaker.encode_image(batch) if encoded is None else encoded, drop, width)
     choose = channel.open(batch, speaker.vocabulary, rng)
-    embedded = words.rows(torch.full_like(rows, speaker.vocabulary + 1))  # BOS
+    embedded = word.rows(torch.full_like(rows, speaker.vocabulary + 1))  # BOS
     ended = torch.zeros_like(rows, dtype=torch.bool)
     tokens = torch.zeros(len(rows), speaker.max_words, dtype=torch.int64, device=device)
     steps: list[UnrollStep] = []
@@ -53,7 +53,7 @@ def generate(
         with torch.no_grad():
             logits = speaker.logits(h)
         choice = choose(t, logits, rows)
-        if choice.parent is not None:  # beam search reorders rows: their states and tokens follow
+        if choice.parent is not None:  # beam search reorders the rows of states and tokens
             state = decoder.select(state, choice.parent, same_images=True)
             ended = ended[choice.parent]
             tokens[rows] = tokens[rows[choice.parent]]
@@ -65,13 +65,13 @@ def generate(
             recorded.append((rows, hidden.detach()))
         ended = index == 0
         remaining = rows
-        if devices.is_synchronous(device):  # this saves steps; on a GPU it would synchronise
+        if devices.is_synchronous(device):  # on a GPU, a selection of rows would synchronise
             remaining = _unfinished_rows(ended, width if choice.parent is not None else 1)
         if not len(remaining) or t + 1 == speaker.max_words:
             break
-        embedded = words.rows(index if choice.next_input is None else choice.next_input)
+        embedded = word.rows(index if choice.next_input is None else choice.next_input)
         if choice.feeds_relaxed:
-            mixed = words.mixture(step.distribution(cast(RelaxingChannel, channel), logit, speaker.logit.bias))
+            mixed = word.mixture(step.distribution(cast(RelaxingChannel, channel), logit, speaker.logit.bias))
             embedded = step.next_inputs(embedded, mixed)
         if len(remaining) < MIN_UNFINISHED * len(rows):
             rows, ended, embedded = rows[remaining], ended[remaining], embedded[remaining]
@@ -92,22 +92,25 @@ def generate(
 def teacher_force(
     speaker: Decoder, batch: Batch, rng: Generator | None = None, encoded: Tensor | None = None
 ) -> Message:
-    """Run teacher forcing for all steps at once: the result of `generate` through `Forced()`, but faster."""
+    """Run teacher forcing for all time steps at once, which is faster than `generate` through `Forced()`.
+
+    Without dropout, both give the same tokens and log-probabilities, up to EOS at the end. Dropout draws other numbers.
+    """
     if torch.is_grad_enabled() and not speaker.requires_grad:
         with torch.no_grad():
             return teacher_force(speaker, batch, rng, encoded)
     tokens = batch.captions
     drop = _dropout(speaker, BatchRandom(batch, rng))
-    hidden, places = fast_form(speaker).teacher_force(
+    hidden, positions = fast_form(speaker).teacher_force(
         batch, speaker.encode_image(batch) if encoded is None else encoded, drop
     )
-    h = drop(hidden, places, tokens.shape[1])
+    h = drop(hidden, positions, tokens.shape[1])
     with torch.no_grad():
         logits = speaker.logits(h)
-    chosen = SharedWeight(speaker.logit.weight).log_prob(h, speaker.logit.bias, logits, tokens.flatten()[places])
-    log_probs = chosen.new_zeros(tokens.numel()).index_copy(0, places, chosen).view(tokens.shape)
+    known = SharedWeight(speaker.logit.weight).log_prob(h, speaker.logit.bias, logits, tokens.flatten()[positions])
+    log_probs = known.new_zeros(tokens.numel()).index_copy(0, positions, known).view(tokens.shape)
     message = _message(tokens, 1, [])
-    states = partial(_states, hidden.detach(), places, tokens.shape)
+    states = partial(_states, hidden.detach(), positions, tokens.shape)
     return replace(message, log_probs=log_probs * message.mask, states=states)
 
 
@@ -115,7 +118,7 @@ def teacher_force(
 def forced_logits(speaker: Decoder, batch: Batch, captions: Message, positions: Tensor) -> Tensor:
     """Return the logits (M, V+1) of a teacher-forced `speaker` at `positions` (M,) of captions (N, T).
 
-    A position is n·T + t and must not be after an EOS. In evaluation mode there is no dropout.
+    A position is n·T + t and must not be after an EOS. The speaker must be in evaluation mode, without dropout.
     """
     images, tokens = captions.images, captions.tokens
     caption_batch = replace(  # each caption counts as one image
@@ -127,23 +130,23 @@ def forced_logits(speaker: Decoder, batch: Batch, captions: Message, positions: 
         captions=tokens,
     )
     encoded = speaker.encode_image(batch)[images]
-    hidden, places = fast_form(speaker).teacher_force(
+    hidden, state_positions = fast_form(speaker).teacher_force(
         caption_batch, encoded, _dropout(speaker, BatchRandom(batch, None))
     )
-    row_at = torch.zeros(tokens.numel(), dtype=torch.int64, device=tokens.device)
-    row_at[places] = torch.arange(len(places), device=tokens.device)
-    return speaker.logits(hidden[row_at[positions]])
+    state_rows = torch.zeros(tokens.numel(), dtype=torch.int64, device=tokens.device)
+    state_rows[state_positions] = torch.arange(len(state_positions), device=tokens.device)
+    return speaker.logits(hidden[state_rows[positions]])
 
 
 def _dropout(speaker: Decoder, numbers: BatchRandom) -> RolloutDropout:
-    share = speaker.dropout if speaker.training else 0.0
-    return RolloutDropout(share, fast_random(numbers) if share else numbers)
+    probability = speaker.dropout if speaker.training else 0.0
+    return RolloutDropout(probability, fast_random(numbers) if probability else numbers)
 
 
-def _states(hidden: Tensor, places: Tensor, shape: torch.Size) -> Tensor:
-    """Return a table (N, T, H) of hidden states (M, H) at their positions, 0 elsewhere."""
+def _states(hidden: Tensor, positions: Tensor, shape: torch.Size) -> Tensor:
+    """Return a table (N, T, H) of hidden states (M, H) at their positions (M,), 0 elsewhere."""
     table = hidden.new_zeros(shape.numel(), *hidden.shape[1:])
-    return table.index_copy(0, places, hidden).view(*shape, *hidden.shape[1:])
+    return table.index_copy(0, positions, hidden).view(*shape, *hidden.shape[1:])
 
 
 def _unfinished_rows(ended: Tensor, group: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""COCO's own caption annotations."""
+"""Reader of COCO's caption annotations."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def read_coco(
 
     `annotations` is one file per split, {split: file}, or several files to merge, with a file of `splits` (see
     `read_splits` for its forms). Images that `splits` does not name are omitted. An image named COCO_train2014_… is in
-    `images`/train2014, another one of `captions_train2017.json` in `images`/train2017, where such a folder exists.
-    Raises UserError with file and place.
+    the folder train2014 of `images`, if there is one. Other images of `captions_train2017.json` are in train2017, if
+    there is one. All others are directly in `images`. Raises UserError with the file and the position in it.
     """
     if isinstance(annotations, Mapping):
         if splits is not None:
-            raise UserError("splits: give either one annotation file a split or a file of splits, not both")
+            raise UserError("splits: got both one annotation file per split and a file of splits; give one of them")
         files = [(Path(file), split) for split, file in annotations.items()]
     else:
         files = [(Path(file), "") for file in annotations]
@@ -42,18 +42,18 @@ def read_coco(
                 listed = [key for key in (str(row.value["id"]), name, Path(name).name) if key in chosen.named]
                 if not listed:
                     continue
-                used.add(listed[0])
+                used.update(listed)
                 split = chosen.named[listed[0]]
             split = split_of(split, row)
             captions = [make_caption(each.get("caption", str), None, each) for each in annotated]
             if not captions:
-                row.fail(f"image {name} has no captions")
+                row.fail(f"image {name} has no captions; remove the image or add a caption")
             read.append(CorpusImage(str(row.value["id"]), _path(name, file, folders), split, tuple(captions)))
     sources = tuple(file for file, _ in files)
-    if chosen and (lost := [name for name in chosen.named if name not in used]):
+    if chosen and (missing := [name for name in chosen.named if name not in used]):
         names = ", ".join(file.name for file in sources)
         raise UserError(
-            f"{splits}: {len(lost)} of its images, {lost[0]} the first, are not in {names}; "
+            f"{splits}: {len(missing)} of its images, {missing[0]} the first, are not in {names}; "
             "give all annotation files, for example train2014 and val2014"
         )
     name, restval = sources[0].stem, chosen.restval if chosen else None
@@ -61,7 +61,7 @@ def read_coco(
 
 
 def _annotated_images(file: Path, ids: UniqueNames) -> Iterator[tuple[JsonEntry, list[JsonEntry]]]:
-    """Return the images of one file, each with its annotations; `ids` holds the images of earlier files."""
+    """Return the images of one file, each with its annotations; `ids` has the image ids of all files read so far."""
     source = JsonFile(file)
     rows, annotations = source.entries("images"), source.entries("annotations")
     files, caption_ids = UniqueNames("image file"), UniqueNames("caption id")
@@ -75,7 +75,7 @@ def _annotated_images(file: Path, ids: UniqueNames) -> Iterator[tuple[JsonEntry,
         caption_ids.add(annotation.get("id", int | str), annotation)
         image = annotation.get("image_id", int | str)
         if image not in captions_of:
-            annotation.fail(f"the caption is of image {image}, which is not among the images")
+            annotation.fail(f"the caption is of image {image}, which is not among the images; add it to the images")
         captions_of[image].append(annotation)
     return ((row, captions_of[row.value["id"]]) for row in rows)
 

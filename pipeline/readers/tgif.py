@@ -13,11 +13,11 @@ from pipeline.readers.corpus_format import CorpusFormat, CorpusSource, is_listed
 
 
 def read_tgif(captions: Path, lists: Mapping[str, Path]) -> Corpus:
-    """Read `tgif-v1.0.tsv` and {split: its list, `splits/train.txt`, …}.
+    """Read the table `tgif-v1.0.tsv` and the list of each split, such as `splits/train.txt`.
 
     A line of the table is a URL, a tab and a sentence; a line of a list is a URL. A GIF's file name is the last part of
-    its URL, `tumblr_mevmyaKtDf1rgvhr8o1_500.gif`. Sentences of GIFs in no list are omitted. Images are in the order of
-    the lists. Raises UserError with file and line.
+    its URL, such as `tumblr_mevmyaKtDf1rgvhr8o1_500.gif`. Sentences of GIFs in no list are omitted. Images are in the
+    order of the lists. Raises UserError with file and line.
     """
     captions = Path(captions)
     lists = {split: Path(file) for split, file in lists.items()}
@@ -27,24 +27,24 @@ def read_tgif(captions: Path, lists: Mapping[str, Path]) -> Corpus:
         if not tab:
             row.fail(f"a line is a URL, a tab and a sentence, not {show_json(line)}")
         # a repeated sentence counts once
-        sentences.setdefault(_file(url, row), {})[make_caption(sentence, None, row)] = None
-    once, read = UniqueNames("GIF"), []
+        sentences.setdefault(_file_name(url, row), {})[make_caption(sentence, None, row)] = None
+    names, images = UniqueNames("GIF"), []
     for split, file in lists.items():
         for row, url in lines_of(file):
-            name = _file(url, row)
-            once.add(name, row)
+            name = _file_name(url, row)
+            names.add(name, row)
             if name not in sentences:
-                row.fail(f"the GIF {show_json(name)} has no sentence in {captions.name}")
-            read.append(CorpusImage(name, name, split, tuple(sentences[name])))
-    return Corpus("tgif", tuple(read), (captions, *lists.values()))
+                row.fail(f"the GIF {show_json(name)} has no sentence in {captions.name}; add one or remove this line")
+            images.append(CorpusImage(name, name, split, tuple(sentences[name])))
+    return Corpus("tgif", tuple(images), (captions, *lists.values()))
 
 
-def _file(url: str, place: FilePosition) -> str:
-    """Return the name of a GIF's file; raises the UserError of `place` for another URL."""
+def _file_name(url: str, place: FilePosition) -> str:
+    """Return the file name of a GIF's URL. Raises UserError with `place` for a text that is no URL of a file."""
     url = url.strip()
     try:
         name = PurePosixPath(urlsplit(url).path).name
-    except ValueError:  # brackets, which are reserved for numeric addresses
+    except ValueError:  # brackets around something other than an IP address
         name = ""
     if not url.startswith(("http://", "https://")) or not name:
         place.fail(f"a GIF's URL is expected here, not {show_json(url)}")
@@ -57,7 +57,7 @@ def _read(source: CorpusSource) -> Corpus:
 
 TGIF = CorpusFormat(
     "tgif",
-    "format tgif takes annotations: {captions: table, train: list, val: …, test: …} and no more",
+    "format tgif takes annotations: {captions: table, train: list, val: list, test: list} and no other setting",
     is_listed,
     _read,
 )

@@ -1,4 +1,4 @@
-"""Published names of methods and their colours in all figures, from the cards in the modules of methods."""
+"""Published names and figure colours of methods, from the method cards (`CARDS`) of the modules of methods."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ def published_name(text: str) -> str:
 
 
 def method_colours(methods: Iterable[str]) -> dict[str, int]:
-    """Return the colour index of each method: fixed for a known method, an unused one for any other."""
+    """Return the colour index of each method: its card's, or for a method without a card an unused index.
+
+    If there are more methods than indices, indices repeat.
+    """
     names = list(dict.fromkeys(methods))
     cards = method_cards()
     known = {name: cards[name].colour for name in names if name in cards}
@@ -48,16 +51,16 @@ def method_colours(methods: Iterable[str]) -> dict[str, int]:
 
 
 def estimator_colour(name: str) -> int:
-    """Return the colour index of the method whose title is the longest prefix of the estimator's name; 0 without one.
+    """Return the colour index of the method whose title is the longest prefix of the estimator's name, else 0.
 
-    REINFORCE thus has one colour with any baseline, and a straight-through or partial-sampling method with any suffix.
+    Variants of an estimator, such as REINFORCE with another baseline, therefore have the same colour.
     """
     known = {card.title: card.colour for card in method_cards().values() if name.startswith(card.title)}
     return known[max(known, key=len)] if known else 0
 
 
 def cite_papers(methods: Iterable[str]) -> str:
-    """Return the titles of the methods that have papers, each with its papers."""
+    """Return the titles of the methods with citations, each followed by its citations."""
     cards = (method_cards().get(name) for name in methods)
     return ", ".join(f"{card.title} ({card.citation})" for card in cards if card and card.citation)
 
@@ -67,7 +70,7 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Return the patterns of names at the beginning of a text and within it."""
     cards = {re.escape(name): card for name, card in method_cards().items()}
     anywhere = "|".join(name for name, card in cards.items() if not card.ordinary_word)
-    begins = re.compile(rf"(frozen_)?\b({'|'.join(cards)})\b(?!/)")  # a path is not a name
+    begins = re.compile(rf"(frozen_)?({'|'.join(cards)})\b(?!/)")  # a name before a slash is part of a path
     return begins, re.compile(rf"(?<![\w./=`@-])(frozen_)?({anywhere})(?![\w/=`])")
 
 

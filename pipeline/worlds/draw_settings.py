@@ -10,9 +10,11 @@ from pipeline.ranges import Count
 from pipeline.section import Section
 from pipeline.worlds.scenes.scene_world import NEIGHBOURS
 
+Images = Annotated[int, Field(ge=1, le=1_000_000)]  # their file names have six digits
+
 
 def _check_splits(images: int, val: int, test: int, kind: str) -> None:
-    """Raise ValueError where no training images remain, or where a split would divide a neighbourhood."""
+    """Raise ValueError where no training images remain, or where `val` or `test` divides a neighbourhood."""
     if val + test >= images:
         raise ValueError(f"val {val} and test {test} leave no training images of {images}: increase images")
     if val % NEIGHBOURS or test % NEIGHBOURS:
@@ -23,9 +25,9 @@ def _check_splits(images: int, val: int, test: int, kind: str) -> None:
 
 
 class DrawScenes(Section):
-    """Number and size (pixels a side) of the scenes to draw, and the sizes of val and test."""
+    """Settings of drawn scenes: number of images, side in pixels, and images in val and test."""
 
-    images: Count
+    images: Images
     size: Annotated[int, Field(ge=32, le=1024)]
     val: Count
     test: Count
@@ -35,9 +37,9 @@ class DrawScenes(Section):
 
 
 class DrawFilms(Section):
-    """Number and size (pixels a side) of the films to draw, the frames of each, and the sizes of val and test."""
+    """Settings of drawn films: number of films, side in pixels, frames of a film, and films in val and test."""
 
-    images: Count
+    images: Images
     size: Annotated[int, Field(ge=32, le=1024)]
     frames: Annotated[int, Field(ge=4, le=100)]
     val: Count

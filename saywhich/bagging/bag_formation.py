@@ -1,4 +1,4 @@
-"""Formation of bags from embeddings: removal of near-duplicates, then greedy grouping, the tightest bag first."""
+"""Detection of near-duplicates, and greedy formation of bags from embeddings, the tightest bag first."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import Tensor
 from pipeline.metrics.retrieval import similar_distractors
 from saywhich.judging.thumbnails import BLOCK, COLOURS, SAME
 
-CANDIDATES = 64  # nearest photos of which a photo's bag is chosen
+CANDIDATES = 64  # nearest photos from which a photo's bag is chosen; `size` − 1 for larger bags
 SLACK = 1e-3  # tolerance of squared distances, above their rounding in single precision
 
 
 @dataclass(frozen=True)
 class FormedBags:
-    """N bags of `size` photos: rows of photos, and cosines of each bag's first photo with the others."""
+    """N bags of `size` photos: indices of photos, and cosines of each bag's first photo with the others."""
 
     members: np.ndarray  # (N, size) int64: the first photo, then the others, the most similar first
     cosines: np.ndarray  # (N, size − 1) float64
@@ -28,7 +28,7 @@ def earlier_duplicates(thumbnails: Tensor) -> np.ndarray:
     """Return (M,) int64: the first earlier photo that each of M photos nearly duplicates, or −1.
 
     `thumbnails` (M, H) are vectors of `Thumbnails`. Photos are near-duplicates where no mean colour of the 8 × 8 cells
-    differs by more than 3 % of the range. A photo that is a near-duplicate itself is no other's first photo.
+    differs by more than 3 % of the range. A near-duplicate of an earlier photo is no other photo's first photo.
     """
     colours = thumbnails[:, :COLOURS].float()
     found = np.full(len(colours), -1)
@@ -36,7 +36,7 @@ def earlier_duplicates(thumbnails: Tensor) -> np.ndarray:
     first = 0
     while first < len(colours):
         rows = torch.arange(first, min(first + max(1, min(512, BLOCK // (len(kept) + 512))), len(colours)))
-        for row, other in _near_pairs(colours, rows, torch.cat([kept, rows])):
+        for row, other in _near_duplicate_pairs(colours, rows, torch.cat([kept, rows])):
             if other < row and found[row] < 0 and found[other] < 0:
                 found[row] = other
         kept = torch.cat([kept, rows[torch.from_numpy(found[first : first + len(rows)]) < 0]])
@@ -47,9 +47,10 @@ def earlier_duplicates(thumbnails: Tensor) -> np.ndarray:
 def form_bags(vectors: Tensor, size: int, least: float) -> FormedBags:
     """Group photos with embeddings `vectors` (M, H) into bags; each photo is in at most one.
 
-    The bag of a photo is the photo and its `size` − 1 nearest photos that are in no bag yet, among its 64 nearest.
-    Nearness is the cosine of mean-centred embeddings. The bag whose last photo is most similar to the first is formed
-    first; bags end below the cosine `least`. Equal cosines keep the photos' order.
+    The bag of a photo is the photo and its `size` − 1 nearest photos that are in no bag yet. Only its
+    max(64, `size` − 1) nearest photos are considered. Nearness is the cosine of mean-centred embeddings. The bag whose
+    last photo is most similar to the first is formed first. No bag has a cosine below `least`. Equal cosines keep the
+    photos' order.
     """
     nearest, cosines = _nearest(vectors, min(max(CANDIDATES, size - 1), len(vectors) - 1))
     free = np.ones(len(vectors), bool)
@@ -58,23 +59,23 @@ def form_bags(vectors: Tensor, size: int, least: float) -> FormedBags:
     members, values = [], []
     while heap:
         expected, row = heapq.heappop(heap)
-        left = np.flatnonzero(free[nearest[row]])[: size - 1]
-        if not free[row] or len(left) < size - 1:
+        columns = np.flatnonzero(free[nearest[row]])[: size - 1]
+        if not free[row] or len(columns) < size - 1:
             continue
-        own = cosines[row, left]
-        if own[-1] < least:
+        bag_cosines = cosines[row, columns]
+        if bag_cosines[-1] < least:
             continue
-        if -own[-1] > expected:  # a photo of the expected bag is in another bag by now
-            heapq.heappush(heap, (-float(own[-1]), row))
+        if -bag_cosines[-1] > expected:  # a photo of the expected bag is in another bag by now
+            heapq.heappush(heap, (-float(bag_cosines[-1]), row))
             continue
-        members.append([row, *nearest[row, left].tolist()])
-        values.append(own)
+        members.append([row, *nearest[row, columns].tolist()])
+        values.append(bag_cosines)
         free[members[-1]] = False
     return FormedBags(np.array(members, np.int64).reshape(-1, size), np.array(values, np.float64).reshape(-1, size - 1))
 
 
 def _nearest(vectors: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the `count` nearest other photos of each of M and their cosines, (M, count) each, nearest first."""
+    """Return the `count` nearest other photos of each of M photos and their cosines, (M, count) each, nearest first."""
     nearest = similar_distractors(vectors, count)
     unit = torch.nn.functional.normalize(vectors.double() - vectors.double().mean(0), dim=1)
     cosines = torch.empty(nearest.shape, dtype=torch.float64)
@@ -85,17 +86,18 @@ def _nearest(vectors: Tensor, count: int) -> tuple[np.ndarray, np.ndarray]:
     return np.take_along_axis(nearest.numpy(), order, 1), np.take_along_axis(cosines.numpy(), order, 1)
 
 
-def _near_pairs(colours: Tensor, rows: Tensor, others: Tensor) -> list[tuple[int, int]]:
+def _near_duplicate_pairs(colours: Tensor, rows: Tensor, others: Tensor) -> list[tuple[int, int]]:
     """Return the near-duplicate pairs (row, other), in order.
 
-    The Euclidean distance bounds the largest difference from above, and few pairs pass it.
+    Near-duplicates have a Euclidean distance of at most √COLOURS · SAME. Only pairs within it, with a tolerance, are
+    compared cell by cell.
     """
     squares = torch.cdist(colours[rows], colours[others]).square()
-    near, other = (squares <= COLOURS * SAME**2 + SLACK).nonzero(as_tuple=True)
-    found = []
-    for first in range(0, len(near), BLOCK // COLOURS):
+    i, j = (squares <= COLOURS * SAME**2 + SLACK).nonzero(as_tuple=True)
+    pairs = []
+    for first in range(0, len(i), BLOCK // COLOURS):
         part = slice(first, first + BLOCK // COLOURS)
-        a, b = rows[near[part]], others[other[part]]
+        a, b = rows[i[part]], others[j[part]]
         same = (colours[a] - colours[b]).abs().amax(1) <= SAME
-        found += list(zip(a[same].tolist(), b[same].tolist(), strict=True))
-    return sorted(found)
+        pairs += list(zip(a[same].tolist(), b[same].tolist(), strict=True))
+    return sorted(pairs)

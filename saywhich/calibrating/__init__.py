@@ -1,1 +1,1 @@
-"""Agreement of judges and metrics with people's ratings of captions."""
+"""Calibration of judges and metrics: agreement of their scores with people's ratings and choices of captions."""

@@ -1,4 +1,4 @@
-"""The commands of `saywhich`, one module each: `add` adds its options to a parser, `run` takes them."""
+"""Commands of `saywhich`, one module each: `add` adds a command's options to a parser, and `run` runs the command."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ def model_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="DIR",
-        help="a trained model, data/models/METHOD or a folder that was exported; default: the model in "
-        f"{MODELS} with the highest R@1 (hard) by the independent judge on the validation split",
+        help="folder of a trained model: data/models/METHOD, or written by saywhich export; default: the model in "
+        f"{MODELS} with the highest R@1 (hard) on the validation split by the last judge of evaluate.judges",
     )
 
 
 def model_folder(options: argparse.Namespace) -> Path:
-    """Return the folder that `--model` names, or the default model."""
+    """Return the folder that `--model` names, else the folder of the default model."""
     return default_model() if options.model is None else Path(options.model)

@@ -1,4 +1,4 @@
-"""Galleries of eight drawn scenes, at four difficulties: by the number and kind of the facts that tell them apart."""
+"""Galleries of eight drawn scenes at four difficulties: the number and kind of the facts that differ in a gallery."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pipeline.worlds.scenes.scene_world import NEIGHBOURS
 
 DIFFICULTIES = {
     1: "scenes of eight neighbourhoods; most facts differ",
-    2: "two scenes of each of four neighbourhoods; one or two facts differ from one scene, most from the others",
+    2: "two scenes of each of four neighbourhoods; one or two facts differ within a neighbourhood, most between them",
     3: "one neighbourhood; one or two facts differ",
-    4: "one neighbourhood; one or two facts differ, and none of them is a new colour or count",
+    4: "one neighbourhood; one or two facts differ, and all scenes have the same colours and the same counts",
 }
-MIXED = {1: 8, 2: 4, 3: 1}  # neighbourhoods of a gallery
-TRIED = 12  # neighbourhoods for each subtle one: about so many are sampled
+NEIGHBOURHOODS = {1: 8, 2: 4, 3: 1}  # per gallery, by difficulty
+SAMPLES_PER_GALLERY = 12  # neighbourhoods sampled per missing gallery of difficulty 4; about 7 % are subtle
 
 
 def sample_galleries(seed: int, galleries: int, difficulty: int, workers: int | None = None) -> list[list[int]]:
@@ -26,21 +26,21 @@ def sample_galleries(seed: int, galleries: int, difficulty: int, workers: int | 
     A neighbourhood of the world (`sample_scene_neighbourhood`) belongs to one gallery at most.
     """
     if difficulty < 4:
-        mixed = MIXED[difficulty]
-        firsts = range(0, mixed * galleries, mixed)
-        return [[NEIGHBOURS * (first + place % mixed) + place for place in range(NEIGHBOURS)] for first in firsts]
-    found: list[int] = []
+        number = NEIGHBOURHOODS[difficulty]
+        firsts = range(0, number * galleries, number)
+        return [[NEIGHBOURS * (first + place % number) + place for place in range(NEIGHBOURS)] for first in firsts]
+    subtle: list[int] = []  # numbers of neighbourhoods
     first = 0
-    while len(found) < galleries:
-        tried = TRIED * (galleries - len(found))
-        subtle = draw_all(partial(_is_subtle, seed, first), tried, workers)
-        found += [first + place for place, each in enumerate(subtle) if each]
-        first += tried
-    return [[NEIGHBOURS * number + place for place in range(NEIGHBOURS)] for number in found[:galleries]]
+    while len(subtle) < galleries:
+        sampled = SAMPLES_PER_GALLERY * (galleries - len(subtle))
+        results = draw_all(partial(_is_subtle, seed, first), sampled, workers)
+        subtle += [first + place for place, is_subtle in enumerate(results) if is_subtle]
+        first += sampled
+    return [[NEIGHBOURS * number + place for place in range(NEIGHBOURS)] for number in subtle[:galleries]]
 
 
 def differs_subtly(scenes: Sequence[Scene]) -> bool:
-    """Return whether the scenes have the same colours and the same counts, whichever thing has which."""
+    """Return whether all scenes have the same colours and the same counts, in any assignment to their things."""
     colours = {tuple(sorted(thing.colour for thing in scene.things)) for scene in scenes}
     counts = {tuple(sorted(thing.count for thing in scene.things)) for scene in scenes}
     return len(colours) == len(counts) == 1

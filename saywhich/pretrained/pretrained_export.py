@@ -1,4 +1,4 @@
-"""Export of a pretrained captioner whole: weights with the vision tower, processor, card and digests."""
+"""Export of a whole pretrained captioner: weights with the vision tower, processor, card and digests."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ pipeline_tag: image-text-to-text{base}
 
 # {name}
 
-The captioner `{source}` with its processor, as saywhich {version} exported it in {dtype}. Weights are safetensors, and
-`{checksums}` has the SHA-256 of every file. The licence is that of `{source}`.
+This is the captioner `{source}` with its processor, exported by saywhich {version} in {dtype}. The weights are
+safetensors, and `{checksums}` has the SHA-256 of every other file. The licence is that of `{source}`.
 
 ```sh
 saywhich caption PHOTOS --speaker FOLDER
@@ -36,7 +36,7 @@ def is_pretrained(name: str) -> bool:
 
 
 def _exported_names(folder: Path) -> set[str]:
-    """Return the files that an earlier export wrote into `folder`, by its digests; none where they are of others."""
+    """Return the names of the files of an earlier export in `folder`, by its digests; empty without such an export."""
     try:
         digests = read_json(folder / CHECKSUMS, "export the model again")
     except UserError:
@@ -49,24 +49,26 @@ def _exported_names(folder: Path) -> set[str]:
 def export_pretrained(name: str, out: Path) -> PretrainedSpeaker:
     """Write the captioner `name` into the folder `out` in its own precision, and load it from there.
 
-    The new folder is written beside `out` and renamed when it is complete. Raises UserError where `out` holds anything
-    but an earlier export, and as `PretrainedSpeaker` does.
+    A precision other than float32, bfloat16 and float16 becomes float32. The new folder is written beside `out` and
+    renamed when it is complete. Raises UserError where `out` holds anything but an earlier export, where transformers
+    cannot save the captioner, and as `PretrainedSpeaker` does.
     """
     check_replaceable(out, _exported_names(out))
     source = name.removeprefix(PREFIX)
     stored = str(load_pretrained("AutoConfig", source).dtype).removeprefix("torch.")
     dtype = stored if stored in DTYPES else DTYPES[0]
     speaker = PretrainedSpeaker(name, dtype=dtype, device="cpu")
-    shown = Path(source).resolve().name if Path(source).is_dir() else source
+    display_name = Path(source).resolve().name if Path(source).is_dir() else source
     base = "" if Path(source).is_dir() else f"\nbase_model: {one_line(source)}"
     with atomic_folder(out) as new:
         try:
             speaker.model.save_pretrained(new)
             speaker.save_processor(new)
         except (OSError, ValueError, TypeError) as error:
-            raise UserError(f"{name}: transformers cannot save it ({reason(error)})") from None
-        about = {"name": one_line(out.resolve().name), "source": one_line(shown), "base": base}
-        card = CARD.format(**about, version=version("saywhich"), dtype=dtype, checksums=CHECKSUMS)
+            problem = f"transformers cannot save it ({reason(error)})"
+            raise UserError(f"{name}: {problem}; fix this and export again") from None
+        fields = {"name": one_line(out.resolve().name), "source": one_line(display_name), "base": base}
+        card = CARD.format(**fields, version=version("saywhich"), dtype=dtype, checksums=CHECKSUMS)
         write_atomically(new / "README.md", card)
         write_checksums(new)
     return PretrainedSpeaker(str(out), dtype=dtype, device="cpu")

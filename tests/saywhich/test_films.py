@@ -81,8 +81,15 @@ def test_attention_to_a_photo_is_summed_over_time(trained, films):
         torch.testing.assert_close(torch.tensor(each.attention), wanted, atol=1e-4, rtol=0)
 
 
+def test_a_second_copy_of_a_photo_does_not_count_in_its_rank(trained, films):
+    model, request = saywhich.load(trained), CaptionRequest(photos=[base64.b64encode(b"-").decode()])
+    once = caption_photos("it", model, model.extract_features(["a.jpg", "b.jpg"]), request)
+    twice = caption_photos("it", model, model.extract_features(["a.jpg", "b.jpg", "a.jpg"]), request)
+    assert (twice[0].rank, twice[2].rank) == (once[0].rank, once[0].rank)
+
+
 def test_a_model_of_still_images_refuses_films_and_takes_a_gifs_first_frame(model, films):
-    with pytest.raises(UserError, match=r"a.mkv: expected one image, found a film"):
+    with pytest.raises(UserError, match=r"a.mkv: expected an image, found a film; give an image, or train with"):
         model.extract_features(["a.mkv"])
     with Image.open("a.gif") as image:
         assert model.extract_features(["a.gif"]).contents == model.extract_features([image.convert("RGB")]).contents

@@ -1,1 +1,1 @@
-"""Fast forms of the models' computations; tests compare each with its plain form."""
+"""Fast CPU forms of networks and random numbers; tests compare each form with the plain computation."""

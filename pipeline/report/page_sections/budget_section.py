@@ -1,4 +1,4 @@
-"""The budget of each method's training, and learning curves against it."""
+"""Training budget of each method, and learning curves against the budget."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pipeline.report.training_histories import training_csv
 def build_budget(content: ReportContent) -> SectionContent:
     """Return the table of budgets, and learning curves against captions drawn and processor seconds.
 
-    training.csv has all numbers of the curves; `dvc plots` draws them against steps.
+    training.csv has the budgets, validation metrics and rewards; `dvc plots` draws the metrics against steps.
     """
-    spent, histories = budgets(content.choices, content.trainings), content.histories
-    table, panels = budget_table(spent), learning_panels(content.results, histories)
+    by_method, histories = budgets(content.choices, content.trainings), content.histories
+    table, panels = budget_table(by_method), learning_panels(content.results, histories)
     return SectionContent(
         [table] if table else [],
         {"learning": panels},
         {
-            "budget.csv": budget_csv(spent) if table else None,
+            "budget.csv": budget_csv(by_method) if table else None,
             "training.csv": training_csv(histories) if histories else None,
             "learning.png": panels_png(panels) if panels else None,
         },

@@ -8,7 +8,7 @@ from pipeline.report.report_section import TEMPLATE, ReportSection, SectionConte
 
 
 def build_gallery(content: ReportContent) -> SectionContent:
-    """Return the gallery's sheet of pictures, and the control's captions by the row of the picture."""
+    """Return the gallery as a PNG file, and the control's caption of each image by the image's row in the data set."""
     pictures = content.pictures
     return SectionContent(
         files={"gallery.png": gallery_png(pictures, content.results.first)},

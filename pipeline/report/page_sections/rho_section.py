@@ -11,20 +11,20 @@ from pipeline.report.report_section import ReportSection, SectionContent
 from pipeline.report.tables import notes_once
 
 EXPLANATION = """\
-ρ is the share of captions that the listener receives as full distributions; the other captions are sampled words. \
-Bars: 95 % intervals over the test images."""
+ρ is the share of captions that the listener receives as full distributions; it receives the other captions as \
+sampled words. Bars: 95 % intervals over the test images."""
 
 
 def build_rho(content: ReportContent) -> SectionContent:
-    """Return a figure and a table of each method with several values of ρ."""
+    """Return the figure of recall against ρ, and a table of each method that was measured at several values of ρ."""
     comparison = content.comparison
     panels, tables = rho_panels(content.results, comparison), rho_tables(comparison)
-    above = [note for table in equal_tables(comparison) for note in table.notes]
+    earlier_notes = [note for table in equal_tables(comparison) for note in table.notes]
     return SectionContent(
         tables,
         {"rho": panels},
         {"rho.csv": rho_csv(comparison), "rho.png": panels_png(panels) if panels else None},
-        page_tables=notes_once(tables, above),
+        page_tables=notes_once(tables, earlier_notes),
         shown=bool(panels),
     )
 

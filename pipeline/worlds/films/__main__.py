@@ -1,4 +1,4 @@
-"""Sheet of films with eight frames and a caption each: `python -m pipeline.worlds.films --sheet docs/films.png`."""
+"""Sheet of films, each with eight frames and a caption: `python -m pipeline.worlds.films --sheet docs/films.png`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from pipeline.worlds.films.draw_film import draw_film
 from pipeline.worlds.films.film_captions import describe_film
 from pipeline.worlds.films.sample_films import sample_film
 
-GAP, LINE, FRAMES = 10, 18, 8
+GAP, LINE = 10, 18  # pixels between rows, and height of a caption in pixels
+FRAMES = 8  # frames of a film
 
 
 def sheet(seed: int, films: list[int], side: int) -> Image.Image:
-    """Return an image with a row of frames per film, and below each row the film's caption with the most claims.
+    """Draw a row of frames for each film, and below each row the film's caption with the most claims.
 
-    `films` are the numbers of the films. `side` is the width of a frame in pixels.
+    `films` are the numbers of the films in the world `seed`. `side` is width and height of a frame in pixels.
     """
     font = ImageFont.load_default(12)
     width, height = FRAMES * (side + 2) + 2 * GAP, side + LINE + GAP
@@ -36,10 +37,10 @@ def sheet(seed: int, films: list[int], side: int) -> Image.Image:
 
 
 def main() -> None:
-    """Write a contact sheet of drawn films, as the command line asks."""
+    """Write a contact sheet of the films that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.worlds.films", description=__doc__)
     parser.add_argument("--sheet", type=Path, required=True, help="PNG file to write")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, help="seed of the world")
     parser.add_argument(
         "--films", type=int, nargs="+", default=[24, 25, 64, 66, 160, 161, 208, 210], help="numbers of the films"
     )

@@ -38,9 +38,9 @@ Spans = tuple[tuple[float, float], ...]
 STORY_SPANS: dict[str, Spans] = {"follow": ((0.0, 0.8), (0.2, 1.0)), "lead": ((0.2, 1.0), (0.0, 0.8))}
 ORDER_SPANS: dict[str, Spans] = {"in_order": ((0.0, 0.5), (0.5, 1.0)), "reversed": ((0.5, 1.0), (0.0, 0.5))}
 ORDERS = ("together", "in_order", "reversed")
-STARTS_INSIDE = 0.45  # share of actors that are in the first frame
+STARTS_INSIDE = 0.45  # share of actors in the first frame for the stories `solo` and `both`; 0 for joint stories
 SCALE = {1: 0.82, 2: 0.66}  # scale of drawings, by the number of actors
-# relative probability with which films differ in each fact
+# relative probability that a fact varies within a neighbourhood
 WEIGHTS = {"plan": 3.0, "side": 2.5, "order": 2.0, "gait": 0.6, "colour": 0.8, "story": 6.0}
 
 
@@ -92,7 +92,7 @@ def sample_film_neighbourhood(seed: int, number: int) -> tuple[Film, ...]:
         landmarks = scenery(rng, setting, [])
         scene = Scene(setting, weather, light, horizon, shore, landmarks, (), number)
         return tuple(_build_film(rng, scene, each) for each in casts)
-    raise RuntimeError(f"no neighbourhood {number} of seed {seed}")
+    raise RuntimeError(f"seed {seed}, neighbourhood {number}: no eight different films in 1000 draws; change the seed")
 
 
 def _draw_categories(rng: np.random.Generator, setting: str, number: int, joint: bool) -> list[str]:
@@ -107,7 +107,7 @@ def _draw_categories(rng: np.random.Generator, setting: str, number: int, joint:
 def _sample_members(
     rng: np.random.Generator, names: Sequence[str], setting: str, horizon: float, shore: float, joint: bool
 ) -> tuple[CastMember, ...]:
-    """Return random actors with one plan each, at places where they do not hide each other."""
+    """Sample the actors with one plan each, at places where they do not hide each other."""
     members = []
     mirrored = rng.random() < 0.5
     for i, name in enumerate(names):
@@ -142,7 +142,11 @@ def _sample_members(
 
 
 def _draw_varied_facts(rng: np.random.Generator, cast: UntimedFilm, setting: str) -> list[VariedFact]:
-    """Draw two facts, at least one of them about events, with eight combinations or more; [] if these have fewer."""
+    """Draw two facts that vary, at most one of them a colour, with eight or nine combinations of their values.
+
+    Return [] for the same fact twice, for two colours, and for facts with too few values. Return [] also for the side
+    or gait of an actor with a fixed plan that does not move it across the image.
+    """
     options = []
     for i, member in enumerate(cast.members):
         name = member.thing.category
@@ -190,7 +194,7 @@ def _draw_varied_facts(rng: np.random.Generator, cast: UntimedFilm, setting: str
 
 def _travels(plan: Plan) -> bool:
     """Return whether the plan moves the actor across the image."""
-    return any(what in EVENT_LENGTHS and what not in ("stop", "turn") for what in plan)
+    return any(event in EVENT_LENGTHS and event not in ("stop", "turn") for event in plan)
 
 
 def _apply_values(cast: UntimedFilm, varied: Sequence[VariedFact], values: Sequence[Any]) -> UntimedFilm:
@@ -208,7 +212,7 @@ def _apply_values(cast: UntimedFilm, varied: Sequence[VariedFact], values: Seque
 
 
 def _build_film(rng: np.random.Generator, scene: Scene, cast: UntimedFilm) -> Film:
-    """Return the film of the cast, with a random pace for each actor."""
+    """Return the film of the cast, with random times for each actor's events."""
     if cast.story in JOINT:
         cast = _plan_joint_story(cast)
     spans = STORY_SPANS.get(cast.story) or ORDER_SPANS.get(cast.order) or ((0.0, 1.0),) * len(cast.members)
@@ -221,12 +225,12 @@ def _build_film(rng: np.random.Generator, scene: Scene, cast: UntimedFilm) -> Fi
 def _plan_joint_story(cast: UntimedFilm) -> UntimedFilm:
     """Return the cast with plans and sides for a joint story: meet, follow, lead or pass.
 
-    The first actor comes from its `side`.
+    The first actor enters from its `side`.
     """
     first, second = cast.members
     side = first.side if cast.story in STORY_SPANS else OPPOSITE[first.side]
     plan = ("enter",) if cast.story == "meet" else ("cross",)
-    # each actor stops on the side from which it comes
+    # each actor stops on the side from which it enters
     offset = abs(first.track.x - 0.5) * 0.75
     places = (0.5 - offset, 0.5 + offset) if first.side == "left" else (0.5 + offset, 0.5 - offset)
     tracks = [member.track._replace(x=round(x, DIGITS)) for member, x in zip((first, second), places, strict=True)]
@@ -241,20 +245,20 @@ def _plan_joint_story(cast: UntimedFilm) -> UntimedFilm:
 
 
 def _schedule_events(rng: np.random.Generator, member: CastMember, span: tuple[float, float]) -> tuple[Event, ...]:
-    """Return the actor's plan as events with times inside `span`, a start and an end."""
-    lengths = [EVENT_LENGTHS.get(what, ACT_LENGTH) for what in member.plan]
+    """Return the actor's plan as events inside `span`: start and end, in fractions of the film's length."""
+    lengths = [EVENT_LENGTHS.get(name, ACT_LENGTH) for name in member.plan]
     begin, end = span
     slack = (end - begin) * float(rng.uniform(0.03, 0.10))
     begin, end = begin + slack, end - slack
     unit, at = (end - begin) / max(sum(lengths), 0.7), begin
     events = []
-    for what, length in zip(member.plan, lengths, strict=True):
+    for name, length in zip(member.plan, lengths, strict=True):
         side, gait = "", ""
-        if _travels((what,)):
-            # an actor that entered leaves on the other side; one that began inside leaves to its own side
-            crosses = what == "leave" and member.plan[0] == "enter"
+        if _travels((name,)):
+            # an actor that entered leaves on the other side; an actor that began inside leaves on its `side`
+            crosses = name == "leave" and member.plan[0] == "enter"
             side, gait = (OPPOSITE[member.side] if crosses else member.side), member.gait
         duration = unit * length * (RUN_FACTOR if gait == "run" else 1.0)
-        events.append(Event(what, side, gait, round(at, DIGITS), round(at + duration, DIGITS)))
+        events.append(Event(name, side, gait, round(at, DIGITS), round(at + duration, DIGITS)))
         at += duration
     return tuple(events)

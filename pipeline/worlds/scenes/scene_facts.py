@@ -10,15 +10,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
 
 Box = tuple[float, float, float, float]
 """Left, top, right and bottom as fractions of the image, y downwards."""
 T = TypeVar("T")
-Drawn = TypeVar("Drawn")
+Drawn = TypeVar("Drawn")  # Scene or FilmRecord
 SCENE_FACTS = "facts.jsonl"  # file of facts, one line per scene
-CONVERSE = {"right_of": "left_of", "behind": "in_front_of", "below": "above"}  # a is right of b: b is left of a
-DIGITS = 4  # decimals of coordinates: the file holds the drawn coordinates exactly
+CONVERSE = {"right_of": "left_of", "behind": "in_front_of", "below": "above"}  # a is right of b where b is left of a
+DIGITS = 4  # decimals of coordinates, which are rounded before drawing: the file holds the drawn values
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Scene:
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> Scene:
-        """Return the scene of a `record`; keys of other data are ignored."""
+        """Return the scene of a `record`; other keys are ignored."""
         known = {f.name: record[f.name] for f in fields(cls) if f.name in record}
         things = tuple(
             Thing(**{**thing, "boxes": tuple(map(tuple, thing["boxes"])), "box": tuple(thing["box"])})
@@ -81,25 +81,27 @@ def read_drawn(path: Path, kind: str, of: Callable[[dict[str, Any]], Drawn]) -> 
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; draw the {kind}s again") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read ({reason(error)}); draw the {kind}s again") from None
     drawn: dict[str, Drawn] = {}
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
             drawn[str(record["imgid"])] = of(record)
-        except (ValueError, KeyError, TypeError) as error:
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise UserError(f"{path}: line {number} holds no {kind} ({error!r}); draw the {kind}s again") from None
     return drawn
 
 
 def atmosphere(scene: Scene) -> str:
-    """Return the condition that decides all colours: sunny, cloudy, rainy, sunset or night."""
+    """Return the scene's weather by day, else its light: sunny, cloudy, rainy, sunset or night."""
     return scene.weather if scene.light == "day" else scene.light
 
 
 def stream(seed: int, index: int, purpose: int) -> np.random.Generator:
     """Return the random generator of image `index` for one purpose, such as its captions.
 
-    It depends on the three arguments alone.
+    Its random numbers depend on the three arguments alone.
     """
     return np.random.Generator(np.random.Philox(key=[seed, index], counter=[0, 0, 0, purpose]))
 
@@ -117,7 +119,7 @@ def pick(rng: np.random.Generator, options: Sequence[T], weights: Sequence[float
 
 
 def uniform(rng: np.random.Generator, low: float, high: float) -> float:
-    """Return the number that `rng.uniform` would draw, in a fraction of its time."""
+    """Return the number that `rng.uniform(low, high)` would draw, in less time."""
     return low + (high - low) * rng.random()
 
 
@@ -141,19 +143,20 @@ def bounding_box(boxes: Sequence[Box]) -> Box:
 def relation_holds(relation: str, a: Thing, b: Thing) -> bool:
     """Return whether `relation` holds from `a` to `b` by their boxes. Raises ValueError for an unknown relation."""
     (a0, a1, a2, a3), (b0, b1, b2, b3) = a.box, b.box
-    across = min(a2, b2) - max(a0, b0)  # shared width; negative: horizontal gap
-    along = min(a3, b3) - max(a1, b1)  # shared height; negative: vertical gap
+    shared_width = min(a2, b2) - max(a0, b0)  # negative: horizontal gap
+    shared_height = min(a3, b3) - max(a1, b1)  # negative: vertical gap
     narrower = min(a2 - a0, b2 - b0)
     if relation == "left_of":
-        return across < 0.02 and a0 < b0
+        return shared_width < 0.02 and a0 < b0
     if relation == "near":
-        return max(-across, -along) < 0.25
+        return max(-shared_width, -shared_height) < 0.25
     if relation == "beside":
-        return -0.25 < across < 0.02 and along > 0.25 * min(a3 - a1, b3 - b1)
+        return -0.25 < shared_width < 0.02 and shared_height > 0.25 * min(a3 - a1, b3 - b1)
     if relation == "in_front_of":
-        return "air" not in (a.place, b.place) and across > 0.35 * narrower and a3 - b3 > 0.10
+        return "air" not in (a.place, b.place) and shared_width > 0.35 * narrower and a3 - b3 > 0.10
     if relation == "above":
-        return a.place == "air" and across > 0.25 * narrower and a3 < b1 + 0.02
+        return a.place == "air" and shared_width > 0.25 * narrower and a3 < b1 + 0.02
     if relation in CONVERSE:
         return relation_holds(CONVERSE[relation], b, a)
-    raise ValueError(f"unknown relation {relation}")
+    known = "left_of, near, beside, in_front_of, above"
+    raise ValueError(f"unknown relation {relation!r}: expected {known}, {', '.join(CONVERSE)}")

@@ -7,7 +7,7 @@ import pytest
 from pipeline.analysis.bootstrap import Resamples
 from pipeline.analysis.comparison import Comparison, ComparisonSlice, CurveReading, Estimate, compare_methods
 from pipeline.analysis.judge_titles import recall_keys
-from pipeline.analysis.method_claims import ClaimResult, MethodClaim, check_claim
+from pipeline.analysis.method_claims import ClaimResult, MethodClaim, _at_level, check_claim
 from pipeline.analysis.results import Point, Results, Run, read_results, with_frozen_speakers
 from pipeline.analysis.selection import Choice, ReportSettings, SelectionBasis, choose_all
 from pipeline.analysis.tradeoff import Curve
@@ -74,9 +74,23 @@ def test_at_equal_cider_it_is_the_difference_of_the_curves_there(full_world):
 def test_a_claim_about_a_missing_number_stays_open_with_the_reason(full_world):
     missing = [claim("luo", "nobody"), claim("luo", "nobody", at="equal CIDEr"), claim("luo", "mle", judge="owl")]
     _, (one, two, three) = claim_results(full_world, *missing)
-    assert (one.reason, two.reason) == ("nobody was not measured", "nobody has no such CIDEr")
+    assert (one.reason, two.reason) == ("nobody was not measured", f"nobody has no result at {two.at}")
     assert three.reason == "not judged by owl"
     assert {each.verdict for each in (one, two, three)} == {"open"}
+
+
+def test_a_seed_whose_curve_misses_the_level_is_paired_with_no_other_seed():
+    """One method has three seeds, of which the first one's curve alone reaches the level: one difference is known."""
+    keys = recall_keys("own")
+
+    def of_seeds(method: str, by_seed: dict[object, float]) -> CurveReading:
+        point = Point(tuple(Run(method, {"lambda": 0.5, "seed": seed}, "", {}, {}, Path()) for seed in (1, 2, 3)))
+        estimates = {keys: Estimate(0.6, by_seed=by_seed)}
+        return CurveReading(Curve("", method, {}, (point,)), (0.5, 1.0), point, estimates)
+
+    one, other = of_seeds("a", {1: 0.7}), of_seeds("b", {1: 0.6, 2: 0.5, 3: 0.5})
+    assert _at_level(claim("a", "b"), "", one, other, keys).by_seed == {1: pytest.approx(0.1)}
+    assert _at_level(claim("b", "a"), "", other, one, keys).by_seed == {1: pytest.approx(-0.1)}
 
 
 def test_a_claim_without_a_judge_compares_cider(full_world):
@@ -89,7 +103,7 @@ def test_a_claim_without_a_judge_compares_cider(full_world):
     assert chosen.value == pytest.approx(cider["mle"] - cider["luo"])
     slice_ = comparison.at_score[0]
     assert lacking.at == f"R@10 {slice_.level:g}% by own"
-    assert lacking.reason.endswith("has no such R@10")
+    assert lacking.reason.endswith(f"has no result at {lacking.at}")
     there: dict[str, list[float]] = {}
     for reading in slice_.readings:
         if reading.estimates:
@@ -135,4 +149,4 @@ def test_a_lower_bound_of_one_method_bounds_the_difference(above, than_above, va
     comparison = Comparison(Results(tuple(points)), (level,), (), (), None, Resamples(0))
     found = check_claim(claim("a", "b", at="equal CIDEr"), comparison, [])
     assert (found.value, found.bound, found.verdict) == (value, bound, "open")
-    assert found.reason == ("" if value else "a lower bound leaves open which is higher")
+    assert found.reason == ("" if value else "a lower bound does not show which number is higher")

@@ -250,6 +250,7 @@ def test_no_comment_of_a_file_is_lost(path):
         ("train:\n  rate: 1\n  rate: 2\n", "new.yaml, line 3, column 3: the key rate is given twice"),
         ("{seed: 2}\n", "new.yaml: must be a mapping of sections, a key a line"),
         ("- seed\n", "new.yaml: must be a mapping of sections, a key a line"),
+        ("null\n", "new.yaml: must be a mapping of sections, a key a line"),
         ("train: [1\n", "new.yaml, line 2, column 1: "),
         ("replace: [trian]\n", "new.yaml: replace: trian is no section below; did you mean train?"),
         ("over: large\n", "new.yaml: over: this key is now extends; rename it"),

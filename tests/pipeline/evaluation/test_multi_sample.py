@@ -75,5 +75,6 @@ def test_the_reason_is_recorded_where_the_tokeniser_fails(monkeypatch):
     with LanguageScorer(["CIDEr"]) as language:
         found, lacking = measure_sets([["a", "b"]], [["a"]], language)
     assert found == {"captions": 2}
-    assert lacking == dict.fromkeys(("CIDEr", "mBLEU-4 corpus", "mBLEU-4 per caption"), "tokeniser: no Java")
+    names = ("CIDEr", "Div-1", "Div-2", "mBLEU-4 corpus", "mBLEU-4 per caption")
+    assert lacking == dict.fromkeys(names, "tokeniser: no Java")
     assert not any(math.isnan(value) for value in found.values())

@@ -18,33 +18,33 @@ TINY, REPOSITORY = "test_resnet", "models--timm--test_resnet.r160_in1k"
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """The folder in which the hub's client keeps files, empty; it asks nobody else."""
+    """Return the empty cache folder of the hub's client, which is offline."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     return tmp_path / "hub"
 
 
-def test_weights_of_the_hub_are_checked_against_the_hubs_digest(cache, tmp_path):
-    """The cache as the hub's client keeps it, with drawn weights in it; then one bit of them is another."""
+def test_weights_of_the_hub_are_checked_against_the_digest_in_their_name(cache, tmp_path):
+    """Load random weights from a cache in the form of the hub's client; refuse them after one bit has changed."""
     declare_operators()
     import timm
 
     torch.manual_seed(0)
-    drawn = timm.create_model(TINY).eval()
-    save_file(drawn.state_dict(), tmp_path / "weights.safetensors")
-    digest, kept = sha256(tmp_path / "weights.safetensors"), cache / REPOSITORY
+    model = timm.create_model(TINY).eval()
+    save_file(model.state_dict(), tmp_path / "weights.safetensors")
+    digest, repository = sha256(tmp_path / "weights.safetensors"), cache / REPOSITORY
     for folder in ("refs", "blobs", "snapshots/0123"):
-        (kept / folder).mkdir(parents=True)
-    (kept / "refs" / "main").write_text("0123")
-    blob = kept / "blobs" / digest
+        (repository / folder).mkdir(parents=True)
+    (repository / "refs" / "main").write_text("0123")
+    blob = repository / "blobs" / digest
     blob.write_bytes((tmp_path / "weights.safetensors").read_bytes())
-    (kept / "snapshots" / "0123" / "model.safetensors").symlink_to(blob)
+    (repository / "snapshots" / "0123" / "model.safetensors").symlink_to(blob)
     network = TimmNetwork(NetworkSettings(TINY, 32, "hub"))
     assert network.description["weights"] == {
         "source": "hub", "file": "timm/test_resnet.r160_in1k/model.safetensors", "sha256": digest,
     }  # fmt: skip
     for key, value in network.model.state_dict().items():
-        assert torch.equal(value, drawn.state_dict()[key]), key
+        assert torch.equal(value, model.state_dict()[key]), key
     content = bytearray(blob.read_bytes())
     content[-1] ^= 1
     blob.write_bytes(content)
@@ -55,7 +55,7 @@ def test_weights_of_the_hub_are_checked_against_the_hubs_digest(cache, tmp_path)
     assert str(error.value).startswith(str(blob))
 
 
-def test_the_hub_out_of_reach_is_reported_in_one_line(cache):
+def test_an_unreachable_hub_is_reported_in_one_line(cache):
     with pytest.raises(UserError, match=r"^features.weights: hub has no weights for test_resnet that can be") as error:
         TimmNetwork(NetworkSettings(TINY, 32, "hub"))
     assert "fetch model.safetensors of timm/test_resnet.r160_in1k on a machine with internet access" in str(error.value)
@@ -63,49 +63,53 @@ def test_the_hub_out_of_reach_is_reported_in_one_line(cache):
     assert "\n" not in str(error.value)
 
 
-class Evil:
+class PrintWhenUnpickled:
     def __reduce__(self):
         return print, ("this must not run",)
 
 
 @pytest.fixture
 def checkpoints(tmp_path, monkeypatch):
-    """PyTorch's folder of downloads, empty, and the name of a file that has these bytes."""
+    """Return a function that writes bytes into PyTorch's empty download folder, and returns the path and an entry.
+
+    The file's name has the first eight digits of its SHA-256, or `prefix`.
+    """
     monkeypatch.setattr(torch.hub, "_hub_dir", str(tmp_path))
     (tmp_path / "checkpoints").mkdir()
 
-    def keep(content, prefix=None):
+    def write_checkpoint(content, prefix=None):
         prefix = prefix or hashlib.sha256(content).hexdigest()[:8]
         path = tmp_path / "checkpoints" / f"line-{prefix}.pth"
         path.write_bytes(content)
         return path, SimpleNamespace(url=f"http://127.0.0.1:9/models/{path.name}")
 
-    return keep
+    return write_checkpoint
 
 
-def saved(thing, path):
-    torch.save(thing, path)
+def serialise(value, path):
+    torch.save(value, path)
     return path.read_bytes()
 
 
-def test_weights_of_torchvision_are_tensors_with_the_digest_of_their_name(checkpoints, tmp_path, capfd):
-    line, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
-    content = saved(other.state_dict(), tmp_path / "a")
+def test_weights_of_torchvision_must_be_tensors_and_have_the_digest_in_their_name(checkpoints, tmp_path, capfd):
+    layer, source = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    content = serialise(source.state_dict(), tmp_path / "a")
     path, entry = checkpoints(content)
-    told = load_torchvision(line, "hub", entry, "line")
-    assert told == {"source": "hub", "file": path.name, "sha256": hashlib.sha256(content).hexdigest()}
-    torch.testing.assert_close(line.weight, other.weight)
+    record = load_torchvision(layer, "hub", entry, "line")
+    assert record == {"source": "hub", "file": path.name, "sha256": hashlib.sha256(content).hexdigest()}
+    torch.testing.assert_close(layer.weight, source.weight)
+    other_shape = serialise(torch.nn.Linear(3, 2).state_dict(), tmp_path / "c")
     for bad, prefix, message in (
         (content, "00000000", "the SHA-256 begins with .* not with 00000000; remove it"),
-        (pickle.dumps(Evil(), 2), None, "not a file of tensors only"),
-        (saved({"weight": Evil()}, tmp_path / "b"), None, "not a file of tensors only"),
-        (saved(torch.nn.Linear(3, 2).state_dict(), tmp_path / "c"), None, "has the shape .2, 3., the network expects"),
+        (pickle.dumps(PrintWhenUnpickled(), 2), None, "not a file of tensors only"),
+        (serialise({"weight": PrintWhenUnpickled()}, tmp_path / "b"), None, "not a file of tensors only"),
+        (other_shape, None, "has the shape .2, 3., the network expects"),
     ):
         path, entry = checkpoints(bad, prefix)
-        with pytest.raises(UserError, match=message) as refused:
-            load_torchvision(line, "hub", entry, "line")
-        assert str(refused.value).startswith(str(path))
-        assert "\n" not in str(refused.value)
+        with pytest.raises(UserError, match=message) as error:
+            load_torchvision(layer, "hub", entry, "line")
+        assert str(error.value).startswith(str(path))
+        assert "\n" not in str(error.value)
     assert "must not run" not in capfd.readouterr().out
 
 

@@ -22,27 +22,27 @@ def peaked_agents(toy):
 
 
 def step(method, batch, seed: int = 3):
-    """Return losses by name and the gradients of their sum."""
+    """Run one step; return the losses by name and the gradients of their sum."""
     method.freeze(batch.step)
     losses, _ = method.step(batch, seed)
     gradients = torch.autograd.grad(sum(losses.values()), list(method.agents["speaker"].parameters()))
     return losses, gradients
 
 
-def same(left, right) -> None:
-    for one, other in zip(left[1], right[1], strict=True):
-        torch.testing.assert_close(one, other, atol=1e-8, rtol=1e-5)
+def assert_equal_gradients(left, right) -> None:
+    for gradient, other in zip(left[1], right[1], strict=True):
+        torch.testing.assert_close(gradient, other, atol=1e-8, rtol=1e-5)
 
 
-def test_all_weight_on_precision_is_sequence_level_learning(toy):
-    same(
+def test_sll_sle_with_alpha_1_equals_sll(toy):
+    assert_equal_gradients(
         step(sll_sle(toy.agents(), Objective(), alpha=1.0), toy.batch()),
         step(sll(toy.agents(), Objective(), samples=5), toy.batch()),
     )
 
 
-def test_an_entropy_weight_of_0_is_sequence_level_learning(toy):
-    plain, none, some = (
+def test_sll_me_with_weight_0_equals_sll(toy):
+    plain, unweighted, weighted = (
         step(method, toy.batch())
         for method in (
             sll(toy.agents(), Objective()),
@@ -50,20 +50,23 @@ def test_an_entropy_weight_of_0_is_sequence_level_learning(toy):
             sll_me(toy.agents(), Objective(), weight=0.3),
         )
     )
-    same(none, plain)
-    torch.testing.assert_close(some[0]["naturalness"], plain[0]["naturalness"], atol=0, rtol=0)
-    assert any(not torch.equal(*pair) for pair in zip(some[1], plain[1], strict=True))
+    assert_equal_gradients(unweighted, plain)
+    torch.testing.assert_close(weighted[0]["naturalness"], plain[0]["naturalness"], atol=0, rtol=0)
+    assert any(not torch.equal(*pair) for pair in zip(weighted[1], plain[1], strict=True))
 
 
 def test_equation_16_by_hand(toy):
-    """Loss and gradient written out sample by sample; ours is a mean over words, the paper's over captions."""
+    """Loss and gradient equal a sum written out sample by sample.
+
+    The code averages over tokens, the paper over captions.
+    """
     agents, batch, alpha, s = peaked_agents(toy), toy.batch(), 0.6, 3
     losses, gradients = step(sll_sle(agents, Objective(), alpha=alpha, samples=s, scale=1.0), batch)
     speaker = agents.speaker
     rollouts = StepRollouts(speaker, batch, seed=3)
     message, greedy = rollouts.of(Multinomial(s)), rollouts.of(Greedy())
-    delta = toy.cider(message.tokens, message.images).tolist()
-    expected = toy.cider(greedy.tokens, greedy.images).tolist()
+    rewards = toy.cider(message.tokens, message.images).tolist()
+    baselines = toy.cider(greedy.tokens, greedy.images).tolist()
     total = torch.zeros(())
     for image in range(len(batch)):
         rows = range(image * s, image * s + s)
@@ -71,21 +74,21 @@ def test_equation_16_by_hand(toy):
         mean = sum(pairs.values()) / s**2
         for j in rows:
             log_p = message.log_probs[j].sum()
-            precision = (delta[j] - expected[image]) / 10 * log_p
+            precision = (rewards[j] - baselines[image]) / 10 * log_p
             diversity = 2 / s * sum(pairs[j, k] - mean for k in rows) * log_p
             total = total - (alpha * precision + (1 - alpha) * diversity)
     total = total / message.mask.sum()
     torch.testing.assert_close(sum(losses.values()), total)
     assert losses["exploration"].abs() > 1e-3
-    expectation = torch.autograd.grad(total, list(speaker.parameters()))
-    for found, other in zip(gradients, expectation, strict=True):
-        torch.testing.assert_close(found, other)
+    expected_gradients = torch.autograd.grad(total, list(speaker.parameters()))
+    for gradient, expected in zip(gradients, expected_gradients, strict=True):
+        torch.testing.assert_close(gradient, expected)
 
 
 def pair_distance(message, j: int, k: int, batch) -> float:
-    """Return d(j, k) alone: twice the mean distance in a set of two, of which one is j itself."""
-    two = replace(message, tokens=message.tokens[[j, k]], samples=2)
-    return 2 * float(SetDistance()(two, batch)[0])
+    """Return the distance d(j, k): twice the mean distance of j to the set {j, k}, since d(j, j) = 0."""
+    pair = replace(message, tokens=message.tokens[[j, k]], samples=2)
+    return 2 * float(SetDistance()(pair, batch)[0])
 
 
 def test_the_maximum_entropy_loss_by_hand(toy):
@@ -96,60 +99,60 @@ def test_the_maximum_entropy_loss_by_hand(toy):
     assert 1 < message.entropies[message.mask].mean() < torch.tensor(13.0).log()
 
 
-def test_the_scale_multiplies_precision_alone(toy):
+def test_the_scale_multiplies_only_the_loss_of_naturalness(toy):
     ten, one = (step(sll_sle(toy.agents(), Objective(), scale=scale), toy.batch())[0] for scale in (10.0, 1.0))
     torch.testing.assert_close(ten["naturalness"], 10 * one["naturalness"])
     assert torch.equal(ten["exploration"], one["exploration"])
 
 
 def test_exploration_makes_captions_differ(toy):
-    """Train a speaker on the distance alone; its captions then differ more."""
+    """Training on the distance alone raises the mean distance of an image's captions."""
     method = sll_sle(peaked_agents(toy), Objective(), alpha=0.0)
     adam = torch.optim.Adam(method.agents["speaker"].parameters(), lr=0.05)
-    found = []
+    distances = []
     for number in range(20):
         method.freeze(number)
         losses, report = method.step(toy.batch(number), seed=1)
-        found.append(float(report["exploration/score"]))
+        distances.append(float(report["exploration/score"]))
         adam.zero_grad()
         sum(losses.values()).backward()
         adam.step()
-    assert sum(found[-5:]) > sum(found[:5]) + 0.5
+    assert sum(distances[-5:]) > sum(distances[:5]) + 0.5
 
 
-def test_two_samples_are_too_few(toy):
+def test_sll_sle_rejects_fewer_than_three_samples(toy):
     with pytest.raises(UserError, match="sll_sle: expected samples of 3 or more, got 2"):
         sll_sle(toy.agents(), Objective(), samples=2)
 
 
-def test_another_reward_takes_the_place_of_cider_by_hand(toy):
-    """ROUGE-L by pycocoevalcap, of words and EOS, caption by caption."""
+def test_a_mixed_reward_replaces_cider_by_hand(toy):
+    """The reward is 2 · ROUGE-L + 0.5 · CIDEr; pycocoevalcap computes ROUGE-L of words and EOS."""
     agents, batch = toy.agents(), toy.batch()
     losses, _ = step(sll(agents, Objective(), samples=2, reward={"ROUGE-L": 2.0, "CIDEr": 0.5}), batch)
     rollouts = StepRollouts(agents.speaker, batch, seed=3)
     message, greedy = rollouts.of(Multinomial(2)), rollouts.of(Greedy())
 
-    def worth(message, row: int) -> float:
+    def reward(message, row: int) -> float:
         image = int(message.images[row])
         generated = [str(word) for word in with_end(message.tokens[row].tolist())]
-        human = [[str(word) for word in with_end((one + [0] * STEPS)[:STEPS])] for one in toy.references[image]]
+        human = [[str(word) for word in with_end((words + [0] * STEPS)[:STEPS])] for words in toy.references[image]]
         rouge = Rouge().calc_score([" ".join(generated)], [" ".join(words) for words in human])
         return 2 * rouge + 0.5 * float(toy.cider(message.tokens[row : row + 1], message.images[row : row + 1]))
 
     total = torch.zeros(())
     for row in range(len(message)):
-        advantage = worth(message, row) - worth(greedy, int(message.images[row]))
+        advantage = reward(message, row) - reward(greedy, int(message.images[row]))
         total = total - advantage * message.log_probs[row].sum()
     torch.testing.assert_close(losses["naturalness"], total / message.mask.sum())
 
 
 def with_end(words: list[int]) -> list[int]:
-    """Return the words up to the EOS, with it."""
+    """Return the words up to and including the first EOS."""
     return words[: words.index(0) + 1] if 0 in words else words
 
 
-def test_the_defaults_weigh_exploration_as_the_paper_does(toy):
-    """Chen and Jin 2020: .01 times the entropy, and α = .75 with five samples."""
+def test_the_default_weights_are_those_of_the_paper(toy):
+    """Chen and Jin (2020) use the entropy weight .01, and α = .75 with five samples."""
     weights = {make: make(toy.agents(), Objective()).weights for make in (sll_me, sll_sle)}
     assert weights == {
         sll_me: {"naturalness": 1.0, "entropy": 0.01},

@@ -22,7 +22,7 @@ def rng(seed: int = 0) -> torch.Generator:
 
 
 def test_one_step_by_hand():
-    """Att2in2 with its published formulas, one image, one region, written out with the layers' own numbers."""
+    """Compare a step of Att2in2 with the published formulas, for an image with two unmasked regions and one masked."""
     torch.manual_seed(0)
     speaker = Att2in(vocabulary=3, region_size=2, words=2, hidden=2, attention=2, dropout=0.5, max_words=4).eval()
     batch = Batch(
@@ -36,8 +36,8 @@ def test_one_step_by_hand():
     state = replace(
         speaker.begin(batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None)), 1), h=h, c=c
     )
-    new_h, after = speaker.step(speaker.word(torch.tensor([2])), state)
-    new_c = after.c
+    new_h, next_state = speaker.step(speaker.word(torch.tensor([2])), state)
+    new_c = next_state.c
 
     regions = F.relu(batch.regions[0] @ speaker.region.weight.T + speaker.region.bias)
     keys = regions @ speaker.key.weight.T + speaker.key.bias
@@ -54,17 +54,17 @@ def test_one_step_by_hand():
     torch.testing.assert_close(new_h[0], o * torch.tanh(expected_c))
 
 
-def test_log_probs_of_a_message_are_those_of_its_tokens(toy, decoder):
+def test_log_probs_of_a_message_equal_those_of_teacher_forcing(toy, decoder):
     speaker, batch = toy.agents(decoder=decoder).speaker, toy.batch()
     message = generate(speaker, batch, Multinomial(samples=3), rng())
     assert len(message) == 24
     assert message.images.tolist() == [i for i in range(8) for _ in range(3)]
     for row in (0, 7, 23):
-        told = batch.to("cpu")
+        target = batch.to("cpu")
         image = int(message.images[row])
-        told.captions[image] = 0
-        told.captions[image, : message.tokens.shape[1]] = message.tokens[row]
-        forced = teacher_force(speaker, told)
+        target.captions[image] = 0
+        target.captions[image, : message.tokens.shape[1]] = message.tokens[row]
+        forced = teacher_force(speaker, target)
         width = message.tokens.shape[1]
         torch.testing.assert_close(forced.log_probs[image, :width], message.log_probs[row])
 
@@ -72,44 +72,44 @@ def test_log_probs_of_a_message_are_those_of_its_tokens(toy, decoder):
 def test_tokens_after_eos_are_eos(toy, decoder):
     speaker, batch = toy.agents(decoder=decoder).speaker, toy.batch()
     message = generate(speaker, batch, Multinomial(samples=20), rng())
-    ended = 0
+    with_eos = 0
     for words, mask, log_probs in zip(message.tokens.tolist(), message.mask.tolist(), message.log_probs, strict=True):
         end = words.index(0) if 0 in words else len(words)
         assert not any(words[end:])
         assert sum(mask) == min(end + 1, len(words))
         assert (log_probs[sum(mask) :] == 0).all()
-        ended += end < len(words)
-    assert 0 < ended < len(message), "captions of both kinds are wanted here"
+        with_eos += end < len(words)
+    assert 0 < with_eos < len(message), "expected captions with EOS and captions without EOS; change the seed"
 
 
 def test_a_masked_region_changes_nothing(toy, decoder):
     speaker, batch = toy.agents(decoder=decoder).speaker, toy.batch()
-    before = teacher_force(speaker, batch).log_probs
+    expected = teacher_force(speaker, batch).log_probs
     batch.regions[0, 2] = 100.0  # masked
-    torch.testing.assert_close(teacher_force(speaker, batch).log_probs, before)
+    torch.testing.assert_close(teacher_force(speaker, batch).log_probs, expected)
 
 
 def _best_by_enumeration(speaker, batch, image):
-    """Return the most probable caption among all of at most `max_words` words."""
+    """Return the log-probability and the words of the image's most probable caption of at most `max_words` words."""
     best, best_words = -float("inf"), ()
     for words in itertools.product(range(speaker.vocabulary + 1), repeat=speaker.max_words):
         end = words.index(0) if 0 in words else len(words)
         if any(words[end:]):
             continue
-        told = batch.to("cpu")
-        told.captions[image] = torch.tensor(words)
-        total = float(teacher_force(speaker, told).log_probs[image].sum())
+        target = batch.to("cpu")
+        target.captions[image] = torch.tensor(words)
+        total = float(teacher_force(speaker, target).log_probs[image].sum())
         if total > best:
             best, best_words = total, words
     return best, best_words
 
 
 def _totals(speaker, batch, message, sample=0):
-    """Return the log-probabilities (B,) of a message's captions."""
+    """Return the log-probability (B,) of each image's caption number `sample` in a message."""
     tokens = message.tokens[sample :: message.samples]
-    told = batch.to("cpu")
-    told.captions[:] = F.pad(tokens, (0, told.captions.shape[1] - tokens.shape[1]))
-    return teacher_force(speaker, told).log_probs.sum(1)
+    target = batch.to("cpu")
+    target.captions[:] = F.pad(tokens, (0, target.captions.shape[1] - tokens.shape[1]))
+    return teacher_force(speaker, target).log_probs.sum(1)
 
 
 @pytest.mark.parametrize(
@@ -134,31 +134,31 @@ def test_an_exhaustive_beam_finds_the_most_probable_caption(make):
             torch.zeros(images, 3, dtype=torch.int64),
         )
         message = generate(speaker, batch, Beam(width=40), rng())
-        several = generate(speaker, batch, Beam(width=40, samples=3), rng())
+        three_best = generate(speaker, batch, Beam(width=40, samples=3), rng())
         greedy = generate(speaker, batch, Beam(width=1), rng())
         for image in range(images):
             best, words = _best_by_enumeration(speaker, batch, image)
             found = message.tokens[image].tolist()
             assert tuple(found + [0] * (3 - len(found))) == words
             assert abs(float(_totals(speaker, batch, message)[image]) - best) < 1e-5
-        totals = torch.stack([_totals(speaker, batch, several, k) for k in range(3)], 1)
+        totals = torch.stack([_totals(speaker, batch, three_best, k) for k in range(3)], 1)
         assert (totals[:, 0] >= totals[:, 1]).all()
         assert (totals[:, 1] >= totals[:, 2]).all()
         assert (_totals(speaker, batch, message) >= _totals(speaker, batch, greedy) - 1e-6).all()
 
 
-def test_dropout_keeps_its_share_and_the_mean_and_a_rows_does_not_depend_on_the_others(toy):
+def test_dropout_keeps_the_mean_and_a_rows_mask_does_not_depend_on_other_rows(toy):
     batch = toy.batch()
     x = torch.ones(400, 100)
-    every = RolloutDropout(0.25, BatchRandom(batch, rng()))(x, None, 50)
-    torch.testing.assert_close(every.unique(), torch.tensor([0.0, 1 / 0.75]))
-    assert abs(float((every > 0).float().mean()) - 0.75) < 0.01
-    some = torch.tensor([3, 399])
-    assert torch.equal(RolloutDropout(0.25, BatchRandom(batch, rng()))(x[:2], some, 50), every[some])
+    dropped = RolloutDropout(0.25, BatchRandom(batch, rng()))(x, None, 50)
+    torch.testing.assert_close(dropped.unique(), torch.tensor([0.0, 1 / 0.75]))
+    assert abs(float((dropped > 0).float().mean()) - 0.75) < 0.01
+    rows = torch.tensor([3, 399])
+    assert torch.equal(RolloutDropout(0.25, BatchRandom(batch, rng()))(x[:2], rows, 50), dropped[rows])
     assert torch.equal(RolloutDropout(0.0, BatchRandom(batch, rng()))(x), x)
 
 
-def test_a_part_of_a_batch_draws_its_part_of_the_numbers(toy):
+def test_a_part_of_a_batch_draws_the_random_numbers_of_its_images(toy):
     batch = toy.batch()
     whole = BatchRandom(batch, rng()).like(torch.zeros(16, 3), width=2)
     part = replace(batch, images=batch.images[2:5], first=2, of=8)
@@ -167,10 +167,10 @@ def test_a_part_of_a_batch_draws_its_part_of_the_numbers(toy):
     assert torch.equal(BatchRandom(part, rng()).like(torch.zeros(6, 3), width=2), whole[4:10])
 
 
-@pytest.mark.parametrize("together", [False, True], ids=["word by word", "in one piece"])
-def test_states_are_those_from_which_tokens_were_chosen(toy, together, decoder):
+@pytest.mark.parametrize("forced", [False, True], ids=["sampling", "teacher forcing"])
+def test_hidden_states_yield_the_log_probs_of_the_tokens(toy, forced, decoder):
     speaker, batch = toy.agents(decoder=decoder).speaker, toy.batch()
-    message = teacher_force(speaker, batch) if together else generate(speaker, batch, Multinomial(3), rng())
+    message = teacher_force(speaker, batch) if forced else generate(speaker, batch, Multinomial(3), rng())
     states = message.states()
     assert not states.requires_grad
     assert states.shape == (*message.tokens.shape, speaker.hidden)
@@ -179,14 +179,14 @@ def test_states_are_those_from_which_tokens_were_chosen(toy, together, decoder):
 
 
 def test_dropout_and_tokens_have_their_own_random_numbers(toy, monkeypatch):
-    given = []
+    streams = []
 
-    def recording(speaker, numbers):
-        given.append(numbers)
+    def record_stream(speaker, numbers):
+        streams.append(numbers)
         return RolloutDropout(0.0, numbers)
 
-    monkeypatch.setattr(unroll, "_dropout", recording)
+    monkeypatch.setattr(unroll, "_dropout", record_stream)
     generate(toy.agents().speaker, toy.batch(), Multinomial(), rng(5))
-    (of_dropout,) = given
+    (dropout_stream,) = streams
     x = torch.zeros(8, 3)
-    assert not torch.equal(of_dropout.like(x), BatchRandom(toy.batch(), rng(5)).like(x))
+    assert not torch.equal(dropout_stream.like(x), BatchRandom(toy.batch(), rng(5)).like(x))

@@ -140,6 +140,14 @@ def test_an_image_is_in_the_folder_that_its_name_states(merged_files, tmp_path):
     assert [image.file.split("/")[0] for image in corpus.images] == ["train2014", "train2014", "val2014", "val2014"]
 
 
+def test_a_file_of_splits_may_name_an_image_by_its_id_and_by_its_file(merged_files, tmp_path):
+    files, images = merged_files
+    splits = {"train": [9, "COCO_train2014_000000000009.jpg"], "val": [25], "test": [42, 73]}
+    (tmp_path / "splits.json").write_text(json.dumps(splits))
+    corpus = check_corpus(read_coco(files, images, tmp_path / "splits.json"), images)
+    assert {image.id: image.split for image in corpus.images} == {"9": "train", "25": "val", "42": "test", "73": "test"}
+
+
 def test_an_image_of_the_splits_that_no_file_has_is_reported(merged_files, tmp_path):
     files, images = merged_files
     (tmp_path / "cocotalk.json").write_text(json.dumps(COCOTALK))

@@ -32,6 +32,7 @@ def test_names_that_are_ordinary_words_are_replaced_at_the_beginning_of_a_text_a
     for name in ("cider", "guidance", "pretrained", "psst", "rl", "wtf"):
         title = method_cards()[name].title
         assert published_name(f"{name} has it") == f"{title} has it"
+        assert published_name(f"frozen_{name} has it") == f"{title} (frozen) has it"
         assert published_name(f"more {name} has it") == f"more {name} has it"
     assert published_name("more wtf_rl has it") == "more WTF-RL has it"
 

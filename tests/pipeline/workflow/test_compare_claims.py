@@ -1,4 +1,4 @@
-"""Selection of the claims about a run."""
+"""Selection of the claims about a run, and the nearest recorded profile."""
 
 import json
 import shutil
@@ -24,11 +24,11 @@ def test_claims_about_scenes_do_not_apply_to_dialogs(tmp_path):
 
 def test_claims_about_methods_that_a_profile_does_not_have_are_left_out(tmp_path):
     (tmp_path / "params.yaml").write_text(profile_text("scenes", ROOT / "profiles"))
-    every, params = read_claims(ROOT), load(tmp_path / "params.yaml")
-    of_scenes = [claim for claim in every if claim.data == "scenes" or "scenes" in tuple(claim.data)]
-    assert select_claims(every, params, ["scenes_other", "scenes"]) == of_scenes  # whether measured or not
+    all_claims, params = read_claims(ROOT), load(tmp_path / "params.yaml")
+    of_scenes = [claim for claim in all_claims if claim.data == "scenes" or "scenes" in tuple(claim.data)]
+    assert select_claims(all_claims, params, ["scenes_other", "scenes"]) == of_scenes  # no claim needs a result
     del params.methods["luo"]
-    found = select_claims(every, params, ["scenes_other", "scenes"])
+    found = select_claims(all_claims, params, ["scenes_other", "scenes"])
     assert found == [claim for claim in of_scenes if "luo" not in (claim.more, claim.than)]
     assert {claim.than for claim in found} == {"mle", "st_multinomial", "template", "human"}
 

@@ -1,4 +1,4 @@
-"""A drawn benchmark: its difficulties, the content of its folder, and its scores by hand."""
+"""A drawn benchmark: its difficulties, the content of its folder, and its scores, computed by hand."""
 
 import hashlib
 import json
@@ -32,7 +32,7 @@ SEED = 5
 
 
 def facts(scene):
-    """Return the facts of a scene as a set: attributes of its things, place, and weather or light."""
+    """Return the facts of a scene: attributes of its objects, its place, and its weather or light."""
     kinds = ("count", "colour", "pattern", "size", "pose")
     things = {(thing.category, kind, getattr(thing, kind)) for thing in scene.things for kind in kinds}
     return things | {("setting", scene.setting), ("weather", atmosphere(scene))}
@@ -40,26 +40,26 @@ def facts(scene):
 
 @pytest.fixture(scope="module")
 def benchmark(tmp_path_factory):
-    """A folder with 16 pictures, and its key."""
+    """Make a benchmark of 16 pictures; return its folder and its key."""
     folder = tmp_path_factory.mktemp("drawn") / "bench"
     make_benchmark(folder, folder.with_suffix(".key"), SEED, images=16, workers=1)
     return folder, folder.with_suffix(".key")
 
 
-def test_a_higher_difficulty_has_fewer_or_less_conspicuous_facts_between_scenes():
-    apart, alike = {}, {}
+def test_scenes_of_a_higher_difficulty_differ_in_fewer_or_less_conspicuous_facts():
+    differing, subtle = {}, {}
     for difficulty in (1, 2, 3, 4):
         numbers = sample_galleries(SEED, 2, difficulty, workers=1)
         assert [len({*each}) for each in numbers] == [8, 8]
         assert not {*numbers[0]} & {*numbers[1]}
         galleries = [[sample_scene(SEED, n) for n in each] for each in numbers]
         pairs = [(a, b) for scenes in galleries for a, b in combinations(scenes, 2)]
-        apart[difficulty] = sum(len(facts(a) - facts(b)) for a, b in pairs) / len(pairs)
-        alike[difficulty] = [differs_subtly(scenes) for scenes in galleries]
-    assert apart[1] > apart[2] > apart[3] + 1
-    assert max(apart[3], apart[4]) < 3
-    assert all(alike[4])
-    assert not any(alike[1] + alike[2])
+        differing[difficulty] = sum(len(facts(a) - facts(b)) for a, b in pairs) / len(pairs)
+        subtle[difficulty] = [differs_subtly(scenes) for scenes in galleries]
+    assert differing[1] > differing[2] > differing[3] + 1
+    assert max(differing[3], differing[4]) < 3
+    assert all(subtle[4])
+    assert not any(subtle[1] + subtle[2])
 
 
 def test_the_folder_has_pictures_and_their_galleries_and_no_fact(benchmark):
@@ -68,14 +68,14 @@ def test_the_folder_has_pictures_and_their_galleries_and_no_fact(benchmark):
     table = pq.read_table(folder / "images.parquet").to_pydict()
     assert list(table) == ["file", "gallery", "sha256"]
     assert sorted(table["gallery"]) == [0] * 8 + [1] * 8
-    assert table["gallery"] != sorted(table["gallery"])  # names do not tell the gallery
-    every = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    assert table["gallery"] != sorted(table["gallery"])  # the order of the files does not reveal the galleries
+    content = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
     record = json.loads(read_checked(key))
     for word in {thing["category"] for scene in record["scenes"] for thing in scene["objects"]} | {"sunny", "seed"}:
-        assert word.encode() not in every or len(word) < 4
+        assert word.encode() not in content or len(word) < 4
 
 
-def test_the_same_number_draws_the_same_benchmark_with_any_number_of_workers(benchmark, tmp_path):
+def test_the_same_seed_draws_the_same_benchmark_with_any_number_of_workers(benchmark, tmp_path):
     folder, key = benchmark
     make_benchmark(tmp_path / "again", tmp_path / "key", SEED, images=16, workers=2)
     assert sha256(tmp_path / "again/images.parquet") == sha256(folder / "images.parquet")
@@ -97,30 +97,33 @@ def test_exact_captions_have_no_false_claim_and_captions_of_other_images_retriev
 
 
 def test_scores_of_three_captions_by_hand(benchmark, tmp_path):
-    """Three of 16 images have a caption: one true claim of two, no claim understood, and all true."""
+    """Three of 16 images have a caption. The first and the third make three claims each, the second makes none.
+
+    The first caption states a false colour. Claims of a count are true if the scene has one such object.
+    """
     folder, key = benchmark
     drawn = read_benchmark(folder, key)
     thing = drawn.scenes[0].things[0]
-    wrong = "purple" if thing.colour != "purple" else "red"
-    last = drawn.scenes[2].things[0]
+    false_colour = "purple" if thing.colour != "purple" else "red"
+    third = drawn.scenes[2].things[0]
     answers = tmp_path / "answers.json"
     answers.write_text(
         json.dumps(
             {
-                drawn.files[0]: f"a {wrong} {thing.category}",  # claims: category, count and colour
+                drawn.files[0]: f"a {false_colour} {thing.category}",  # claims: category, count and colour
                 drawn.files[1]: "blorp",
-                drawn.files[2]: f"a {last.colour} {last.category}",
+                drawn.files[2]: f"a {third.colour} {third.category}",
             }
         )
     )
     found = score_answers(drawn, folder, answers)
     row = found.rows[0]
-    right = [True, thing.count == 1, False, True, last.count == 1, True]
+    truths = [True, thing.count == 1, False, True, third.count == 1, True]
     assert row.scores[CLAIMS].value == pytest.approx(6 / 16)
-    assert row.scores[TRUE].value == pytest.approx(100 * sum(right) / 6)
-    assert row.scores[KINDS_OF[TRUE][2]].value == 50  # colours
-    assert row.scores[TRUE_CAPTIONS].value == pytest.approx(100 * (last.count == 1) / 16)
-    assert row.scores[UNKNOWN].value == pytest.approx(100 / 7)
+    assert row.scores[TRUE].value == pytest.approx(100 * sum(truths) / 6)
+    assert row.scores[KINDS_OF[TRUE][2]].value == 50  # one of two colours is true
+    assert row.scores[TRUE_CAPTIONS].value == pytest.approx(100 * (third.count == 1) / 16)
+    assert row.scores[UNKNOWN].value == pytest.approx(100 / 7)  # one of seven words
     categories = sum(len(scene.things) for scene in drawn.scenes)
     assert row.scores[KINDS_OF[TOLD][0]].value == pytest.approx(100 * 2 / categories)
     assert found.notes[0].startswith("images without a caption, which count as missed: 13")
@@ -132,8 +135,11 @@ def scene(colour, count):
     return Scene("farm", "sunny", "day", 0.45, 0.45, {}, (dog,))
 
 
-def test_a_caption_is_a_hit_where_it_fits_its_scene_alone(tmp_path):
-    """Two galleries of two scenes: a fact of one scene is found; a fact of both, and a false one, are missed."""
+def test_a_caption_is_a_hit_if_it_fits_no_other_scene_of_the_gallery_as_well(tmp_path):
+    """In two galleries of two scenes, a caption with a fact of its scene alone is a hit.
+
+    A caption that fits both scenes is missed, and so is a caption with a false colour.
+    """
     files = [f"images/{n}.png" for n in range(4)]
     for file in files:
         (tmp_path / file).parent.mkdir(exist_ok=True)
@@ -146,7 +152,7 @@ def test_a_caption_is_a_hit_where_it_fits_its_scene_alone(tmp_path):
     assert found.rows[0].scores[RECALL].sums.tolist() == [100, 0, 100, 0]
 
 
-def test_the_commands_make_and_score_a_benchmark_and_report_errors(benchmark, tmp_path, capsys):
+def test_the_commands_make_and_score_a_benchmark_and_report_errors(benchmark, tmp_path, capsys, monkeypatch):
     folder, _ = benchmark
     assert main(["bench", "make", str(tmp_path / "b"), "--images", "16", "--difficulty", "1"]) == 0
     table = pq.read_table(tmp_path / "b/images.parquet").to_pydict()
@@ -155,7 +161,12 @@ def test_the_commands_make_and_score_a_benchmark_and_report_errors(benchmark, tm
     assert main(["bench", "score", str(tmp_path / "b"), str(tmp_path / "a.csv"), "--json", str(out)]) == 0
     assert "R@1 (hard), %" in capsys.readouterr().out
     assert json.loads(out.read_text())["captions"]["a.csv"][CLAIMS]["value"] == 2
+    monkeypatch.chdir(tmp_path / "b")
+    assert main(["bench", "score", ".", str(tmp_path / "a.csv")]) == 0
+    capsys.readouterr()
+    index = str(tmp_path / "b/images.parquet")
     for command, words in (
+        (["score", ".", str(tmp_path / "a.csv"), "--json", index], "is another file of this command"),
         (["make", str(tmp_path / "b")], "exists"),
         (["make", str(tmp_path / "c"), "--images", "12"], "multiple of 8"),
         (["make", str(tmp_path / "c"), "--difficulty", "5"], "--difficulty 5"),
@@ -181,8 +192,8 @@ def test_a_damaged_key_and_a_changed_picture_are_refused(benchmark, tmp_path):
         read_benchmark(copied, key)
 
 
-def test_values_of_an_untrusted_key_are_checked_by_type(benchmark, tmp_path):
-    """The digest in a key detects damage only: a forged key can have a matching one."""
+def test_values_of_an_untrusted_key_are_validated(benchmark, tmp_path):
+    """The digest in a key detects damage only: a forged key can have a matching digest."""
     folder, key = benchmark
     record = json.loads(key.read_bytes().partition(b"\n")[2])
 

@@ -1,4 +1,4 @@
-"""Rewards of captions of three photos, computed by hand, in every form that trainers give them."""
+"""Rewards of captions of three photos against values computed by hand, and the forms of input that are accepted."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from saywhich.judging.photo_vectors import encode_gallery
 from saywhich.judging.thumbnails import Thumbnails
 from saywhich.photos import photo_files
 
-HALF = 1 / math.sqrt(2)
-SAID = ["red", "a green thing", "red and green"]
+COS_45 = 1 / math.sqrt(2)  # cosine of 45°
+CAPTIONS = ["red", "a green thing", "red and green"]
 PHOTOS = ["photos/a.png", "photos/b.png", "photos/c.png"]
 TAU = 0.5
-# cosines of the captions (rows) with the photos a, b, c
-COSINES = np.array([[1, 0, HALF], [0, 1, HALF], [HALF, HALF, 1]])
+# cosines of the captions (rows) with photos a, b, c: (1, 0, COS_45), (0, 1, COS_45), (COS_45, COS_45, 1)
 
 
 @pytest.fixture(autouse=True)
@@ -39,44 +38,44 @@ def log_sum(*cosines: float) -> float:
 
 def test_contrastive_over_the_batch():
     reward = saywhich.reward(ColourJudge(), temperature=TAU)
-    expected = [2 * (1 - log_sum(0, HALF)), 2 * (1 - log_sum(0, HALF)), 2 * (1 - log_sum(HALF, HALF))]
-    assert reward(["say"] * 3, SAID, image=PHOTOS) == pytest.approx(expected)
+    expected = [2 * (1 - log_sum(0, COS_45)), 2 * (1 - log_sum(0, COS_45)), 2 * (1 - log_sum(COS_45, COS_45))]
+    assert reward(["say"] * 3, CAPTIONS, image=PHOTOS) == pytest.approx(expected)
     assert reward.__name__ == "saywhich_contrastive"
 
 
 def test_captions_of_the_same_photo_are_no_negatives():
     reward = saywhich.reward(ColourJudge(), temperature=TAU)
-    found = reward(["say"] * 3, ["red", "red and green", "green"], image=[PHOTOS[0], PHOTOS[0], PHOTOS[1]])
-    # photos a and b; captions of a: red, red and green; of b: green
-    expected = [(1 - 0) + (1 - 0), (HALF - HALF) + (HALF - 0), (1 - 0) + (1 - log_sum(0, HALF))]
-    assert found == pytest.approx(expected)
-    assert reward(["say"] * 2, SAID[:2], image=[PHOTOS[0]] * 2) == [0, 0]  # no negatives
+    rewards = reward(["say"] * 3, ["red", "red and green", "green"], image=[PHOTOS[0], PHOTOS[0], PHOTOS[1]])
+    # photo a has the captions "red" and "red and green"; photo b has "green"
+    expected = [(1 - 0) + (1 - 0), (COS_45 - COS_45) + (COS_45 - 0), (1 - 0) + (1 - log_sum(0, COS_45))]
+    assert rewards == pytest.approx(expected)
+    assert reward(["say"] * 2, CAPTIONS[:2], image=[PHOTOS[0]] * 2) == [0, 0]  # the reward is 0 without negatives
 
 
-@pytest.mark.parametrize(
-    ("hard", "negatives"), [(3, [[0, HALF], [0, HALF], [HALF, HALF]]), (9, [[0, HALF], [0, HALF], [HALF, HALF]])]
-)
-def test_hard_gallery(hard, negatives):
+@pytest.mark.parametrize("hard", [3, 9])
+def test_hard_gallery(hard):
+    """The folder holds three photos, so a gallery of nine has the same two negatives as a gallery of three."""
+    negatives = [[0, COS_45], [0, COS_45], [COS_45, COS_45]]
     reward = saywhich.reward(ColourJudge(), score="hard", hard=hard, photos="photos", temperature=TAU)
     expected = [1 - log_sum(*each) for each in negatives]
-    assert reward(["say"] * 3, SAID, image=PHOTOS) == pytest.approx(expected)
-    assert reward(["say"], SAID[:1], image=PHOTOS[:1]) == pytest.approx(expected[:1])  # whatever else is in the batch
+    assert reward(["say"] * 3, CAPTIONS, image=PHOTOS) == pytest.approx(expected)
+    assert reward(["say"], CAPTIONS[:1], image=PHOTOS[:1]) == pytest.approx(expected[:1])  # in any batch
 
 
 def test_contrastive_with_look_alikes():
     reward = saywhich.reward(ColourJudge(), photos="photos", hard=3, temperature=TAU)
-    (found,) = reward(["say"], SAID[:1], image=PHOTOS[:1])
-    assert found == pytest.approx(1 - log_sum(0, HALF))
+    (value,) = reward(["say"], CAPTIONS[:1], image=PHOTOS[:1])
+    assert value == pytest.approx(1 - log_sum(0, COS_45))
 
 
 def test_clip_score():
     reward = saywhich.reward(ColourJudge(), score="clip_score")
-    assert reward(["say"] * 3, SAID, image=[PHOTOS[0], *PHOTOS[:2]]) == pytest.approx([2.5, 0, 2.5 * HALF])
+    assert reward(["say"] * 3, CAPTIONS, image=[PHOTOS[0], *PHOTOS[:2]]) == pytest.approx([2.5, 0, 2.5 * COS_45])
 
 
-def test_every_form_of_completions_and_photos():
+def test_every_form_of_completions_and_photos_is_accepted():
     reward = saywhich.reward(ColourJudge(), score="hard", photos="photos", temperature=TAU)
-    expected = reward(["say"] * 3, SAID, image=PHOTOS)
+    expected = reward(["say"] * 3, CAPTIONS, image=PHOTOS)
     chat = [
         [{"role": "assistant", "content": "red"}],
         [{"role": "user", "content": "red"}, {"role": "assistant", "content": [{"type": "text", "text": "green "}]}],
@@ -91,16 +90,16 @@ def test_every_form_of_completions_and_photos():
     assert reward([], [], photo=[]) == []
 
 
-def test_cut_completions_are_counted():
+def test_truncated_completions_are_counted():
     reward = saywhich.reward(ColourJudge())
     reward(["say"] * 2, ["red", "green " * 21], image=PHOTOS[:2])
     assert reward.cut == 1
-    with_prompt = saywhich.reward(ColourJudge(), score="clip_score")  # “A photo depicts” before them
+    with_prompt = saywhich.reward(ColourJudge(), score="clip_score")  # its prompt “A photo depicts” adds three words
     with_prompt(["say"] * 2, ["red " * 17, "green " * 18], image=PHOTOS[:2])
     assert with_prompt.cut == 1
 
 
-def test_look_alikes_are_those_of_the_judges_hard_galleries(folder):
+def test_look_alikes_equal_the_hard_galleries_of_saywhich_judge(folder):
     generator = np.random.default_rng(0)
     for name in range(30):
         pixels = generator.integers(0, 256, (4, 4, 3), np.uint8)
@@ -120,7 +119,7 @@ def test_look_alikes_are_those_of_the_judges_hard_galleries(folder):
         ({"score": "hard"}, "reward: the score 'hard' needs look-alikes; give photos=FOLDER"),
     ],
 )
-def test_settings_that_do_not_fit_are_reported_in_one_line(settings, message):
+def test_invalid_settings_are_reported_in_one_line(settings, message):
     with pytest.raises(UserError, match=f"^{message}$"):
         saywhich.reward(ColourJudge(), **settings)
 
@@ -134,12 +133,12 @@ def test_settings_that_do_not_fit_are_reported_in_one_line(settings, message):
         ([None], {"image": PHOTOS[:1]}, "expected a text or chat messages as completion, got NoneType"),
     ],
 )
-def test_rows_that_do_not_fit_are_reported_in_one_line(completions, columns, message):
+def test_invalid_rows_are_reported_in_one_line(completions, columns, message):
     with pytest.raises(UserError, match=message):
         saywhich.reward(ColourJudge())(["say"], completions, **columns)
 
 
-def test_photos_of_one_name_in_two_folders_are_two_photos(folder):
+def test_photos_with_the_same_file_name_in_two_folders_are_distinct(folder):
     (folder / "more").mkdir()
     Image.open("photos/b.png").save("more/a.png")
     reward = saywhich.reward(ColourJudge(), score="clip_score")

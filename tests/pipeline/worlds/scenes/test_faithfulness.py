@@ -9,6 +9,7 @@ import pytest
 from pipeline.data.prepared import PreparedData, write_prepared
 from pipeline.errors import UserError
 from pipeline.readers import read_corpus
+from pipeline.worlds.films.film_facts import read_films
 from pipeline.worlds.scenes.faithfulness import KINDS, check_claims, check_words, faithfulness, list_facts
 from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_captions import describe_scene
@@ -184,6 +185,12 @@ def test_invalid_inputs_are_reported_in_one_line(tmp_path: Path) -> None:
         (tmp_path / SCENE_FACTS).write_text(json.dumps({"imgid": 0, **SCENE.record()}) + "\n" + bad + "\n")
         with pytest.raises(UserError, match=r"facts\.jsonl: line 2 holds no scene"):
             read_facts(tmp_path / SCENE_FACTS)
+    (tmp_path / SCENE_FACTS).write_bytes(b"\xff\n")
+    with pytest.raises(UserError, match=r"facts\.jsonl: cannot be read \('utf-8' codec"):
+        read_facts(tmp_path / SCENE_FACTS)
+    (tmp_path / SCENE_FACTS).write_text('{"imgid": 1, "objects": ["x"]}\n')
+    with pytest.raises(UserError, match="line 1 holds no film"):
+        read_films(tmp_path / SCENE_FACTS)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The data set on disk: whole, valid in its forms, and the same bytes wherever it is drawn."""
+"""The drawn scenes on disk: complete, valid in both caption formats, and equal for any number of workers."""
 
 import json
 from pathlib import Path
@@ -35,15 +35,14 @@ def test_two_workers_write_the_same_bytes_as_one(root: Path, tmp_path: Path) -> 
     assert contents(tmp_path / "scenes") == contents(root)
 
 
-def test_another_seed_draws_other_images_and_more_images_keep_the_first(root: Path, tmp_path: Path) -> None:
-    other = draw_few(tmp_path / "other", seed=2)
+def test_images_depend_on_the_seed_but_not_on_the_number_of_images(root: Path, tmp_path: Path) -> None:
+    other_seed = draw_few(tmp_path / "other_seed", seed=2)
     fewer = draw_few(tmp_path / "fewer", seed=1)
-    mine = contents(root)
+    full = contents(root)
     for i in range(8):
         name = f"images/{i:06d}.jpg"
-        assert other[name] != mine[name] == fewer[name]
-    lines = {name: data[SCENE_FACTS].splitlines()[:8] for name, data in (("fewer", fewer), ("mine", mine))}
-    assert lines["fewer"] == lines["mine"]
+        assert other_seed[name] != full[name] == fewer[name]
+    assert fewer[SCENE_FACTS].splitlines()[:8] == full[SCENE_FACTS].splitlines()[:8]
 
 
 def draw_few(root: Path, seed: int) -> dict[str, bytes]:
@@ -51,7 +50,7 @@ def draw_few(root: Path, seed: int) -> dict[str, bytes]:
     return contents(root)
 
 
-def test_files(root: Path) -> None:
+def test_the_folder_holds_images_captions_facts_and_checksums(root: Path) -> None:
     names = {path.name for path in root.iterdir()}
     assert names == {"images", "dataset_scenes.json", "captions_scenes.json", "facts.jsonl", "sha256.json"}
     assert [path.name for path in root.parent.iterdir()] == ["scenes"]
@@ -61,7 +60,7 @@ def test_files(root: Path) -> None:
             assert (picture.format, picture.size, picture.mode) == ("JPEG", (SIZE, SIZE), "RGB")
 
 
-def test_karpathy_form(root: Path) -> None:
+def test_captions_have_karpathys_format(root: Path) -> None:
     data = json.loads((root / "dataset_scenes.json").read_text())
     assert data["dataset"] == "scenes"
     splits = [image["split"] for image in data["images"]]
@@ -80,7 +79,7 @@ def test_karpathy_form(root: Path) -> None:
     assert sentids == list(range(5 * IMAGES))
 
 
-def test_coco_form(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_captions_have_the_format_of_coco(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     coco = COCO(str(root / "captions_scenes.json"))
     capsys.readouterr()
     assert set(coco.dataset) == {"info", "images", "annotations", "licenses"}
@@ -93,16 +92,16 @@ def test_coco_form(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(coco.anns) == 5 * IMAGES
 
 
-def test_facts_are_those_of_the_images(root: Path) -> None:
+def test_facts_equal_the_sampled_scenes(root: Path) -> None:
     records = [json.loads(line) for line in (root / "facts.jsonl").read_text().splitlines()]
     assert [(r["imgid"], r["filename"]) for r in records] == [(i, f"{i:06d}.jpg") for i in range(IMAGES)]
     for i in (0, 50, IMAGES - 1):
         assert Scene.of(records[i]) == sample_scene(1, i)
     splits = [set(range(TEST)), set(range(TEST, TEST + VAL)), set(range(TEST + VAL, IMAGES))]
-    of = [{records[i]["neighbourhood"] for i in split} for split in splits]
-    assert of == [{0, 1}, {2}, set(range(3, 13))]  # none is in two splits
-    details = {"category", "colour", "pattern", "size", "count", "pose", "place", "facing", "boxes", "box"}
-    assert all(set(thing) == details for record in records for thing in record["objects"])
+    neighbourhoods = [{records[i]["neighbourhood"] for i in split} for split in splits]
+    assert neighbourhoods == [{0, 1}, {2}, set(range(3, 13))]  # no neighbourhood is in two splits
+    keys = {"category", "colour", "pattern", "size", "count", "pose", "place", "facing", "boxes", "box"}
+    assert all(set(thing) == keys for record in records for thing in record["objects"])
 
 
 def test_facts_without_neighbourhoods_are_read(root: Path) -> None:
@@ -111,25 +110,25 @@ def test_facts_without_neighbourhoods_are_read(root: Path) -> None:
     assert Scene.of(record).neighbourhood == -1
 
 
-def test_a_failure_leaves_no_half_drawn_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_leaves_no_partial_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
     root = tmp_path / "scenes"
-    before = draw_few(root, seed=1)
+    expected = draw_few(root, seed=1)
     monkeypatch.setattr(dataset_files, "coco_form", fail)
     with pytest.raises(OSError, match="disk full"):
         draw_scenes(root, 18, SIZE, 8, 8, 1, workers=1)
     with pytest.raises(OSError, match="disk full"):
         draw_scenes(tmp_path / "new", 18, SIZE, 8, 8, 1, workers=1)
     assert [path.name for path in tmp_path.iterdir()] == ["scenes"]
-    assert contents(root) == before
+    assert contents(root) == expected
 
 
 def test_drawing_again_replaces_the_whole_data_set(tmp_path: Path) -> None:
     draw_scenes(tmp_path / "scenes", 18, SIZE, 8, 8, seed=2, workers=1)
-    again = draw_few(tmp_path / "scenes", seed=1)
-    assert again == draw_few(tmp_path / "fresh", seed=1)
+    new = draw_few(tmp_path / "scenes", seed=1)
+    assert new == draw_few(tmp_path / "fresh", seed=1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fresh", "scenes"]
 
 
@@ -145,10 +144,10 @@ def test_drawing_again_replaces_the_whole_data_set(tmp_path: Path) -> None:
         ({"images": 2_000_000}, "2000000"),
     ],
 )
-def test_impossible_numbers_are_refused(tmp_path: Path, numbers: dict[str, int], message: str) -> None:
-    expected = {"images": 24, "size": 48, "val": 8, "test": 8, "seed": 1} | numbers
+def test_settings_out_of_range_are_refused(tmp_path: Path, numbers: dict[str, int], message: str) -> None:
+    settings = {"images": 24, "size": 48, "val": 8, "test": 8, "seed": 1} | numbers
     with pytest.raises(UserError, match=message):
-        draw_scenes(tmp_path / "scenes", **expected)
+        draw_scenes(tmp_path / "scenes", **settings)
     assert list(tmp_path.iterdir()) == []
 
 
