@@ -85,20 +85,21 @@ def test_every_method_is_in_a_comparison_on_scenes():
     assert {block.get("method", name) for name, block in compared.items()} == set(METHODS)
 
 
-def test_the_speaker_without_attention_is_searched_as_scenes_is():
+def test_the_speaker_without_attention_has_the_settings_of_scenes():
     scenes, lstm = base_parameters("scenes"), profile("scenes_lstm")
-    assert {key for key in scenes if scenes[key] != lstm[key]} == {"pretrain", "methods", "evaluate", "sweep"}
-    assert scenes["sweep"]["grid"].items() <= lstm["sweep"]["grid"].items()
+    assert {key for key in scenes if scenes[key] != lstm[key]} == {"pretrain", "methods", "evaluate", "report", "sweep"}
+    methods = profile("scenes")["methods"]
+    assert {name: lstm["methods"][name] for name in methods} == methods
     others = [{name: block for name, block in p["pretrain"].items() if name != "speaker"} for p in (scenes, lstm)]
     assert others[0] == others[1]
     speakers = [scenes["pretrain"]["speaker"], lstm["pretrain"]["speaker"]]
     assert {key for key in speakers[0] if speakers[0][key] != speakers[1][key]} == {"architecture", "attention_dim"}
 
 
-@pytest.mark.parametrize("name", ["scenes_lstm", "scenes_rewards", "scenes_settings"])
+@pytest.mark.parametrize("name", ["scenes_lstm", "scenes_mixer", "scenes_rewards", "scenes_settings"])
 def test_swept_profiles_differ_from_scenes_in_methods_alone(name):
     scenes, swept = base_parameters("scenes"), profile(name)
-    assert name == "scenes_rewards" or set(swept["methods"]) == set(swept["sweep"]["grid"])
+    assert name != "scenes_settings" or set(swept["methods"]) == set(swept["sweep"]["grid"])
     assert {key for key in scenes if scenes[key] != swept[key]} - {"pretrain", "report"} == {
         "methods",
         "evaluate",
@@ -184,6 +185,7 @@ def test_scenes_is_the_default_profile():
         "scenes_clipping",
         "scenes_lambda",
         "scenes_lstm",
+        "scenes_mixer",
         "scenes_paper",
         "scenes_pragmatic",
         "scenes_pragmatic_alpha",
