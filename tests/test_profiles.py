@@ -96,7 +96,7 @@ def test_the_speaker_without_attention_has_the_settings_of_scenes():
     assert {key for key in speakers[0] if speakers[0][key] != speakers[1][key]} == {"architecture", "attention_dim"}
 
 
-@pytest.mark.parametrize("name", ["scenes_lstm", "scenes_mixer", "scenes_rewards", "scenes_settings"])
+@pytest.mark.parametrize("name", ["scenes_gumbel", "scenes_lstm", "scenes_mixer", "scenes_rewards", "scenes_settings"])
 def test_swept_profiles_differ_from_scenes_in_methods_alone(name):
     scenes, swept = base_parameters("scenes"), profile(name)
     assert name != "scenes_settings" or set(swept["methods"]) == set(swept["sweep"]["grid"])
@@ -183,6 +183,7 @@ def test_scenes_is_the_default_profile():
         "scenes",
         "scenes_beyond",
         "scenes_clipping",
+        "scenes_gumbel",
         "scenes_lambda",
         "scenes_lstm",
         "scenes_mixer",
