@@ -195,7 +195,7 @@ def make_step(name: str, agents: Agents, batch: Batch, options: Mapping[str, Any
     else:
         method = METHODS[name](agents, Objective(), LAMBDA[name], **options)
     settings = Optimisation(epochs=1, learning_rate=1e-9, clip_value=0.1)
-    training = Training(method, Repeated(batch), settings, seed=0, device=batch.device)
+    training = Training(method, RepeatedBatch(batch), settings, seed=0, device=batch.device)
 
     def step() -> None:
         for _ in method.schedule.order:
@@ -205,7 +205,7 @@ def make_step(name: str, agents: Agents, batch: Batch, options: Mapping[str, Any
 
 
 @dataclass(frozen=True)
-class Repeated:
+class RepeatedBatch:
     """An epoch of one batch."""
 
     batch: Batch

@@ -66,11 +66,11 @@ def _write_inputs(folder: Path, dataset: Path, images: Path, most: int) -> int:
 def _measure(folder: Path, command: list[str]) -> tuple[float, float]:
     """Run a command of saywhich in `folder`; return its seconds and those of the processor."""
 
-    def spent() -> float:
+    def processor_seconds() -> float:
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         return usage.ru_utime + usage.ru_stime
 
-    began, before = time.monotonic(), spent()
+    began, before = time.monotonic(), processor_seconds()
     subprocess.run(
         [sys.executable, "-m", "saywhich", *command],
         cwd=folder,
@@ -78,7 +78,7 @@ def _measure(folder: Path, command: list[str]) -> tuple[float, float]:
         stdout=sys.stderr,
         check=True,
     )
-    return time.monotonic() - began, spent() - before
+    return time.monotonic() - began, processor_seconds() - before
 
 
 if __name__ == "__main__":

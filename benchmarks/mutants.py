@@ -109,7 +109,7 @@ def try_fault(fault: Fault, source: bytes, tests: list[str], seconds: float, fol
     first, log = folder / "first", folder / "log"
     for words in (tests, sorted({test.partition("::")[0] for test in tests})):
         first.unlink(missing_ok=True)
-        own_cache = str(folder / "numba") if b"numba" in source or b"@compiled" in source else ""
+        own_cache = str(folder / "numba") if b"numba" in source or b"@compile_loop" in source else ""
         if own_cache:  # the key of machine code is the source on disk, which no fault changes
             shutil.rmtree(own_cache, ignore_errors=True)
 

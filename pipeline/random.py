@@ -47,7 +47,7 @@ class BatchRandom:
 class ReplayedGenerators:
     """The generators of one training step, in the order in which the step asks for them.
 
-    A step under `recording` creates them. A step under `repeating` gets the same ones again. A CUDA graph then draws
+    A step under `record` creates them. A step under `replay` gets the same ones again. A CUDA graph then draws
     their numbers in each replay. `seed` gives them the seeds of the step that is replayed.
     """
 
@@ -68,14 +68,14 @@ class ReplayedGenerators:
             generator.manual_seed(seed_at(step))
 
     @contextmanager
-    def recording(self) -> Iterator[None]:
+    def record(self) -> Iterator[None]:
         """Create the generators that the step in the block asks for."""
         self._made, self._next = [], None
         with self._active():
             yield
 
     @contextmanager
-    def repeating(self) -> Iterator[None]:
+    def replay(self) -> Iterator[None]:
         """Give the step in the block the recorded generators."""
         self._next = 0
         with self._active():

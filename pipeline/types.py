@@ -82,7 +82,7 @@ class TokenDistributions:
     probabilities: Tensor  # (M, V+1), differentiable
     valid: Tensor | None = None  # (M,) bool: which positions are used; None: all
 
-    def detached(self) -> TokenDistributions:
+    def detach(self) -> TokenDistributions:
         """Return the distributions without a graph."""
         return replace(self, probabilities=self.probabilities.detach())
 
@@ -114,9 +114,9 @@ class RelaxedTokens:
             words = words.index_copy(0, self.full.positions, mixed)
         return words
 
-    def detached(self) -> RelaxedTokens:
+    def detach(self) -> RelaxedTokens:
         """Return a copy without gradient."""
-        return RelaxedTokens(*(None if part is None else part.detached() for part in (self.words, self.full)))
+        return RelaxedTokens(*(None if part is None else part.detach() for part in (self.words, self.full)))
 
 
 @dataclass(frozen=True)
@@ -155,12 +155,12 @@ class Message:
         forced = torch.arange(self.tokens.shape[1], device=self.tokens.device) < self.forced
         return self.mask & (forced if words == "forced" else ~forced)
 
-    def detached(self) -> Message:
+    def detach(self) -> Message:
         """Return the same captions without a gradient to the speaker."""
         return replace(
             self,
             log_probs=None if self.log_probs is None else self.log_probs.detach(),
-            relaxed=None if self.relaxed is None else self.relaxed.detached(),
+            relaxed=None if self.relaxed is None else self.relaxed.detach(),
             entropies=None if self.entropies is None else self.entropies.detach(),
             logits=None,
         )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from pipeline.runtime import home  # noqa: F401 (for libraries that look for it)
-from pipeline.runtime.extras import naming_extras
+from pipeline.runtime.extras import explain_missing_extra
 from saywhich.judging.judging_choices import DEFAULT_JUDGE, HARD, THUMBNAIL
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def load(folder: str | Path, listener: str | None = None) -> Model | ModelWithLi
     """
     from saywhich.loading import load_model  # here: PyTorch takes a second to import
 
-    with naming_extras():
+    with explain_missing_extra():
         if listener is None:
             return load_model(Path(folder))
         from saywhich.model_files import is_trained
@@ -91,7 +91,7 @@ def judge(
     >>> found.rows[0].value("my-model", "R@1")  # doctest: +SKIP
     31.2
     """
-    with naming_extras():
+    with explain_missing_extra():
         from saywhich.judging.judgement import JudgeOptions, judge_captions
 
         options = JudgeOptions(judges, hard, neighbours, galleries, near_duplicates, instances, ids, metrics)
@@ -122,7 +122,7 @@ def compare(
     >>> found.pairs[0].difference("my-model", "R@1 (hard)").verdict  # doctest: +SKIP
     'better'
     """
-    with naming_extras():
+    with explain_missing_extra():
         from saywhich.judging.caption_comparison import check_comparison, compare_rows
         from saywhich.judging.judgement import JudgeOptions, judge_captions
 
@@ -149,7 +149,7 @@ def bags(
     >>> found = saywhich.bags("photos", size=5)  # doctest: +SKIP
     >>> saywhich.judge("captions.json", "photos", galleries=found.galleries)  # doctest: +SKIP
     """
-    with naming_extras():
+    with explain_missing_extra():
         from saywhich.bagging.bag_search import find_bags
 
         return find_bags(Path(folder), size, neighbours, least, most)
@@ -176,7 +176,7 @@ def reward(
     >>> reward = saywhich.reward("my-model", score="hard", photos="photos")  # doctest: +SKIP
     >>> trainer = GRPOTrainer(model, reward_funcs=reward, train_dataset=captions)  # doctest: +SKIP
     """
-    with naming_extras():
+    with explain_missing_extra():
         from saywhich.rewarding.caption_reward import CaptionReward
 
         return CaptionReward(judge, score, hard, photos, neighbours, temperature, column)
@@ -199,7 +199,7 @@ def calibrate(
     >>> found.correlations["my-model", "cosine"].tau_b  # doctest: +SKIP
     0.41
     """
-    with naming_extras():
+    with explain_missing_extra():
         from saywhich.calibrating.calibration import calibrate_judges
 
         return calibrate_judges(Path(ratings), Path(images), references, judges, metrics)
@@ -225,7 +225,7 @@ def hacked(
     >>> found.gain("y", "R@1 (hard)").share  # doctest: +SKIP
     40.0
     """
-    with naming_extras():
+    with explain_missing_extra():
         from saywhich.judging.judgement import JudgeOptions
         from saywhich.reward_hacking.gain_shares import measure_hacking
 

@@ -12,9 +12,9 @@ from typing import NoReturn
 
 from pipeline.errors import UserError, one_line
 from pipeline.runtime.command import describe_os_error
-from pipeline.runtime.extras import naming_extras
-from pipeline.runtime.memory import naming_memory
-from pipeline.runtime.signals import StopRequest, raising_requests
+from pipeline.runtime.extras import explain_missing_extra
+from pipeline.runtime.memory import explain_memory_error
+from pipeline.runtime.signals import StopRequest, raise_requests
 from saywhich.outputs import drop_output
 
 # each is a module of saywhich/commands: `add` adds its options to a parser, `run` takes them and returns the exit
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         try:
-            with raising_requests(watch=False), naming_extras(), naming_memory("saywhich", LESS):
+            with raise_requests(watch=False), explain_missing_extra(), explain_memory_error("saywhich", LESS):
                 return _run(list(sys.argv[1:] if arguments is None else arguments))
         finally:
             print(end="", flush=True)  # report a failed write here, not when Python exits

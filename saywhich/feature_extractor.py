@@ -224,14 +224,14 @@ def _load_detector(name: str, path: Path) -> nn.Module:
     """Load a detector trained in this project; the shapes of its weights determine its sizes."""
     _, state = read_tensors(path, AGAIN)
 
-    def sized() -> nn.Module:
+    def build_detector() -> nn.Module:
         if name == OBJECT_DETECTOR:
             width, scene = len(state["whole.stem.0.weight"]), len(state["whole.words.bias"])
             return ObjectDetector(len(state["objects.bias"]), scene, width)
         return WordDetector(len(state["words.bias"]), len(state["stem.0.weight"]))
 
-    check_fit(sized, str(path), name)
-    detector = sized()
+    check_fit(build_detector, str(path), name)
+    detector = build_detector()
     detector.load_state_dict(state)
     return detector
 

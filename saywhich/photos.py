@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class UndecodedPhoto(Protocol):
     """A photo that is decoded on demand and not kept."""
 
-    def opened(self, used: int) -> AbstractContextManager[Image.Image]:
+    def decode(self, used: int) -> AbstractContextManager[Image.Image]:
         """Decode the photo for a block that uses `used` further bytes per pixel."""
         ...
 
@@ -57,7 +57,7 @@ def open_photo(photo: Photo, used: int) -> Iterator[Image.Image]:
         return
     with ExitStack() as stack:
         try:
-            file = open_within(Path(photo), used) if isinstance(photo, str | Path) else photo.opened(used)
+            file = open_within(Path(photo), used) if isinstance(photo, str | Path) else photo.decode(used)
             image = stack.enter_context(file)
         except FileNotFoundError:
             raise UserError(f"{photo}: no such photo") from None
@@ -123,7 +123,7 @@ def load_in_threads(
     A UserError is yielded in place of its item's result.
     """
 
-    def tried(item: Item) -> Result | UserError:
+    def try_load(item: Item) -> Result | UserError:
         try:
             return load(item)
         except UserError as error:
@@ -134,7 +134,7 @@ def load_in_threads(
         waiting: list[list[tuple[Item, Future[Result | UserError]]]] = []
         try:
             while True:
-                part = [(item, pool.submit(tried, item)) for item in islice(source, at_once)]
+                part = [(item, pool.submit(try_load, item)) for item in islice(source, at_once)]
                 waiting += [part] if part else []
                 if not waiting:
                     return

@@ -142,11 +142,11 @@ class Upload:
     check: Callable[[], object] = object
 
     @contextmanager
-    def opened(self, used: int) -> Iterator[Image.Image]:
+    def decode(self, used: int) -> Iterator[Image.Image]:
         """Decode the photo for a block; raises UserError with its number where that is not possible."""
         self.check()
         with ExitStack() as stack:
-            with _naming_photo(f"photo {self.number}"), _raising_user_errors():
+            with _name_photo(f"photo {self.number}"), _raise_user_errors():
                 file = io.BytesIO(self.content)
                 image = stack.enter_context(decode_within(file, used, FORMATS, self.limits.megapixels))
             yield image
@@ -159,8 +159,8 @@ def check_photos(photos: Sequence[bytes], limits: UploadLimits) -> None:
     pixels = 0
     for number, content in enumerate(photos, 1):
         with (
-            _naming_photo(f"photo {number}"),
-            _raising_user_errors(),
+            _name_photo(f"photo {number}"),
+            _raise_user_errors(),
             Image.open(io.BytesIO(content), formats=FORMATS) as image,
         ):
             pixels += image.width * image.height
@@ -169,7 +169,7 @@ def check_photos(photos: Sequence[bytes], limits: UploadLimits) -> None:
 
 
 @contextmanager
-def _naming_photo(photo: str) -> Iterator[None]:
+def _name_photo(photo: str) -> Iterator[None]:
     """Begin the text of each UserError of the block with `photo`."""
     try:
         yield
@@ -178,7 +178,7 @@ def _naming_photo(photo: str) -> Iterator[None]:
 
 
 @contextmanager
-def _raising_user_errors() -> Iterator[None]:
+def _raise_user_errors() -> Iterator[None]:
     """Raise every error of the block as a UserError."""
     try:
         yield

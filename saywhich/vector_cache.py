@@ -74,7 +74,7 @@ def gallery_vectors(files: Sequence[Path], digest: str, size: int, embed: EmbedP
     store = VectorCache(digest, size)
     paths = [os.path.abspath(path) for path in files]
     stamps = {path: _stamp(path) for path in paths}
-    cached = store.known(paths)
+    cached = store.read_photos(paths)
     found = {path: cached[path][1] for path, stamp in stamps.items() if path in cached and cached[path][0] == stamp}
     by_content = dict(found.values())
     stale = {path: stamp for path, stamp in stamps.items() if path not in found}
@@ -111,9 +111,9 @@ class VectorCache:
         except OSError as error:
             self._disable(error)
 
-    def known(self, paths: Iterable[str]) -> dict[str, tuple[Stamp, CachedPhoto]]:
+    def read_photos(self, paths: Iterable[str]) -> dict[str, tuple[Stamp, CachedPhoto]]:
         """Return the stamp, the digest and the embedding of each photo that lies in or below the folders of `paths`."""
-        return self._try(lambda connection: self._known(connection, paths)) or {}
+        return self._try(lambda connection: self._read_photos(connection, paths)) or {}
 
     def add(self, photos: dict[str, tuple[Stamp, CachedPhoto]]) -> None:
         """Store the stamp, the digest and the embedding of each photo."""
@@ -123,10 +123,10 @@ class VectorCache:
         ]
         self._insert("INSERT OR REPLACE INTO photos VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
-    def known_captions(self, captions: Sequence[str]) -> dict[str, np.ndarray]:
+    def read_captions(self, captions: Sequence[str]) -> dict[str, np.ndarray]:
         """Return the embedding of each of the captions that has one."""
         names = {_caption_digest(caption): caption for caption in captions}
-        return self._try(lambda connection: self._known_captions(connection, names)) or {}
+        return self._try(lambda connection: self._read_captions(connection, names)) or {}
 
     def add_captions(self, captions: Sequence[str], vectors: np.ndarray) -> None:
         """Store the embeddings (N, H) float32 of N captions."""
@@ -138,7 +138,7 @@ class VectorCache:
 
     def confirm_captions(self, captions: Sequence[str]) -> None:
         """Rebuild a database that does not return embeddings of these captions: it loses rows."""
-        if self._file and len(self.known_captions(captions)) < len(set(captions)):
+        if self._file and len(self.read_captions(captions)) < len(set(captions)):
             self._rebuild("it loses rows")
 
     def forget(self, paths: Sequence[str]) -> None:
@@ -149,7 +149,7 @@ class VectorCache:
 
     def confirm(self, stamps: dict[str, Stamp]) -> None:
         """Rebuild a database that does not return photos with these stamps: it loses rows."""
-        again = self.known(stamps)
+        again = self.read_photos(stamps)
         if self._file and any(path not in again or again[path][0] != stamp for path, stamp in stamps.items()):
             self._rebuild("it loses rows")
 
@@ -160,7 +160,9 @@ class VectorCache:
                 self._connection.close()
             self._connection = None
 
-    def _known(self, connection: sqlite3.Connection, paths: Iterable[str]) -> dict[str, tuple[Stamp, CachedPhoto]]:
+    def _read_photos(
+        self, connection: sqlite3.Connection, paths: Iterable[str]
+    ) -> dict[str, tuple[Stamp, CachedPhoto]]:
         found: dict[str, tuple[Stamp, CachedPhoto]] = {}
         for below in _topmost(os.fsencode(os.path.join(folder, "")) for folder in set(map(os.path.dirname, paths))):
             bounds = (below, below[:-1] + b"0")  # '0' comes after '/'
@@ -170,7 +172,7 @@ class VectorCache:
                     found[os.fsdecode(path)] = (size, time, inode), (content, np.frombuffer(vector, "<f4"))
         return found
 
-    def _known_captions(self, connection: sqlite3.Connection, names: dict[bytes, str]) -> dict[str, np.ndarray]:
+    def _read_captions(self, connection: sqlite3.Connection, names: dict[bytes, str]) -> dict[str, np.ndarray]:
         found: dict[str, np.ndarray] = {}
         keys = list(names)
         for first in range(0, len(keys), ASKED_AT_ONCE):

@@ -19,7 +19,7 @@ def run(stage: Stage) -> None:
     with recorder.record_run(stage.title, stage.params.plain()) as record:
         command = [sys.executable, "-m", "snakemake", "--cores", str(cores())]
         # on a request the cells save a checkpoint and end, and then Snakemake ends
-        with signals.noting_requests() as get_request:
+        with signals.note_requests() as get_request:
             snakemake = subprocess.Popen(command, env=record.environment, process_group=0)
             status = signals.wait_for_process(snakemake, get_request)
         if status:

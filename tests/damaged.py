@@ -246,14 +246,14 @@ def _searched(scratch: Path, path: Path) -> str:
 
 def _looped(folder: Path, path: Path, factor: int = 1) -> str:
     """Run a compiled loop in a child of this process, which wrong machine code may end."""
-    from pipeline.runtime.compiled import compiled_in
+    from pipeline.runtime.compiled import compile_loop_in
 
     folder.mkdir(parents=True, exist_ok=True)
     read, write = os.pipe()
     if (child := os.fork()) == 0:
         try:
             found = np.linspace(0, 1, 50, dtype=np.float32)
-            compiled_in(folder, _doubled if factor == 2 else _halved)(found)
+            compile_loop_in(folder, _doubled if factor == 2 else _halved)(found)
             os.write(write, _digest(found).encode())
         finally:
             os._exit(0)

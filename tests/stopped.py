@@ -47,7 +47,7 @@ def work():
     with open("began.txt", "a") as began:
         began.write(f"{time.time()} {os.getpid()} {out}\\n")
     steps = int(saved.read_text()) if saved.exists() else 0
-    with signals.postponing_requests() as asked:
+    with signals.postpone_requests() as asked:
         while Path("long cells" if "--out" in word else "long trainings").exists():
             time.sleep(0.05)
             steps += 1

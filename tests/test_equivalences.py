@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from pipeline.channels.hard import Beam, Greedy, Multinomial
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import Gumbel, GumbelRao, ReinMax, StraightThrough
-from pipeline.channels.teacher_forcing import Forced, ScheduledSampling
+from pipeline.channels.teacher_forcing import ScheduledSampling, TeacherForcing
 from pipeline.composition import joint
 from pipeline.composition.joint import Objective
 from pipeline.composition.method import Method, Term, UpdateSchedule
@@ -78,7 +78,7 @@ def test_teacher_forcing_is_the_unroll_through_forced_tokens(toy):
     agents, batch = toy.agents(), toy.batch()
     agents.speaker.eval()
     forced = teacher_force(agents.speaker, batch)
-    unrolled = generate(agents.speaker, batch, Forced(), rng())
+    unrolled = generate(agents.speaker, batch, TeacherForcing(), rng())
     steps = unrolled.tokens.shape[1]
     assert torch.equal(forced.tokens[:, :steps], unrolled.tokens)
     assert not forced.mask[:, steps:].any()
@@ -231,7 +231,7 @@ def test_the_hinge_of_a_listener_alone_is_averaged_or_summed_over_the_batch(toy,
     hinge = Hinge(agents.listener)
     objective = Objective(listener_reduction=reduction)
     for method, channel, lam in (
-        (listener_matching(agents.listener, hinge, reduction), Forced(requires_grad=False), 1.0),
+        (listener_matching(agents.listener, hinge, reduction), TeacherForcing(requires_grad=False), 1.0),
         (listener_adaptation(agents.speaker, agents.listener, hinge, reduction), Multinomial(), 1.0),
         (reinforce(agents, objective, 0.25), Multinomial(), 0.25),
     ):
@@ -290,7 +290,9 @@ def test_without_a_baseline_advantages_are_the_scores(toy):
     none, truth = losses["none"], losses["ground_truth"]
     torch.testing.assert_close(none["discriminability/advantage"], none["discriminability/score"])
     agents, batch = toy.agents(), toy.batch(0)
-    human = Hinge(agents.listener)(StepRollouts(agents.speaker, batch, 3).of(Forced(requires_grad=False)), batch).mean()
+    human = Hinge(agents.listener)(
+        StepRollouts(agents.speaker, batch, 3).of(TeacherForcing(requires_grad=False)), batch
+    ).mean()
     expected = truth["discriminability/score"] - human.detach()
     torch.testing.assert_close(truth["discriminability/advantage"], expected)
 

@@ -78,7 +78,7 @@ def change(file: Path, **values: object) -> None:
 WAYS = {
     "prepare.tokenizer": lambda: TokenizerVocabulary.fetch("captioner", Path("out"), ["a ball"], 1000),
     "features.main.network": lambda: open_network(NetworkSettings("hub/captioner")),
-    "pretrain.speaker.model": lambda: HubDecoder.pretrained("captioner", (5, 6), 8, 0.0, None),
+    "pretrain.speaker.model": lambda: HubDecoder.from_pretrained("captioner", (5, 6), 8, 0.0, None),
 }
 
 
@@ -123,7 +123,7 @@ def test_an_adapter_of_another_repository_is_refused(folder):
 @extra
 @pytest.mark.parametrize("values", ELSEWHERE, ids=lambda values: next(iter(values)))
 def test_weights_with_a_config_of_another_repository_are_refused(folder, values):
-    speaker = HubDecoder.pretrained("captioner", (5, 6), 8, 0.0, None)
+    speaker = HubDecoder.from_pretrained("captioner", (5, 6), 8, 0.0, None)
     save_agents(Path("weights.safetensors"), {"speaker": speaker})
     assert isinstance(load_agent(Path("weights.safetensors"), "speaker"), HubDecoder)
     for config in (speaker.arguments["config"], speaker.arguments["config"]["decoder"]):
@@ -214,7 +214,7 @@ def test_transformers_itself_neither_executes_nor_asks_nor_connects(indirect, mo
 def test_code_is_not_executed_even_with_permission(indirect):
     from transformers import AutoModel
 
-    with hub_loading.forbidding_code(offline=True), pytest.raises(ValueError, match="is never executed"):
+    with hub_loading.forbid_remote_code(offline=True), pytest.raises(ValueError, match="is never executed"):
         AutoModel.from_pretrained("elsewhere", trust_remote_code=True)
     assert not (indirect / "made").exists()
 
@@ -228,12 +228,12 @@ def test_transformers_is_as_before_after_two_threads_have_loaded():
     inside, left = threading.Event(), threading.Event()
 
     def load_longer():
-        with hub_loading.forbidding_code(offline=True):
+        with hub_loading.forbid_remote_code(offline=True):
             inside.set()
             left.wait(1)  # the other thread enters and leaves meanwhile, unless it waits
 
     thread = threading.Thread(target=load_longer)
-    with hub_loading.forbidding_code(offline=True):
+    with hub_loading.forbid_remote_code(offline=True):
         thread.start()
         inside.wait(0.3)
     left.set()

@@ -16,6 +16,11 @@ PACKAGES = ("pipeline", "saywhich", "stages")
 OPENERS = {"what", "who", "whose", "of", "those", "that", "where", "when", "how", "whether"}
 # "of" alone opens the comments of tests that explain a number
 COMMENT_OPENERS = {"what", "who", "whose", "those", "that"}
+# first words of functions that look like participles: nouns, adjectives, verbs, and words that users know
+NO_PARTICIPLES = {
+    "bounding", "cached", "embed", "hacked", "hacking", "heading", "hugging", "learning", "pooled", "ranking", "ring",
+    "seed", "setting", "training", "varying",
+}  # fmt: skip
 ENTRY_POINTS = {"__init__", "__main__"}
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 MOST_WORDS = 25  # in a sentence
@@ -62,6 +67,28 @@ def test_the_name_of_a_module_stands_once(packages):
         path.stem for path, _ in trees(*packages) if path.stem not in ENTRY_POINTS and path.parent.name != "commands"
     ]
     assert [stem for stem, count in Counter(stems).items() if count > 1] == []
+
+
+def participles(tree: ast.Module) -> list[str]:
+    """Return public functions that are named by a participle, such as `opened` or `naming_files`; properties may be."""
+    functions = [
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and not node.name.startswith("_")
+        and not any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
+    ]
+    return [
+        name
+        for name in functions
+        if re.match(r"[a-z]+ed$|[a-z]+ing(_|$)", name) and name.partition("_")[0] not in NO_PARTICIPLES
+    ]
+
+
+def test_functions_are_not_named_by_participles():
+    text = "def opened(): ...\ndef naming_files(): ...\ndef open_file(): ...\n@property\ndef failed(self): ..."
+    assert participles(ast.parse(text)) == ["opened", "naming_files"]
+    assert [f"{path}: {name}" for path, tree in trees(*PACKAGES) for name in participles(tree)] == []
 
 
 def test_no_docstring_opens_without_a_verb_or_a_subject():

@@ -14,7 +14,7 @@ from linear_score import Taste
 from pipeline.channels.hard import Multinomial
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import Gumbel, StraightThrough
-from pipeline.channels.teacher_forcing import Forced
+from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.estimators.baselines import CenteredBaseline, LeaveOneOut, SelfCritical
 from pipeline.estimators.surrogate import NoBaseline, Pathwise, ScoreFunction
 from pipeline.gradients.gradient_world import drawn_world
@@ -44,7 +44,7 @@ def distance(found: torch.Tensor, truth: torch.Tensor) -> float:
 
 @pytest.mark.parametrize(
     ("baseline", "samples"),
-    [(NoBaseline(), 100), (SelfCritical(), 100), (SelfCritical(Forced(requires_grad=False)), 100)],
+    [(NoBaseline(), 100), (SelfCritical(), 100), (SelfCritical(TeacherForcing(requires_grad=False)), 100)],
 )
 def test_score_function_estimators_are_unbiased(world, taste, baseline, samples):
     found = estimate_gradients(world, ScoreFunction(Multinomial(samples), baseline), taste, rounds=150)

@@ -10,7 +10,7 @@ from test_oracle import IMAGES, STEPS, VOCABULARY, distance, world
 
 from pipeline.channels.hard import Beam, Greedy, Multinomial
 from pipeline.channels.search import SearchTrajectory
-from pipeline.channels.teacher_forcing import Forced
+from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.composition.joint import Agents, Objective
 from pipeline.composition.retrieval_rewards import RewardModels
 from pipeline.estimators.baselines import LeaveOneOut, RunningMean
@@ -46,7 +46,7 @@ def rewards(world) -> RewardModels:
 def test_the_gradient_of_the_contrastive_reward_is_that_of_its_equation(world, rewards, directions):
     """−r(x) ∇ log p(x), averaged over all captions of all images at once, each as likely as the speaker says it."""
     contrastive = replace(
-        rewards.contrastive(directions, "sum", None), captions=(Greedy(), Forced(requires_grad=False))
+        rewards.contrastive(directions, "sum", None), captions=(Greedy(), TeacherForcing(requires_grad=False))
     )
     score = contrastive.bind_batch(StepRollouts(world.speaker, world.batch, seed=0))
     outcomes, log_probs = world.outcomes(), world.log_probs()
@@ -68,7 +68,7 @@ def test_the_gradient_of_equation_3_is_exact(world, rewards, make, along):
     """−Σ r(x) ∇ log p(x) over the beam's and the human captions; per word, as all methods here count."""
     batch = world.batch
     rollouts = StepRollouts(world.speaker, batch, seed=1)
-    generated = {"beam": rollouts.of(rewards.search), "human": rollouts.of(Forced(requires_grad=False))}
+    generated = {"beam": rollouts.of(rewards.search), "human": rollouts.of(TeacherForcing(requires_grad=False))}
     contrastive = rewards.contrastive("both", "sum", None).bind_batch(rollouts)
     captions, log_probs, expected = world.captions().tolist(), world.log_probs(), torch.zeros(())
     for name in along:

@@ -12,7 +12,13 @@ from plain import PlainListener, plain_unroll
 from pipeline.channels.hard import Beam, Greedy, Multinomial
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import Gumbel, GumbelRao, ReinMax, StraightThrough
-from pipeline.channels.teacher_forcing import Forced, ForcedPrefix, PrefixRollouts, PrefixSchedule, ScheduledSampling
+from pipeline.channels.teacher_forcing import (
+    ForcedPrefix,
+    PrefixRollouts,
+    PrefixSchedule,
+    ScheduledSampling,
+    TeacherForcing,
+)
 from pipeline.models.att2in import Att2in
 from pipeline.models.guided import GuidedDecoder
 from pipeline.models.inference import optimize_for_decoding
@@ -49,8 +55,8 @@ def by_likelihood():
     return {
         "multinomial": Multinomial(SAMPLES),
         "multinomial with entropies": Multinomial(SAMPLES, entropies=True),
-        "forced": Forced(),
-        "scheduled": Forced(ScheduledSampling(0, 1, 0.5, 0.5)),
+        "forced": TeacherForcing(),
+        "scheduled": TeacherForcing(ScheduledSampling(0, 1, 0.5, 0.5)),
         "prompted": ForcedPrefix(PrefixSchedule(start=2, every=10)),
     }
 

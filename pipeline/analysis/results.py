@@ -194,7 +194,7 @@ class Results:
         others = (key for key in CURVE_SETTINGS if any(key in point.settings for point in points))
         return next(others, "lambda") if len({point.settings.get("lambda") for point in points}) == 1 else "lambda"
 
-    def varying(self, method: str) -> list[str]:
+    def varying_settings(self, method: str) -> list[str]:
         """Return the method's settings, other than the curve's and the seed, that have several values."""
         points = self.of(method)
         keys = sorted({key for point in points for key in point.settings} - {self.curve_setting(method)})

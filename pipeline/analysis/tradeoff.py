@@ -48,7 +48,7 @@ def curves(results: Results) -> list[Curve]:
         for point in results.of(method):
             key = tuple(f"{name}={point.settings[name]}" for name in sorted(point.settings) if name != along)
             lines.setdefault(key, []).append(point)
-        varying = results.varying(method)
+        varying = results.varying_settings(method)
         for points in lines.values():
             fixed = {name: value for name, value in points[0].settings.items() if name != along}
             names = [method, *(named_setting(points[0], name) for name in varying)]

@@ -15,14 +15,15 @@ from pipeline.types import Batch, TokenChoice
 
 
 @dataclass(frozen=True)
-class Forced(HardChannel):
-    """Teacher forcing: the channel emits the batch's human captions, whatever the speaker's logits.
+class TeacherForcing(HardChannel):
+    """Channel that emits the batch's human captions, whatever the speaker's logits.
 
     With `requires_grad=False`, only the tokens are needed and the speaker is not run.
     """
 
     scheduled: ScheduledSampling | None = None
     requires_grad: bool = True
+    rng_name = "Forced"
     rng_options = ("scheduled", ("learns", "requires_grad"))
     samples = 1
     width = 1

@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from pipeline.runtime.compiled import compiled, exp
+from pipeline.runtime.compiled import compile_loop, exp
 
 BLOCK = 64  # tokens whose sum or maximum is computed before blocks are searched
 
 
-@compiled
+@compile_loop
 def sample_rows(logits, uniform, tokens):
     """Write to `tokens` (N,) the token of each row of `logits` (N, V) whose cumulative share passes `uniform` (N,)."""
     words = logits.shape[1]
@@ -41,7 +41,7 @@ def sample_rows(logits, uniform, tokens):
         tokens[n] = v
 
 
-@compiled
+@compile_loop
 def top_k_rows(logits, values, words):
     """Write the k ≤ V largest `values` (N, k) of each row of `logits` (N, V), descending, and their ids `words`."""
     size, least = logits.shape[1], logits.dtype.type(-np.inf)
@@ -74,7 +74,7 @@ def top_k_rows(logits, values, words):
             left[block] -= 1
 
 
-@compiled
+@compile_loop
 def logsumexp_rows(logits, log_sums):
     """Write to `log_sums` (N,) the log-sum-exp of each row of `logits` (N, V)."""
     for n in range(len(logits)):

@@ -11,7 +11,7 @@ from torch import nn
 from pipeline.channels.hard import Greedy, Multinomial
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.search import SearchTrajectory
-from pipeline.channels.teacher_forcing import Forced
+from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.composition.method import CRITIC, JOINT, LISTENER, SPEAKER, Method, Term, UpdateSchedule
 from pipeline.composition.objective import BaselineName as BaselineName
 from pipeline.composition.objective import Objective as Objective
@@ -93,7 +93,7 @@ def make_baseline(objective: Objective, baseline: BaselineName) -> Baseline:
         "leave_one_out": LeaveOneOut(),
         "group": GroupMean(),
         "running_mean": RunningMean(),
-        "ground_truth": SelfCritical(Forced(requires_grad=False)),
+        "ground_truth": SelfCritical(TeacherForcing(requires_grad=False)),
         "none": NoBaseline(),
     }
     return named[baseline]
@@ -143,7 +143,7 @@ def tradeoff(
             "cross_entropy",
             (1 - lam) * objective.cross_entropy_weight,
             HumanCaption(),
-            ScoreFunction(Forced()),
+            ScoreFunction(TeacherForcing()),
             SPEAKER,
         ),
     ]

@@ -8,7 +8,7 @@ from torch import nn
 
 from pipeline.channels.hard import Multinomial
 from pipeline.channels.scheduled_sampling import ScheduledSampling
-from pipeline.channels.teacher_forcing import Forced
+from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.composition.method import LISTENER_ONLY, SPEAKER_ONLY, Method, Term
 from pipeline.estimators.surrogate import Detached, Reduction, ScoreFunction
 from pipeline.models.decoder import Decoder
@@ -27,13 +27,13 @@ def teacher_forcing(
         speaker = agents["speaker"]
         assert isinstance(speaker, Decoder)
         speaker.add_null_image()
-    likelihood = Term("likelihood", 1.0, HumanCaption(), ScoreFunction(Forced(scheduled)))
+    likelihood = Term("likelihood", 1.0, HumanCaption(), ScoreFunction(TeacherForcing(scheduled)))
     return Method(agents, (likelihood,), SPEAKER_ONLY, image_dropout=image_dropout)
 
 
 def listener_matching(listener: nn.Module, score: Score, reduction: Reduction = "mean") -> Method:
     """Build listener training that matches the human text of a batch with its images (VSE++, Faghri et al. 2018)."""
-    term = Term("matching", 1.0, score, Detached(Forced(requires_grad=False), reduction))
+    term = Term("matching", 1.0, score, Detached(TeacherForcing(requires_grad=False), reduction))
     return Method({"listener": listener}, (term,), LISTENER_ONLY)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pipeline.channels.corrupted import CorruptedCaptions
 from pipeline.channels.hard import Greedy
 from pipeline.channels.search import SearchTrajectory
-from pipeline.channels.teacher_forcing import Forced
+from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.composition.method import DISCRIMINATOR, GRAMMAR, SPEAKER, Method, Term, UpdateSchedule
 from pipeline.estimators.discrimination import BinaryDiscrimination
 from pipeline.estimators.surrogate import ScoreFunction, Weighting
@@ -54,7 +54,7 @@ class RewardModels:
         retriever: Retriever | Listener | None = None,
     ) -> ContrastiveScore:
         """Build Eq. 2 over the batch's searched, greedy and human captions; `retriever` overrides `self.retriever`."""
-        captions = (self.search, Greedy(), Forced(requires_grad=False))
+        captions = (self.search, Greedy(), TeacherForcing(requires_grad=False))
         return ContrastiveScore(
             retriever or self.retriever, captions, self.retriever.temperature, directions, combine, clamp
         )
@@ -82,7 +82,7 @@ def reward_trajectories(
     terms = []
     for channel in channels:
         estimator = ScoreFunction(channel, weighting=weighting)
-        suffix = "_of_human" if isinstance(channel, Forced) else ""
+        suffix = "_of_human" if isinstance(channel, TeacherForcing) else ""
         terms.append(Term(f"discriminability{suffix}", alpha, contrastive, estimator, SPEAKER))
         terms.append(Term(f"naturalness{suffix}", 1 - alpha, rewards.human_probability, estimator, SPEAKER))
     return tuple(terms)

@@ -19,7 +19,7 @@ from pipeline.runtime import ranks
 class SelfCritical:
     """The score of the speaker's greedy caption (Rennie et al. 2017), the same for all samples of an image.
 
-    With `channel=Forced()` it is the score of the human caption, the baseline of PSST's REINFORCE.
+    With `channel=TeacherForcing()` it is the score of the human caption, the baseline of PSST's REINFORCE.
     """
 
     channel: Channel = Greedy()
@@ -27,7 +27,7 @@ class SelfCritical:
     per_token = False
 
     def __call__(self, value: Tensor, score: Score, rollouts: Rollouts) -> Tensor:
-        expected = score(rollouts.of(self.channel).detached(), rollouts.batch)
+        expected = score(rollouts.of(self.channel).detach(), rollouts.batch)
         return expected.repeat_interleave(len(value) // len(expected))
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from pipeline.channels.teacher_forcing import Forced
+from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.protocols import Channel, Rollouts, Score
 from pipeline.runtime import ranks
 from pipeline.types import Report
@@ -22,8 +22,8 @@ class BinaryDiscrimination:
 
     def surrogate(self, score: Score, rollouts: Rollouts) -> tuple[Tensor, Report]:
         human, other = (
-            score(rollouts.of(channel).detached(), rollouts.batch)
-            for channel in (Forced(requires_grad=False), self.channel)
+            score(rollouts.of(channel).detach(), rollouts.batch)
+            for channel in (TeacherForcing(requires_grad=False), self.channel)
         )
         loss = (softplus(-human).mean() + softplus(other).mean()) / 2
         right = torch.cat([human.detach() > 0, other.detach() <= 0]).float().mean()

@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 
 from pipeline.channels.corrupted import CorruptedCaptions
 from pipeline.channels.search import SearchTrajectory
-from pipeline.channels.teacher_forcing import Forced, PrefixRollouts
+from pipeline.channels.teacher_forcing import PrefixRollouts, TeacherForcing
 from pipeline.models.decoder import Decoder
 from pipeline.models.inference import optimize_for_batch
 from pipeline.models.unroll import generate, teacher_force
@@ -79,14 +79,14 @@ class StepRollouts:
         return self._cache[key]
 
     def _generate(self, channel: Channel) -> Message:
-        if isinstance(channel, Forced) and not channel.requires_grad:
+        if isinstance(channel, TeacherForcing) and not channel.requires_grad:
             return human_message(self.batch)
         if isinstance(channel, CorruptedCaptions):
             return human_message(replace(self.batch, captions=channel.captions(self.batch, self._rng(channel.rng_key))))
         captions = self.of(channel.channel).tokens if isinstance(channel, SearchTrajectory) else self.batch.captions
         # `requires_grad` decides even within a baseline's no_grad: another term may need this caption's gradient
         with self._decoding(channel):
-            if channel == Forced() or isinstance(channel, SearchTrajectory):
+            if channel == TeacherForcing() or isinstance(channel, SearchTrajectory):
                 # all tokens are known, so all steps are computed at once
                 batch = replace(self.batch, captions=captions)
                 return teacher_force(self.speaker, batch, self._rng(channel.rng_key), self._encode_images())
@@ -94,7 +94,7 @@ class StepRollouts:
             if not (channel.requires_grad or speaker.training):
                 speaker = optimize_for_batch(speaker, len(self.batch) * channel.width)
             message = generate(speaker, self.batch, channel, self._rng(channel.rng_key), self._encode_images())
-        if not isinstance(channel, Forced):
+        if not isinstance(channel, TeacherForcing):
             discarded = len(self.batch) * (channel.width - channel.samples)  # beams
             self.captions_drawn += message.token_mask("drawn").any(1).sum() + discarded
         return message

@@ -62,7 +62,7 @@ class Detached:
     reduction: Reduction = "mean"
 
     def surrogate(self, score: Score, rollouts: Rollouts) -> tuple[Tensor, Report]:
-        message = rollouts.of(self.channel).detached()
+        message = rollouts.of(self.channel).detach()
         return surrogate(score(message, rollouts.batch), message, reduction=self.reduction)
 
 

@@ -59,8 +59,8 @@ def measure_sets(
     """
     measures: dict[str, Any] = {"captions": len(sets[0])}
     try:
-        language.tokenised([text for captions in sets for text in captions])  # one call: each call starts a program
-        measures |= set_diversity([language.tokenised(captions) for captions in sets])
+        language.tokenise([text for captions in sets for text in captions])  # one call: each call starts a program
+        measures |= set_diversity([language.tokenise(captions) for captions in sets])
     except NotComputedError as reason:
         return measures, dict.fromkeys(("CIDEr", "Div-1", "Div-2", MBLEU_CORPUS, MBLEU_PER_CAPTION), str(reason))
     scores = [language.score([captions[k] for captions in sets], references, ["CIDEr"]) for k in range(len(sets[0]))]

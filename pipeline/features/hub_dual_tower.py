@@ -20,10 +20,10 @@ from pipeline.features.network_weights import HUB
 from pipeline.runtime.files import write_atomically
 from pipeline.runtime.hub_loading import (
     DUAL_ENCODERS,
+    explain_load_errors,
     load_captioner,
     load_dual_encoder,
     load_pretrained,
-    naming_faults,
     read_processor,
 )
 from pipeline.runtime.hub_prompts import PROMPTED
@@ -61,7 +61,7 @@ class HubDualNetwork(GridNetwork):
         self._patches = (size // own.patch_size) ** 2
 
         def transform(image: Image.Image) -> Tensor:
-            with naming_faults(f"features.network: {name}: its processor does not prepare an image"):
+            with explain_load_errors(f"features.network: {name}: its processor does not prepare an image"):
                 pixels: Tensor = processor(image, return_tensors="pt")["pixel_values"][0]
                 return pixels
 

@@ -10,7 +10,7 @@ import torch
 from pipeline.channels.hard import Multinomial
 from pipeline.channels.partial import Feed, Mix, PartialSampling
 from pipeline.channels.straight_through import Gumbel, GumbelRao, ReinMax, StraightThrough
-from pipeline.channels.teacher_forcing import Forced
+from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.estimators.baselines import CenteredBaseline, GroupMean, GroupStd, LeaveOneOut, SelfCritical
 from pipeline.estimators.relax import RelaxEstimator
 from pipeline.estimators.surrogate import NoBaseline, Pathwise, ScoreFunction
@@ -74,7 +74,7 @@ def psst_candidates(
 ESTIMATORS: tuple[EstimatorCandidate, ...] = (
     score_function("no baseline", NoBaseline()),
     score_function("greedy", SelfCritical()),
-    score_function("ground truth", SelfCritical(Forced(requires_grad=False))),
+    score_function("ground truth", SelfCritical(TeacherForcing(requires_grad=False))),
     score_function("greedy, centred", CenteredBaseline(SelfCritical()), min_samples=2),
     score_function("leave one out (RLOO)", LeaveOneOut(), min_samples=2),
     score_function("mean of the group", GroupMean(), min_samples=2),

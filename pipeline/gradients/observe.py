@@ -97,13 +97,13 @@ def _accuracies(
     if all(enumerable(estimator) for estimator in estimators.values()):
         return {samples: accuracy(*enumeration.moments(one), truth) for samples, one in estimators.items()}
 
-    def sampled(estimator: Estimator) -> Accuracy:
+    def measure_samples(estimator: Estimator) -> Accuracy:
         if isinstance(estimator, RelaxEstimator):
             train_control(world, estimator, score, effort.rounds)
         return sampled_accuracy(estimate_gradients(world, estimator, score, effort.rounds), truth)
 
     most = max(numbers)
     if independent(estimators[most]):
-        measured = sampled(estimators[most])
+        measured = measure_samples(estimators[most])
         return {samples: replace(measured, variance=measured.variance * most / samples) for samples in numbers}
-    return {samples: sampled(one) for samples, one in estimators.items()}
+    return {samples: measure_samples(one) for samples, one in estimators.items()}

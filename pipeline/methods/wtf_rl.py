@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipeline.channels.hard import Greedy
 from pipeline.channels.partial import Feed, Mix, PartialSampling
 from pipeline.channels.straight_through import StraightThrough
-from pipeline.channels.teacher_forcing import Forced
+from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.composition.joint import Agents, Objective, score_function
 from pipeline.composition.method import JOINT, LISTENER, SPEAKER, SPEAKER_ONLY, Method, Term
 from pipeline.composition.method_card import MethodCard
@@ -43,7 +43,7 @@ def wtf(
     clamp: Positive | None = None,
 ) -> Method:
     """Build weighted teacher forcing: the reward of each human caption weights its log-likelihood (§3.3)."""
-    return _train_on_trajectories(agents, rewards, alpha, rewards.contrastive("both", combine, clamp), Forced())
+    return _train_on_trajectories(agents, rewards, alpha, rewards.contrastive("both", combine, clamp), TeacherForcing())
 
 
 def rl(
@@ -82,7 +82,7 @@ def rl_sampled(
     `train.objective` makes it RLOO or GRPO, and adds a KL penalty. Negative captions are the samples of the batch's
     other images and all human captions of the batch.
     """
-    human = Forced(requires_grad=False)
+    human = TeacherForcing(requires_grad=False)
     contrastive = ContrastiveScore(
         rewards.retriever, (human,), rewards.retriever.temperature, directions, combine, clamp
     )
@@ -108,7 +108,7 @@ def wtf_rl(
     """
     contrastive = rewards.contrastive("both", combine, clamp)
     return _train_on_trajectories(
-        agents, rewards, alpha, contrastive, rewards.search_trajectory, Forced(), weighting=weighting
+        agents, rewards, alpha, contrastive, rewards.search_trajectory, TeacherForcing(), weighting=weighting
     )
 
 

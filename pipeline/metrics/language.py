@@ -84,7 +84,7 @@ class LanguageScorer:
         wanted = self._metrics if metrics is None else tuple(metrics)
         try:
             self._start(wanted)
-            flat = iter(self.tokenised([*hypotheses, *chain.from_iterable(references)]))  # one start of Java
+            flat = iter(self.tokenise([*hypotheses, *chain.from_iterable(references)]))  # one start of Java
         except java.NotComputedError as reason:
             return LanguageScores(not_computed=dict.fromkeys(wanted, str(reason)))
         tokenised = list(islice(flat, len(hypotheses)))
@@ -134,7 +134,7 @@ class LanguageScorer:
         }
         return scorers | {names: partial(_result, answer) for names, answer in running.items()}
 
-    def tokenised(self, texts: Sequence[str]) -> list[str]:
+    def tokenise(self, texts: Sequence[str]) -> list[str]:
         """Return Penn Treebank tokens of each text, with a cache. Raises NotComputedError if Java fails."""
         new = [text for text in dict.fromkeys(texts) if text not in self._tokenised]
         self._tokenised.update(zip(new, java.tokenise_ptb(new, self._timeout), strict=True))

@@ -92,7 +92,7 @@ def generate(
 def teacher_force(
     speaker: Decoder, batch: Batch, rng: Generator | None = None, encoded: Tensor | None = None
 ) -> Message:
-    """Run teacher forcing for all time steps at once, which is faster than `generate` through `Forced()`.
+    """Run teacher forcing for all time steps at once, which is faster than `generate` through `TeacherForcing()`.
 
     Without dropout, both give the same tokens and log-probabilities, up to EOS at the end. Dropout draws other numbers.
     """

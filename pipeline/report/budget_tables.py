@@ -11,7 +11,7 @@ from typing import Any
 from pipeline.analysis.results import Results
 from pipeline.analysis.selection import Choice
 from pipeline.report.figures import styles
-from pipeline.report.method_names import published_name
+from pipeline.report.method_names import replace_method_names
 from pipeline.report.number_files import as_csv
 from pipeline.report.plot_elements import PlotPanel, PlotPoint, PlotSeries
 from pipeline.report.table_captions import BUDGET
@@ -62,7 +62,10 @@ def learning_panels(results: Results, histories: Mapping[str, History]) -> list[
     for (key, name, digits), (budget, x_label, unit) in product(metrics, quantities):
         lines = []
         for method, history in histories.items():
-            label, known = published_name(method), [entry for entry in history if key in entry and budget in entry]
+            label, known = (
+                replace_method_names(method),
+                [entry for entry in history if key in entry and budget in entry],
+            )
             points = [
                 PlotPoint(
                     entry[budget] / unit,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline.errors import UserError
-from pipeline.report.method_names import published_name
+from pipeline.report.method_names import replace_method_names
 from pipeline.report.result_file import FOLDER, PrintedTable, ResultFile
 from pipeline.runtime.files import write_atomically
 
@@ -24,7 +24,7 @@ def csv_files(root: Path, name: str, result: ResultFile) -> dict[str, tuple[Path
     """
     files = {}
     for caption, table in result.tables.items():
-        title = _DETAILS.split(published_name(caption))[0].strip()
+        title = _DETAILS.split(replace_method_names(caption))[0].strip()
         if title in files:
             raise UserError(f"has two tables “{title}”: rename one")
         files[title] = root / FOLDER / name / f"{_file_name(title)}.csv", _csv(table)
@@ -59,5 +59,5 @@ def _csv(table: PrintedTable) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(table.columns)
-    writer.writerows([published_name(row[0]), *row[1:]] for row in table.rows)
+    writer.writerows([replace_method_names(row[0]), *row[1:]] for row in table.rows)
     return text.getvalue()

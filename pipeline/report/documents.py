@@ -25,7 +25,7 @@ from pathlib import Path
 
 from pipeline.errors import UserError
 from pipeline.report.csv_tables import csv_files, write_csv_files
-from pipeline.report.method_names import published_name
+from pipeline.report.method_names import replace_method_names
 from pipeline.report.result_file import PrintedFigure, PrintedTable, ResultFile, path_of, read_result
 from pipeline.report.tables import markdown_table
 from pipeline.runtime.command import run_command
@@ -147,7 +147,9 @@ def _block_content(
             return f"![{description[1] if description else value}]({_link(picture, folder)})\n"
         asked, chosen = f"{key}: {value}" if value else key, dict(options)
         otherwise = chosen.pop("else", None)
-        if otherwise and not any(published_name(name).startswith(published_name(asked)) for name in result.tables):
+        if otherwise and not any(
+            replace_method_names(name).startswith(replace_method_names(asked)) for name in result.tables
+        ):
             return f"{otherwise}\n"
         table = _select_cells(result.table(asked), chosen)
     except UserError as error:
@@ -188,8 +190,8 @@ def _select_cells(table: PrintedTable, options: dict[str, str]) -> PrintedTable:
     if options:
         raise UserError(f"cannot be shown with “{next(iter(options))}”: a table takes columns:, rows: and else:")
     table = PrintedTable(
-        columns=[published_name(name) for name in table.columns],
-        rows=[[published_name(row[0]), *row[1:]] for row in table.rows],
+        columns=[replace_method_names(name) for name in table.columns],
+        rows=[[replace_method_names(row[0]), *row[1:]] for row in table.rows],
     )
     known = {row[0] for row in table.rows}
     for name in [*(set(columns) - {*table.columns}), *(set(rows) - known)]:
@@ -201,7 +203,7 @@ def _select_cells(table: PrintedTable, options: dict[str, str]) -> PrintedTable:
 
 def _split_names(given: str) -> list[str]:
     """Return the names between semicolons; a method's name in params.yaml becomes its published name."""
-    return [published_name(name.strip()) for name in given.split(";") if name.strip()]
+    return [replace_method_names(name.strip()) for name in given.split(";") if name.strip()]
 
 
 if __name__ == "__main__":

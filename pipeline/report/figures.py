@@ -11,7 +11,7 @@ from pipeline.analysis.judge_titles import OWN, PRETRAINED, Keys, human_recall_k
 from pipeline.analysis.results import Point, Results, named_setting
 from pipeline.analysis.selection import Choice
 from pipeline.analysis.tradeoff import curves
-from pipeline.report.method_names import method_colours, published_name
+from pipeline.report.method_names import method_colours, replace_method_names
 from pipeline.report.plot_elements import LineStyle, PlotPanel, PlotPoint, PlotSeries, assign_styles
 from pipeline.report.tables import format_number
 
@@ -90,7 +90,7 @@ def rho_panels(results: Results, comparison: Comparison) -> list[PlotPanel]:
         lines = []
         for slice_ in comparison.along_rho:
             method = slice_.readings[0].curve.method
-            label, points = f"{published_name(method)} at CIDEr {slice_.level:.3f}", []
+            label, points = f"{replace_method_names(method)} at CIDEr {slice_.level:.3f}", []
             for reading in slice_.readings:
                 if (estimate := reading.estimates.get(results.by(judge))) is not None:
                     rho, ends = float(reading.curve.settings["rho"]), estimate.interval
@@ -116,10 +116,10 @@ def _series(
             return None
         dx, dy = point.spread("test", *across.keys), point.spread("test", *up.keys)
         several, along = len(point.runs) > 1, results.curve_setting(point.method)
-        names = dict.fromkeys(("lambda", "rho", along, *results.varying(point.method)))
+        names = dict.fromkeys(("lambda", "rho", along, *results.varying_settings(point.method)))
         seeds = " ".join(str(seed) for seed in point.seeds if seed is not None) or "–"
         words = [
-            published_name(point.method),
+            replace_method_names(point.method),
             *(named_setting(point, name) for name in names if name in point.settings),
         ]
         words += [f"{'seeds' if several else 'seed'} {seeds}"]
@@ -140,7 +140,7 @@ def _series(
 
     shown = {curve.label: curve.points if frozen or not style[curve.label].dashed else () for curve in curves(results)}
     return tuple(
-        PlotSeries(published_name(label), style[label], tuple(filter(None, map(plot_point, points))))
+        PlotSeries(replace_method_names(label), style[label], tuple(filter(None, map(plot_point, points))))
         for label, points in shown.items()
     )
 

@@ -8,7 +8,7 @@ from pipeline.analysis.bootstrap import Resamples, interval
 from pipeline.analysis.judge_titles import HARD_RECALL
 from pipeline.analysis.results import Results
 from pipeline.analysis.selection import Choice, SelectionBasis
-from pipeline.report.method_names import published_name
+from pipeline.report.method_names import replace_method_names
 from pipeline.report.tables import (
     Table,
     chosen_rows,
@@ -75,8 +75,8 @@ def headline_sentence(
         format_number(choice.point.mean("test", "language", "CIDEr"), 3) for choice in (best, own) if choice.point
     ]
     return (
-        f"With captions by {published_name(best.method)} the {judge.title.lower()} {success} in {score:.1f} % of "
-        f"cases, with captions by {published_name(own.method)} in {control_score:.1f} % (difference "
+        f"With captions by {replace_method_names(best.method)} the {judge.title.lower()} {success} in {score:.1f} % of "
+        f"cases, with captions by {replace_method_names(own.method)} in {control_score:.1f} % (difference "
         f"{typographic_sign(f'{score - control_score:+.1f}')} points{interval_text}); "
         f"CIDEr, the similarity to {references}, is {ciders[0]} and {ciders[1]}."
     )

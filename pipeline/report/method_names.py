@@ -25,14 +25,14 @@ def method_cards() -> dict[str, MethodCard]:
     return cards
 
 
-def published_name(text: str) -> str:
+def replace_method_names(text: str) -> str:
     """Return `text` with each method's name in params.yaml replaced by its published name.
 
     A name that is also an ordinary word is replaced only at the beginning of the text.
     """
     begins, within = _patterns()
     if match := begins.match(text):
-        return _name(match) + published_name(text[match.end() :])
+        return _name(match) + replace_method_names(text[match.end() :])
     return within.sub(_name, text)
 
 

@@ -12,7 +12,7 @@ from pipeline.analysis.judge_titles import TEXT, Keys, recall_keys
 from pipeline.analysis.results import LANGUAGE, Results
 from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.report.caption_tables import DIVERSITY, SURFACE
-from pipeline.report.method_names import published_name
+from pipeline.report.method_names import replace_method_names
 from pipeline.report.result_tables import GALLERIES
 from pipeline.report.tables import Table, markdown_table, notes_once
 from pipeline.runtime.escaping import csv_cell
@@ -29,10 +29,10 @@ def markdown(tables: Sequence[Table], rule: str = "", failed: Sequence[str] = ()
     first = [*(f"**WARNING:** {line}" for line in failed), *([rule] if rule else [])]
     parts = [_bullets(first)] if first else []
     for table in notes_once(tables, [rule]):
-        heads = [published_name(f"{column.group} {column.label}".strip()) for column in table.columns]
-        rows = [[as_text(cell) for cell in (published_name(row[0]), *row[1:])] for row in table.rows]
+        heads = [replace_method_names(f"{column.group} {column.label}".strip()) for column in table.columns]
+        rows = [[as_text(cell) for cell in (replace_method_names(row[0]), *row[1:])] for row in table.rows]
         right = [not column.text for column in table.columns]
-        parts += [f"**{published_name(table.caption)}**", markdown_table(heads, rows, right, min_width=2)]
+        parts += [f"**{replace_method_names(table.caption)}**", markdown_table(heads, rows, right, min_width=2)]
         notes = [*([f"**Warning:** {table.warning}"] if table.warning else []), *table.notes]
         parts += [_bullets(notes)] if notes else []
     return "\n\n".join(parts) + "\n"
@@ -128,5 +128,5 @@ def as_text(cell: str) -> str:
 
 def _bullets(notes: Sequence[str]) -> str:
     return "\n".join(
-        textwrap.fill(published_name(note), WIDTH, initial_indent="- ", subsequent_indent="  ") for note in notes
+        textwrap.fill(replace_method_names(note), WIDTH, initial_indent="- ", subsequent_indent="  ") for note in notes
     )

@@ -15,7 +15,7 @@ import numpy as np
 from pipeline.analysis.caption_files import read_captions, read_rows
 from pipeline.analysis.results import Point
 from pipeline.errors import one_line
-from pipeline.report.method_names import published_name
+from pipeline.report.method_names import replace_method_names
 from pipeline.report.number_files import WIDTH
 from pipeline.report.report_content import ReportContent
 
@@ -87,11 +87,13 @@ def _ranked_captions(content: ReportContent, point: Point) -> list[str]:
     shown = min(SHOWN, len(rows) // 2)
     lines = []
     for title, some in (("Best", rows[:shown]), ("Worst", rows[len(rows) - shown :])):
-        lines += [f"{title} captions by {published_name(run.method)} (rank of the photo by the {judge.title.lower()})"]
+        lines += [
+            f"{title} captions by {replace_method_names(run.method)} (rank of the photo by the {judge.title.lower()})"
+        ]
         lines.append("")
         for row in some:
             lines += [f"    {one_line(files[row['image']])}: rank {row[column]} of {len(rows)}"]
-            lines += [f"        {published_name(run.method)}: {one_line(row['caption'])}"]
+            lines += [f"        {replace_method_names(run.method)}: {one_line(row['caption'])}"]
             lines += [f"        a person: {one_line(human.get(row['image'], ''))}"]
         lines.append("")
     return lines
@@ -138,4 +140,4 @@ def _image_files(prepared: Path) -> dict[int, str]:
 
 
 def _wrap(text: str) -> list[str]:
-    return [*textwrap.wrap(published_name(text), WIDTH), ""]
+    return [*textwrap.wrap(replace_method_names(text), WIDTH), ""]

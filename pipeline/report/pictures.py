@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pipeline.analysis.judge_titles import JudgeTitle
 from pipeline.report.drawing import png
 from pipeline.report.gallery import GalleryPicture, ShownCaption
-from pipeline.report.method_names import published_name
+from pipeline.report.method_names import replace_method_names
 from pipeline.report.plot_axes import escape_math
 from pipeline.report.plot_elements import SOFT
 from pipeline.report.shared_captions import SharedCaptions
@@ -46,7 +46,7 @@ def pairs_png(shared: SharedCaptions) -> bytes:
     """Draw the pairs, two a row: two images, the control's caption of both, and the other method's caption of each."""
     from matplotlib.figure import Figure
 
-    control, other = (escape_math(published_name(name)) for name in (shared.control, shared.other))
+    control, other = (escape_math(replace_method_names(name)) for name in (shared.control, shared.other))
     texts = [
         (
             _wrap(f"{control}, for both: {escape_math(pair[0].control.caption or '–')}", 84),
@@ -87,7 +87,7 @@ def along_png(picture: GalleryPicture, captions: Sequence[ShownCaption], judge: 
     figure.subplots_adjust(left=0.01, right=0.99, top=0.97, bottom=0.03, wspace=0.03)
     _photo(left, picture)
     right.axis("off")
-    _text(right, 1, [f"{escape_math(published_name(captions[0].line))}, {_brackets([judge])}", "", *lines], 9)
+    _text(right, 1, [f"{escape_math(replace_method_names(captions[0].line))}, {_brackets([judge])}", "", *lines], 9)
     return png(figure)
 
 
@@ -105,7 +105,7 @@ def _lines(picture: GalleryPicture, judges: Sequence[JudgeTitle], letters: int) 
     """Return the lines below a picture."""
     texts = [f"{picture.annotator}: {escape_math(picture.text)}"]
     texts += [
-        _caption_line(escape_math(published_name(shown.line)), shown, judges)
+        _caption_line(escape_math(replace_method_names(shown.line)), shown, judges)
         for shown in picture.captions
         if "chosen" in shown.views
     ]

@@ -17,7 +17,7 @@ from pipeline.report.drawing import panels_svg, swatch
 from pipeline.report.gallery import mark_words, thumbnails
 from pipeline.report.headline import headline_sentence
 from pipeline.report.html_templates import hash_source, open_templates
-from pipeline.report.method_names import published_name
+from pipeline.report.method_names import replace_method_names
 from pipeline.report.number_files import markdown
 from pipeline.report.plot_elements import PlotPanel
 from pipeline.report.report_content import ReportContent
@@ -80,7 +80,7 @@ def write_report(
 def _page(content: ReportContent, built: Mapping[ReportSection, SectionContent]) -> str:
     """Return the page as HTML; data are escaped, and the content security policy forbids other scripts and requests."""
     environment = open_templates([TEMPLATE, *{section.template_file.parent: None for section in built}])
-    environment.filters["published"] = published_name
+    environment.filters["published"] = replace_method_names
     style, script = (Markup((TEMPLATE / f"page.{kind}").read_text("utf-8")) for kind in ("css", "js"))
     panels = [panel for each in built.values() for figure in each.panels.values() for panel in figure]
     styles = {line.style.name: line.style for panel in panels for line in panel.series}

@@ -10,7 +10,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from pipeline.errors import UserError
-from pipeline.report.method_names import published_name
+from pipeline.report.method_names import replace_method_names
 
 FOLDER = "results"
 
@@ -62,7 +62,10 @@ class ResultFile(_Section):
         """
         if beginning in self.tables:
             return self.tables[beginning]
-        shown, wanted = {published_name(name): table for name, table in self.tables.items()}, published_name(beginning)
+        shown, wanted = (
+            {replace_method_names(name): table for name, table in self.tables.items()},
+            replace_method_names(beginning),
+        )
         names = [wanted] if wanted in shown else [name for name in shown if name.startswith(wanted)]
         if len(names) != 1:
             which = f"has {len(names)} tables" if names else "has no table"

@@ -150,7 +150,7 @@ def compact_tables(results: Results, choices: Sequence[Choice], samples: Resampl
 
 def other_settings(results: Results) -> list[str]:
     """Return the settings that have several values within a method, without λ, ρ, γ, α and the seed."""
-    return sorted({key for method in results.methods for key in results.varying(method)} - {*SYMBOLS})
+    return sorted({key for method in results.methods for key in results.varying_settings(method)} - {*SYMBOLS})
 
 
 def measured_language(results: Results) -> list[str]:
@@ -276,7 +276,7 @@ def _choice_notes(results: Results, choices: Sequence[Choice]) -> list[str]:
     settings = [
         f"{choice.method} {', '.join(f'{name} = {setting(choice.point, name)}' for name in varied)}"
         for choice in choices
-        if (varied := [name for name in results.varying(choice.method) if name in others])
+        if (varied := [name for name in results.varying_settings(choice.method) if name in others])
     ]
     below = [choice.method for choice in choices if choice.basis is SelectionBasis.BELOW]
     unmeasured = [choice.method for choice in choices if choice.basis is SelectionBasis.UNMEASURED]

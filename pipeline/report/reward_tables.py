@@ -9,7 +9,7 @@ from pipeline.analysis.results import Point, Results
 from pipeline.analysis.selection import Choice
 from pipeline.report.caption_tables import count
 from pipeline.report.figures import styles
-from pipeline.report.method_names import published_name
+from pipeline.report.method_names import replace_method_names
 from pipeline.report.plot_elements import LineStyle, PlotPanel, PlotPoint, PlotSeries
 from pipeline.report.result_tables import measured_language
 from pipeline.report.tables import (
@@ -104,10 +104,12 @@ def _panels(
         for n, (method, history) in enumerate(histories.items()):
             known = [(entry["epoch"], scale * entry[key]) for entry in history if key in entry]
             points = [
-                PlotPoint(epoch, value, f"{published_name(method)}, epoch {epoch:g}: {value:.1f}")
+                PlotPoint(epoch, value, f"{replace_method_names(method)}, epoch {epoch:g}: {value:.1f}")
                 for epoch, value in known
             ]
             if len(points) > 1:
-                lines.append(PlotSeries(published_name(method), style.get(method, LineStyle(n, n)), tuple(points)))
+                lines.append(
+                    PlotSeries(replace_method_names(method), style.get(method, LineStyle(n, n)), tuple(points))
+                )
         panels.append(PlotPanel(key, title, "epochs of training →", y_label, tuple(lines)))
     return [panel for panel in panels if not panel.empty]

@@ -14,7 +14,7 @@ from pipeline.analysis.judge_titles import HARD_RECALL, JudgeTitle
 from pipeline.analysis.results import Results, Run
 from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.report.gallery import GalleryPicture, ShownCaption, picture_with_methods
-from pipeline.report.method_names import published_name
+from pipeline.report.method_names import replace_method_names
 
 PAIRS = 4
 STREAM = 1  # random stream of the report's seed; the gallery uses stream 0
@@ -54,7 +54,7 @@ class SharedCaptions:
         """Return one paragraph on the selection of the pairs, and the counts over all images that share a caption."""
         sharing = self.higher + self.equal + self.lower
         where = "in its hard gallery" if self.in_hard_gallery else f"among all {self.images:,}"
-        control, other = published_name(self.control), published_name(self.other)
+        control, other = replace_method_names(self.control), replace_method_names(self.other)
         return (
             f"{control} gives {sharing:,} of {self.images:,} test images a caption that another image also has. The "
             f"pairs are drawn at random from these images. With captions by {other} the {self.judge.title.lower()} "
@@ -89,7 +89,7 @@ def find_shared_captions(
     if not pictures:
         return None
 
-    def captioned(image: int) -> CaptionedImage:
+    def build_pair(image: int) -> CaptionedImage:
         picture = picture_with_methods(pictures[image], [control.method, other.method])
         control_caption, other_caption = picture.captions
         return CaptionedImage(picture, control_caption, other_caption, by_control[image][1], by_other[image][1])
@@ -100,7 +100,7 @@ def find_shared_captions(
         other=other.method,
         judge=judge,
         in_hard_gallery=hard,
-        pairs=tuple((captioned(first), captioned(second)) for first, second in drawn),
+        pairs=tuple((build_pair(first), build_pair(second)) for first, second in drawn),
         images=len(by_control),
         higher=sum(after < before for before, after in ranks),
         equal=sum(after == before for before, after in ranks),

@@ -47,7 +47,7 @@ def run_command(name: str, work: Callable[[], int | None]) -> int:
     After a request to end it is 128 + signal, also where another error hides the request: 130 for Ctrl-C, 143 for
     SIGTERM.
     """
-    with signals.raising_requests():
+    with signals.raise_requests():
         try:
             return work() or 0
         except (UserError, OSError) as error:

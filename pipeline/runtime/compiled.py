@@ -35,13 +35,13 @@ NUMBA_OPTIONS: dict[str, Any] = {
 }
 
 
-def compiled(function: Any) -> Any:
+def compile_loop(function: Any) -> Any:
     """Compile the loop `function` at its first call with each kind of arrays, cached in the user's cache folder."""
-    return compiled_in(_folder(), function)
+    return compile_loop_in(_folder(), function)
 
 
-def compiled_in(folder: Path | None, function: Callable[..., Any]) -> Any:
-    """Compile as `compiled` does, with the machine code cached in `folder`; None: not cached."""
+def compile_loop_in(folder: Path | None, function: Callable[..., Any]) -> Any:
+    """Compile as `compile_loop` does, with the machine code cached in `folder`; None: not cached."""
     dispatcher = njit(**NUMBA_OPTIONS)(function)
     if folder is not None:
         dispatcher._cache = KernelCache(function, folder)

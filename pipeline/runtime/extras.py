@@ -21,7 +21,7 @@ EXTRAS = {  # pyproject.toml's names of the parts → the packages that the code
 
 
 @contextmanager
-def naming_extras() -> Iterator[None]:
+def explain_missing_extra() -> Iterator[None]:
     """Raise UserError with the command that installs the extra, where the block imports a missing package of one."""
     try:
         yield

@@ -76,13 +76,13 @@ def read_timeline(path: Path) -> Timeline:
 
     Raises FileNotFoundError where there is no file, and UserError where it cannot be decoded or is beyond the bounds.
     """
-    with _naming_file(path):
+    with _name_file(path):
         return _film_timeline(path) if is_film(path) else _image_timeline(path)
 
 
 def decode_frames(path: Path, numbers: Sequence[int], times: Timeline) -> Iterator[Image.Image]:
     """Yield the frames `numbers`, ascending, as Pillow images; `times` and errors are those of `read_timeline`."""
-    with _naming_file(path):
+    with _name_file(path):
         yield from (
             _film_frames(path, [times.starts[n] for n in numbers]) if times.starts else _image_frames(path, numbers)
         )
@@ -97,7 +97,7 @@ def check_film(path: Path) -> None:
 
 
 @contextmanager
-def _naming_file(path: Path) -> Iterator[None]:
+def _name_file(path: Path) -> Iterator[None]:
     """Raise every error of the block as a UserError that names the file."""
     try:
         if require_plain_file(path).stat().st_size == 0:

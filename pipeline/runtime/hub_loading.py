@@ -111,7 +111,7 @@ def load_pretrained(kind: str, name: str, **options: Any) -> Any:
         _check_files(name, local, commit, cached)
         options = options if commit is None else {"revision": commit, **options}
         fault = f"{name}: its files are not those of a whole {kind}"
-        with naming_faults(fault, (OSError, ValueError, KeyError)), forbidding_code(offline=cached):
+        with explain_load_errors(fault, (OSError, ValueError, KeyError)), forbid_remote_code(offline=cached):
             return loader.from_pretrained(name, local_files_only=cached, trust_remote_code=False, **options)
     except UserError:
         raise
@@ -133,7 +133,7 @@ def load_pretrained(kind: str, name: str, **options: Any) -> Any:
 
 
 @contextmanager
-def forbidding_code(offline: bool) -> Iterator[None]:
+def forbid_remote_code(offline: bool) -> Iterator[None]:
     """Keep transformers from executing a model's Python and from asking for it; where `offline`, also from the network.
 
     Parts of a model, such as the tokenizer of a processor, are loaded by transformers itself, without the arguments
@@ -160,7 +160,7 @@ def forbidding_code(offline: bool) -> Iterator[None]:
 
 
 @contextmanager
-def naming_faults(fault: str, handled: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+def explain_load_errors(fault: str, handled: tuple[type[Exception], ...] = ()) -> Iterator[None]:
     """Raise UserError with `fault` for any error of a library that reads a model's files: bad values raise anything.
 
     A missing package, exhausted memory and the errors `handled` pass.

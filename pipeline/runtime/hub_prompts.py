@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from pipeline.errors import UserError
-from pipeline.runtime.hub_loading import load_pretrained, naming_faults
+from pipeline.runtime.hub_loading import explain_load_errors, load_pretrained
 
 CHAT_PROMPT = "Describe this photo in one short sentence."
 FLORENCE_TASK = "<CAPTION>"
@@ -50,7 +50,7 @@ class PromptedProcessor:
 
     def _inputs(self, image: Image.Image) -> tuple[Tensor, Tensor]:
         """Return the pixels (3, S, S) of an image and the tokens (T,) of the prompt."""
-        with naming_faults(f"{self._name}: its processor does not prepare an image"):
+        with explain_load_errors(f"{self._name}: its processor does not prepare an image"):
             if self._kind == "blip-2":
                 pixels = self._processor.image_processor(image, return_tensors="pt")["pixel_values"]
                 shown = [self._config.image_token_index] * self._config.num_query_tokens

@@ -38,7 +38,7 @@ def is_full(error: BaseException) -> bool:
 
 
 @contextmanager
-def naming_memory(what: str, remedy: str) -> Iterator[None]:
+def explain_memory_error(what: str, remedy: str) -> Iterator[None]:
     """Raise UserError in one line where the block runs out of memory."""
     try:
         yield

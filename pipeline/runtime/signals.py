@@ -58,7 +58,7 @@ class _State:
 
 
 @contextmanager
-def raising_requests(watch: bool = True) -> Iterator[None]:
+def raise_requests(watch: bool = True) -> Iterator[None]:
     """Raise StopRequest in the block on a request to end; with `watch`, also when DVC or Snakemake, the caller, died.
 
     A destructor or a library's callback swallows exceptions: StopRequest is then raised again, outside of it.
@@ -67,19 +67,19 @@ def raising_requests(watch: bool = True) -> Iterator[None]:
     report = sys.unraisablehook
     sys.unraisablehook = partial(_repeat_swallowed_request, report)
     try:
-        with _handled_by(_handle_request, watch):
+        with _install_handler(_handle_request, watch):
             yield
     finally:
         sys.unraisablehook = report
 
 
 def last_request() -> signal.Signals | None:
-    """Return the last request to end since `raising_requests` was entered, or None."""
+    """Return the last request to end since `raise_requests` was entered, or None."""
     return _State.request
 
 
 @contextmanager
-def noting_requests() -> Iterator[Callable[[], signal.Signals | None]]:
+def note_requests() -> Iterator[Callable[[], signal.Signals | None]]:
     """Record requests to end in the block without raising, for a process that must first end others.
 
     The yielded function returns the first request, or None.
@@ -90,12 +90,12 @@ def noting_requests() -> Iterator[Callable[[], signal.Signals | None]]:
         _State.is_repeated(request := signal.Signals(number))
         requests.append(request)
 
-    with _handled_by(note):
+    with _install_handler(note):
         yield lambda: requests[0] if requests else None
 
 
 @contextmanager
-def blocking_requests() -> Iterator[None]:
+def block_requests() -> Iterator[None]:
     """Hold back requests to end until the end of the block.
 
     Processes that start in the block never receive them. A request to the process group so leaves a pool of processes
@@ -121,7 +121,7 @@ def end_with_parent() -> None:
 
 
 @contextmanager
-def _handled_by(handler: Handler, watch: bool = True) -> Iterator[None]:
+def _install_handler(handler: Handler, watch: bool = True) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -141,7 +141,7 @@ def _handled_by(handler: Handler, watch: bool = True) -> Iterator[None]:
 
 
 @contextmanager
-def postponing_requests() -> Iterator[Callable[[], bool]]:
+def postpone_requests() -> Iterator[Callable[[], bool]]:
     """Postpone the first request to end until the end of the block, for at most STEP seconds.
 
     The yielded function returns whether there was a request. The block then saves its state and ends, and StopRequest

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pipeline.analysis.comparison import REFERENCE, holm_adjust
-from pipeline.report.method_names import published_name
+from pipeline.report.method_names import replace_method_names
 from pipeline.report.tables import Table, TableColumn, format_number, typographic_sign
 from pipeline.study.design import HUMAN, NATURALNESS, RETRIEVAL, Task
 from pipeline.study.game import GameResult, read_game, success_rate
@@ -70,7 +70,7 @@ def _retrieval_table(answers: Answers) -> Table | None:
     gaps = {each.method: majority_difference(each, base) for each in others}
     p_values = dict(zip(gaps, holm_adjust([p for _, p in gaps.values()]), strict=True))
     chance = dict(zip((each.method for each in results), holm_adjust([each.p for each in results]), strict=True))
-    name = published_name(base.method)
+    name = replace_method_names(base.method)
     columns = [
         TableColumn("pairs", show=lambda each: str(each.images)),
         VOTES,
@@ -108,7 +108,7 @@ def _naturalness_table(answers: Answers) -> Table | None:
         ALIKE,
     ]
     caption = (
-        f"Which of two captions is better written, the method's or that of {published_name(reference)}? "
+        f"Which of two captions is better written, the method's or that of {replace_method_names(reference)}? "
         f"Methods of similar {task.alike_in}, {task.at:.1f}"
     )
     extra = "images on which both captions are equal are not asked"

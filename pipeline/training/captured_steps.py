@@ -97,7 +97,7 @@ class StepRunner:
     def _record(self, batch: Batch, key: tuple[object, ...]) -> StepResult:
         """Run a step directly, and record its generators; give up capturing where it waits for the GPU."""
         self._recorded[key] = generators = ReplayedGenerators()
-        with generators.recording(), _noticing_waits() as noticed:
+        with generators.record(), _detect_waits() as noticed:
             result = self._compute(batch)
         self._enabled = not any(WAITS in str(warning.message) for warning in noticed)
         return result
@@ -114,7 +114,7 @@ class StepRunner:
         try:
             with (
                 _without_garbage_collection(),
-                generators.repeating(),
+                generators.replay(),
                 torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"),
             ):
                 result = self._compute(own)
@@ -165,7 +165,7 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 @contextmanager
-def _noticing_waits() -> Iterator[list[warnings.WarningMessage]]:
+def _detect_waits() -> Iterator[list[warnings.WarningMessage]]:
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings(record=True) as noticed:
         warnings.simplefilter("always")

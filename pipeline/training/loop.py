@@ -20,7 +20,7 @@ from pipeline.errors import UserError
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.runtime import ranks
 from pipeline.runtime.adam import Adam
-from pipeline.runtime.signals import postponing_requests
+from pipeline.runtime.signals import postpone_requests
 from pipeline.training.captured_steps import StepResult, StepRunner, gpu_training
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.optimisation import Optimisation
@@ -130,7 +130,7 @@ class Training:
             self._add_entry(0, validates=True)
         with (
             gpu_training(self.device),
-            postponing_requests() as asked_to_end,
+            postpone_requests() as asked_to_end,
             tqdm(total=total * self.settings.epochs, initial=self.step, unit="step", disable=silent) as bar,
         ):
             for epoch in range(self.step // total, self.settings.epochs):
@@ -246,7 +246,7 @@ class Training:
         drawn, seconds = self.budget.captions_drawn, self.budget.processor_seconds
         self.record({"captions_drawn": drawn, "processor_seconds": seconds}, self.step)
         entry = {"epoch": epoch, "step": self.step, "captions_drawn": drawn, **self.latest}
-        with self.budget.paused():
+        with self.budget.pause():
             self.history.append(entry | (self._run_validation() if validates else {}))
         self.processor_seconds.append(seconds)
 

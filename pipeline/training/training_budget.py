@@ -34,7 +34,7 @@ class TrainingBudget:
         self._drawn += ranks.all_sum(captions_drawn)
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def pause(self) -> Iterator[None]:
         """Exclude the processor time of the block."""
         before = time.process_time()
         try:

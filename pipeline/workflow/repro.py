@@ -215,13 +215,13 @@ def run_stale(jobs: DvcJobs) -> int:
     """Run all outdated stages; return the exit status."""
     if not has_checked_parameters() and (status := jobs.check_parameters()):
         return status  # before DVC hashes all data
-    with signals.raising_requests():  # DVC hashes all data in this process
+    with signals.raise_requests():  # DVC hashes all data in this process
         check_annotations()
         waits = stale_stages()
     if waits and VALIDATE in waits:  # the digests of code that it writes decide which other stages are outdated
         if status := jobs.run(cores(), "repro", "--single-item", VALIDATE):
             return status
-        with signals.raising_requests():
+        with signals.raise_requests():
             waits = stale_stages()
     if waits is None:  # dvc repro reports the error itself
         return jobs.run(cores(), "repro")
@@ -232,7 +232,7 @@ def run_stale(jobs: DvcJobs) -> int:
     jobs.share_meteor()
     if status := jobs.stages(grid_last(waits), cores(), 1 if gpus() else cores()):
         return status
-    with signals.raising_requests():
+    with signals.raise_requests():
         stale_stages()  # records that nothing is outdated, for the next time
     return 0
 
@@ -246,7 +246,7 @@ def main(arguments: Sequence[str] = ()) -> int:
         print(UP_TO_DATE)
         return 0
     signals.adopt_orphans()
-    with signals.noting_requests() as get_request:
+    with signals.note_requests() as get_request:
         jobs = DvcJobs(get_request)
         try:
             keep_private()

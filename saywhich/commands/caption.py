@@ -155,13 +155,13 @@ def _run_trained(
     files: list[Path] = []
     contents: list[str] = []
 
-    def captioned() -> Iterator[tuple[list[Path], list[Caption]]]:
+    def caption_parts() -> Iterator[tuple[list[Path], list[Caption]]]:
         for part, features in stream_features(model, photos):
             yield part, model.caption_features(features, **generation)
             files.extend(part)
             contents.extend(features.contents)
 
-    broken += _write(captioned(), len(photos), outputs)
+    broken += _write(caption_parts(), len(photos), outputs)
     if note := unlike_note(contents, files):
         print(note, file=sys.stderr)
     return broken

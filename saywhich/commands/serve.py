@@ -136,13 +136,16 @@ def distinct_names(folders: Sequence[Path]) -> dict[str, Path]:
     """Name each model by its folder, with parent folders where several have the same name."""
     places = {folder.resolve(): folder for folder in folders}
 
-    def ending(place: Path, length: int) -> str:
+    def last_parts(place: Path, length: int) -> str:
         return "/".join(place.parts[-length:])
 
     names = {}
     for place, folder in places.items():
         length = 1
-        while length < len(place.parts) and sum(ending(place, length) == ending(other, length) for other in places) > 1:
+        while (
+            length < len(place.parts)
+            and sum(last_parts(place, length) == last_parts(other, length) for other in places) > 1
+        ):
             length += 1
-        names[ending(place, length)] = folder
+        names[last_parts(place, length)] = folder
     return names

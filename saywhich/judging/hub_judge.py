@@ -22,8 +22,8 @@ from pipeline.errors import UserError, reason
 from pipeline.features.hub_tower import PREFIX, weights_digest
 from pipeline.models.hub_captioner import plain_config
 from pipeline.runtime.files import sha256
-from pipeline.runtime.hub_loading import load_dual_encoder, load_pretrained, naming_faults
-from pipeline.runtime.memory import naming_memory
+from pipeline.runtime.hub_loading import explain_load_errors, load_dual_encoder, load_pretrained
+from pipeline.runtime.memory import explain_memory_error
 from saywhich.judging.clip_metrics import CLIP_SCORE
 from saywhich.judging.foreign_captions import foreign_to_hub_tokenizer
 from saywhich.judging.open_clip_judge import OFFLINE
@@ -64,19 +64,19 @@ class HubJudge:
         self._model.to(self._device)
 
     def prepare(self, photo: Photo) -> PreparedPhoto:
-        with open_photo(photo, 28) as image, self._naming("prepare a photo"):
+        with open_photo(photo, 28) as image, self._explain_errors("prepare a photo"):
             inputs: Any = self._processor(images=image, return_tensors="pt")
             return {key: value[0] for key, value in inputs.items()}
 
     @torch.inference_mode()
     def encode_photos(self, prepared: Sequence[PreparedPhoto]) -> np.ndarray:
-        with self._naming("encode a photo"):
+        with self._explain_errors("encode a photo"):
             inputs = {key: torch.stack([each[key] for each in prepared]).to(self._device) for key in prepared[0]}
             return normalize(_pooled(self._model.get_image_features(**inputs)).float(), dim=1).cpu().numpy()
 
     @torch.inference_mode()
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
-        with self._naming("encode a caption"):
+        with self._explain_errors("encode a caption"):
             inputs = self._processor(
                 text=list(texts), padding=self._pads, truncation=True, max_length=self._limit, return_tensors="pt"
             )
@@ -86,19 +86,22 @@ class HubJudge:
     def cut(self, texts: Sequence[str]) -> list[str]:
         if not texts:
             return []  # tokenizers of transformers fail without a text
-        with self._naming("encode a caption"):
+        with self._explain_errors("encode a caption"):
             ids = self._processor.tokenizer(list(texts), truncation=False, padding=False, verbose=False)["input_ids"]
         return [text for text, each in zip(texts, ids, strict=True) if len(each) > self._limit]
 
     def unknown(self, texts: Sequence[str]) -> list[str]:
-        with self._naming("encode a caption"):
+        with self._explain_errors("encode a caption"):
             return foreign_to_hub_tokenizer(texts, self._processor.tokenizer)
 
     @contextmanager
-    def _naming(self, work: str) -> Iterator[None]:
+    def _explain_errors(self, work: str) -> Iterator[None]:
         """Raise UserError in one line where the model's files do not fit each other or memory is exhausted."""
         judge = f"--judge {self.name}"
-        with naming_memory(judge, "give a smaller model"), naming_faults(f"{judge}: its files do not let it {work}"):
+        with (
+            explain_memory_error(judge, "give a smaller model"),
+            explain_load_errors(f"{judge}: its files do not let it {work}"),
+        ):
             yield
 
 

@@ -79,7 +79,7 @@ def encode_captions(judge: CaptionJudge, texts: Sequence[str]) -> Tensor:
     with tqdm(total=len(distinct), desc=f"captions by {judge.name}", unit="", disable=None) as bar:
         for first in range(0, len(distinct), CACHED_AT_ONCE):
             part = distinct[first : first + CACHED_AT_ONCE]
-            cached = store.known_captions(part)
+            cached = store.read_captions(part)
             bar.update(len(cached))
             new = [row for row, text in enumerate(part, first) if text not in cached]
             for row, text in enumerate(part, first):

@@ -21,8 +21,8 @@ from torch import Tensor
 from pipeline.errors import UserError, reason
 from pipeline.features.hub_tower import PREFIX
 from pipeline.runtime.checksums import check_checksums
-from pipeline.runtime.hub_loading import import_transformers, load_pretrained, load_weights, naming_faults
-from pipeline.runtime.memory import is_full, naming_memory
+from pipeline.runtime.hub_loading import explain_load_errors, import_transformers, load_pretrained, load_weights
+from pipeline.runtime.memory import explain_memory_error, is_full
 from saywhich.captioning_model import require_positive, require_temperature
 from saywhich.photos import Photo, open_photo
 from saywhich.pretrained.captioner_families import CaptionerFamily, family_of
@@ -119,8 +119,8 @@ class PretrainedSpeaker:
             self.prompt = f"{self.prompt} Answer in {language}."
         self.processor = _open_processor(self.source, self.family)
         precision: torch.dtype = getattr(torch, dtype)
-        with naming_memory("its weights", "give --dtype bfloat16, or a smaller model"):
-            with torch.device("meta"), naming_faults(f"{self.source}: its config is of no whole model"):
+        with explain_memory_error("its weights", "give --dtype bfloat16, or a smaller model"):
+            with torch.device("meta"), explain_load_errors(f"{self.source}: its config is of no whole model"):
                 check_fit(getattr(hub, self.family.loader)(config), precision, self.device)
             model, _ = load_weights(self.family.loader, self.source, dtype, optional="pooler")
             self.model = model.to(self.device)
@@ -182,7 +182,7 @@ class PretrainedSpeaker:
         """
         remedy = "give a smaller --batch, --samples or --beam, --dtype bfloat16 or a smaller model"
         many, width = settings.candidates, settings.samples or settings.beam
-        with naming_memory(f"--speaker {self.name}: captions of a batch, {len(photos)} × {width}", remedy):
+        with explain_memory_error(f"--speaker {self.name}: captions of a batch, {len(photos)} × {width}", remedy):
             try:
                 inputs = self.encode(photos)
                 tokens = self.model.generate(**inputs, **self._options(photos, settings, processors))

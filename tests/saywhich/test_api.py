@@ -147,7 +147,7 @@ def test_a_photo_of_too_many_pixels_is_not_decoded():
 
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", 10_000, 9_000, 8, 2, 0, 0, 0))
     huge = Upload(1, b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", b""), UploadLimits())
-    with pytest.raises(UserError, match=r"photo 1: the photo has 90\.0 megapixels, .* limit is 50"), huge.opened(0):
+    with pytest.raises(UserError, match=r"photo 1: the photo has 90\.0 megapixels, .* limit is 50"), huge.decode(0):
         pass
 
 
@@ -157,7 +157,7 @@ def test_metadata_of_a_photo_are_not_kept(server):
     content = io.BytesIO()
     Image.new("RGB", (30, 20), "red").save(content, "JPEG", exif=exif)
     assert b"taken at home" in content.getvalue()
-    with Upload(1, content.getvalue(), UploadLimits()).opened(0) as image:
+    with Upload(1, content.getvalue(), UploadLimits()).decode(0) as image:
         assert (image.size, image.info, dict(image.getexif())) == ((30, 20), {}, {})
     assert b"tEXt" not in sent(f"{server}/samples/0")[1]
 

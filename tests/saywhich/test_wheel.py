@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pipeline.errors import UserError
-from pipeline.runtime.extras import EXTRAS, naming_extras
+from pipeline.runtime.extras import EXTRAS, explain_missing_extra
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("pipeline", "saywhich", "pyproject.toml", "setup.py", "README.md", "LICENSE")
@@ -140,9 +140,12 @@ def test_every_requirement_of_an_extra_brings_a_package_that_the_error_names():
 
 
 def test_a_missing_package_of_an_extra_is_reported_in_one_line():
-    with pytest.raises(UserError, match=r"^timm is not installed: pip install 'saywhich\[vision\]'$"), naming_extras():
+    with (
+        pytest.raises(UserError, match=r"^timm is not installed: pip install 'saywhich\[vision\]'$"),
+        explain_missing_extra(),
+    ):
         raise ModuleNotFoundError("No module named 'timm.data'", name="timm.data")
-    with pytest.raises(ModuleNotFoundError, match="elsewhere"), naming_extras():
+    with pytest.raises(ModuleNotFoundError, match="elsewhere"), explain_missing_extra():
         raise ModuleNotFoundError("No module named 'elsewhere'", name="elsewhere")
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from torch import nn
 
-from pipeline.channels.teacher_forcing import Forced
+from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.composition.method import SPEAKER, SPEAKER_ONLY, Method, Term, UpdateSchedule
 from pipeline.dialog.composition.answer_preference import PairwiseScore
 from pipeline.dialog.models.dialog_decoder import DialogDecoder
@@ -70,7 +70,7 @@ def discriminator_guided(
     preference: Score = PairwiseScore(agents.listener, norms=norms)
     terms = (
         Term("discriminability", 1.0, preference, estimator, SPEAKER),
-        Term("likelihood", alpha, HumanCaption(), ScoreFunction(Forced()), SPEAKER),
+        Term("likelihood", alpha, HumanCaption(), ScoreFunction(TeacherForcing()), SPEAKER),
         *further,
     )
     return Method(agents.roles, terms, schedule)

@@ -20,7 +20,7 @@ from pipeline.dialog.report.dialog_tables import RANKING, RULE, TITLES, dialog_t
 from pipeline.features.animated_thumbnail import data_uri
 from pipeline.report.gallery import LONGEST_SIDE, open_thumbnail
 from pipeline.report.html_templates import open_templates
-from pipeline.report.method_names import published_name
+from pipeline.report.method_names import replace_method_names
 from pipeline.report.number_files import as_csv, markdown
 from pipeline.runtime.files import write_atomically
 from pipeline.runtime.untrusted import path_inside
@@ -192,6 +192,6 @@ def _attention(row: Row) -> AttentionMap | None:
 
 def _page(**content: Any) -> str:
     environment = open_templates([TEMPLATE, PAGE_TEMPLATE])
-    environment.filters["published"] = published_name
+    environment.filters["published"] = replace_method_names
     style = Markup((PAGE_TEMPLATE / "page.css").read_text("utf-8") + (TEMPLATE / "dialogs.css").read_text("utf-8"))
     return environment.get_template("dialogs.html").render(content, style=style)

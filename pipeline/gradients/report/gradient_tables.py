@@ -103,15 +103,15 @@ def _accuracy_table(results: GradientResults) -> Table:
     def show(value: float) -> str | None:
         return None if isnan(value) else f"{value:g}"
 
-    def ranged(row: Mapping[str, Any], key: str) -> str:
+    def show_range(row: Mapping[str, Any], key: str) -> str:
         low, high = (format_number(end(world[key] for world in row["worlds"]), 2) for end in (min, max))
         return format_number(row[key], 2) + ("" if len(row["worlds"]) == 1 else f" [{low}, {high}]")
 
     columns = [
         TableColumn("ρ", show=lambda row: show(row["rho"])),
         TableColumn("τ", show=lambda row: show(row["temperature"])),
-        TableColumn("bias", show=lambda row: ranged(row, "bias")),
-        TableColumn("cosine", show=lambda row: ranged(row, "cosine")),
+        TableColumn("bias", show=lambda row: show_range(row, "bias")),
+        TableColumn("cosine", show=lambda row: show_range(row, "cosine")),
         TableColumn("length", show=lambda row: format_number(row["length"], 2)),
         TableColumn("variance", show=lambda row: format_number(row["variance"], 2)),
         TableColumn("ms", show=lambda row: format_number(row["ms"], 1)),

@@ -10,12 +10,12 @@ Python number would promote single precision to double. `grad_x` is the gradient
 
 import numpy as np
 
-from pipeline.runtime.compiled import compiled, exp, tanh
+from pipeline.runtime.compiled import compile_loop, exp, tanh
 
 BOUND = 43  # bound of attention's keys and queries: exp(2 · 43) is below the largest number of single precision
 
 
-@compiled
+@compile_loop
 def exponentials(x, values):
     """Write exp(2x) of `x` (A,), clipped to ±BOUND, to `values`."""
     most = x.dtype.type(BOUND)
@@ -24,7 +24,7 @@ def exponentials(x, values):
         values[a] = exp(clipped + clipped)
 
 
-@compiled
+@compile_loop
 def attention_forward(rows, keys, regions, mask, weight, query, images, shares, attended):
     """Compute additive attention of `query` (n, A) to `regions` (B, R, H): `shares` (n, R) and `attended` (n, H).
 
@@ -57,7 +57,7 @@ def attention_forward(rows, keys, regions, mask, weight, query, images, shares, 
                 attended[n, h] += share * regions[image, r, h]
 
 
-@compiled
+@compile_loop
 def attention_backward(rows, keys, regions, weight, query, images, shares, d, grad_query, grad_keys, grad_weight):
     """Compute gradients of attention from `d` (n, H), the gradient of the attended regions.
 
@@ -91,7 +91,7 @@ def attention_backward(rows, keys, regions, weight, query, images, shares, d, gr
             grad_query[n, a] *= weight[a]
 
 
-@compiled
+@compile_loop
 def lstm_forward(rows, gates, chosen, c, after, h):
     """Compute an LSTM step from `gates` (n, 5H) and cells `c` (n, H); gates are in, forget, out and two candidates.
 
@@ -117,7 +117,7 @@ def lstm_forward(rows, gates, chosen, c, after, h):
             h[n, j] = leave[j] * tanh(after[n, j])
 
 
-@compiled
+@compile_loop
 def lstm_backward(rows, gates, c, after, grad_h, grad_after, grad_gates, grad_c):
     """Compute the gradients `grad_gates` (n, 5H) and `grad_c` (n, H) of `lstm_forward` from those of its outputs."""
     size, one = c.shape[1], c.dtype.type(1)
@@ -135,7 +135,7 @@ def lstm_backward(rows, gates, c, after, grad_h, grad_after, grad_gates, grad_c)
             grad_c[n, j] = grad_cell * forget
 
 
-@compiled
+@compile_loop
 def gru_forward(gates, x, before, new, after):
     """Compute a GRU step from the state's part `gates` (n, 3H), reset, update and candidate, and the input's part `x`.
 
@@ -155,7 +155,7 @@ def gru_forward(gates, x, before, new, after):
             after[n, j] = new[n, j] + update[j] * (before[n, j] - new[n, j])
 
 
-@compiled
+@compile_loop
 def gru_backward(gates, before, new, d, grad_gates, grad_x):
     """Compute the gradients `grad_gates` and `grad_x` (n, 3H) of `gru_forward` from `d` (n, H), that of its states.
 
@@ -178,7 +178,7 @@ def gru_backward(gates, before, new, d, grad_gates, grad_x):
             d[n, j] *= update[j]
 
 
-@compiled
+@compile_loop
 def log_prob_backward(logits, index, total, d, grad_logits, grad_bias):
     """Compute the gradients `grad_logits` (n, V) of `logits` from those of the tokens' log-probabilities, `d` (n,).
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pipeline.random import BatchRandom
-from pipeline.runtime.compiled import compiled
+from pipeline.runtime.compiled import compile_loop
 from pipeline.types import Batch
 
 WORDS = 624  # words of the state
@@ -41,7 +41,7 @@ class MersenneTwister:
         return values
 
 
-@compiled
+@compile_loop
 def begin(state, seed):
     """Initialise `state` (624,) by the seed."""
     state[0] = seed
@@ -50,7 +50,7 @@ def begin(state, seed):
         state[k] = np.uint32(1812433253) * (last ^ (last >> np.uint32(30))) + np.uint32(k)
 
 
-@compiled
+@compile_loop
 def fill(state, before, used, values):
     """Write uniform numbers to `values` (N,), from word `used` of `state` (624,) on; return the next index."""
     at = 0
@@ -67,7 +67,7 @@ def fill(state, before, used, values):
     return used
 
 
-@compiled
+@compile_loop
 def twist(before, after):
     """Compute the next words `after` (624,) from the words `before`."""
     mix(before[SHIFT:], before, before[1:], after[:REST])
@@ -76,7 +76,7 @@ def twist(before, after):
     mix(after[SHIFT - 1 :], before[WORDS - 1 :], after, after[WORDS - 1 :])
 
 
-@compiled
+@compile_loop
 def mix(words, high, low, mixed):
     """Write `words` to `mixed` (N,), each combined with the highest bit of `high` and the other bits of `low`."""
     for k in range(len(mixed)):
@@ -85,7 +85,7 @@ def mix(words, high, low, mixed):
         mixed[k] = np.uint32(words[k] ^ np.uint32(word >> np.uint32(1))) ^ odd
 
 
-@compiled
+@compile_loop
 def temper(words, values):
     """Write the uniform numbers of `words` to `values`: their low 24 bits after tempering, divided by 2²⁴."""
     for k in range(len(words)):

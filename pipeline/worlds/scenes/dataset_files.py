@@ -94,7 +94,7 @@ def draw_all(work: Callable[[int], T], images: int, workers: int | None) -> list
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(min(workers, -(-images // CHUNK)), context, signals.end_with_parent)
     try:
-        with signals.blocking_requests():  # the workers start here
+        with signals.block_requests():  # the workers start here
             drawn = pool.map(work, numbers, chunksize=NEIGHBOURS)
         return list(bar(drawn))
     finally:  # a request to end waits for the running tasks only

@@ -56,7 +56,7 @@ def test_a_guided_method_has_gamma_in_the_settings_of_all_its_runs(world, guided
     assert {method: results.curve_setting(method) for method in results.methods} == {
         "mle": "lambda", "guidance": "gamma", "luo": "lambda"
     }  # fmt: skip
-    assert (results.varying("guidance"), results.varying("luo")) == ([], ["gamma"])
+    assert (results.varying_settings("guidance"), results.varying_settings("luo")) == ([], ["gamma"])
     assert len({run.protocol for run in results.runs}) == 1
 
 
@@ -71,7 +71,7 @@ def test_reranked_captions_are_a_curve_along_the_number_of_samples(world, make_c
     results = read_results(world.sweep, [world.root / "evaluation" / "mle_rerank"])
     assert [point.settings["rerank"] for point in results.of("mle_rerank")] == [1, 5, 20]
     assert (results.curve_setting("mle_rerank"), results.curve_setting("mle")) == ("rerank", "lambda")
-    assert results.varying("mle_rerank") == []
+    assert results.varying_settings("mle_rerank") == []
     assert named_setting(results.of("mle_rerank")[2], "rerank") == "n 20"
     assert named_setting(results.of("mle_rerank")[2], "rerank_temperature") == "τ 0.5"
     assert named_setting(results.of("mle_rerank")[2], "rerank_score") == "score similarity"

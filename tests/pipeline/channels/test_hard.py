@@ -9,7 +9,13 @@ from pipeline.channels.hard import BanToken, Beam, Greedy, Multinomial, log_part
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.search import NoRepeatNgram, SearchTrajectory
 from pipeline.channels.straight_through import Gumbel, StraightThrough
-from pipeline.channels.teacher_forcing import Forced, ForcedPrefix, PrefixRollouts, PrefixSchedule, ScheduledSampling
+from pipeline.channels.teacher_forcing import (
+    ForcedPrefix,
+    PrefixRollouts,
+    PrefixSchedule,
+    ScheduledSampling,
+    TeacherForcing,
+)
 from pipeline.errors import UserError
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.models.unroll import generate
@@ -87,7 +93,7 @@ OWN_DRAWS = [
     Multinomial(5),
     Gumbel(5),
     PartialSampling(StraightThrough(5), 0.5, "token"),
-    Forced(ScheduledSampling(0, 1, 0.5, 0.5)),
+    TeacherForcing(ScheduledSampling(0, 1, 0.5, 0.5)),
     ForcedPrefix(PrefixSchedule(0)),
     PrefixRollouts(each=5, places=1),
 ]
@@ -156,7 +162,7 @@ def test_greedy_takes_the_most_probable_token(toy):
 
 def test_forced_emits_the_given_tokens(toy):
     batch = toy.batch()
-    step = Forced().open(batch, 12, rng())
+    step = TeacherForcing().open(batch, 12, rng())
     for t in range(batch.captions.shape[1]):
         assert torch.equal(step(t, torch.randn(8, 13), torch.arange(8)).index, batch.captions[:, t])
 
@@ -172,7 +178,9 @@ def test_scheduled_sampling_feeds_a_growing_share_of_sampled_tokens(toy):
     logits[:, 7] = 20
     fed = torch.stack(
         [
-            Forced(ScheduledSampling(0, 1, 0.5, 0.5)).open(batch, 12, rng(s))(0, logits, torch.arange(8)).next_input
+            TeacherForcing(ScheduledSampling(0, 1, 0.5, 0.5))
+            .open(batch, 12, rng(s))(0, logits, torch.arange(8))
+            .next_input
             for s in range(200)
         ]
     )
@@ -186,7 +194,7 @@ def test_which_inputs_are_sampled_does_not_determine_their_tokens(toy):
     batch = replace(toy.batch(), epoch=9, captions=torch.full((8, 6), 12))
     logits = torch.zeros(8, 13)
     logits[:, 12] = -torch.inf  # the human captions' token is never sampled
-    channel = Forced(ScheduledSampling(0, 1, 0.25, 0.25))
+    channel = TeacherForcing(ScheduledSampling(0, 1, 0.25, 0.25))
     fed = torch.cat([channel.open(batch, 12, rng(s))(0, logits, torch.arange(8)).next_input for s in range(300)])
     shares = fed[fed != 12].bincount(minlength=12) / (fed != 12).sum()
     torch.testing.assert_close(shares, torch.full((12,), 1 / 12), atol=0.05, rtol=0)  # 600 tokens: ± .011
@@ -271,8 +279,8 @@ DROPOUT = [
     (StraightThrough(), True),
     (Gumbel(), True),
     (PartialSampling(), True),
-    (Forced(), True),
-    (Forced(ScheduledSampling(0, 1, 0.5, 0.5)), True),
+    (TeacherForcing(), True),
+    (TeacherForcing(ScheduledSampling(0, 1, 0.5, 0.5)), True),
     (ForcedPrefix(PrefixSchedule(2)), True),
     (PrefixRollouts(each=2, places=2), True),
     (SearchTrajectory(Beam(2)), False),

@@ -10,7 +10,13 @@ from pipeline.channels.hard import BanToken, Beam, Greedy, Multinomial, Temperat
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.search import NoRepeatNgram, SearchTrajectory
 from pipeline.channels.straight_through import Gumbel, GumbelRao, ReinMax, StraightThrough
-from pipeline.channels.teacher_forcing import Forced, ForcedPrefix, PrefixRollouts, PrefixSchedule, ScheduledSampling
+from pipeline.channels.teacher_forcing import (
+    ForcedPrefix,
+    PrefixRollouts,
+    PrefixSchedule,
+    ScheduledSampling,
+    TeacherForcing,
+)
 from pipeline.estimators.rollouts import StepRollouts
 
 CHANNELS = [
@@ -22,7 +28,7 @@ CHANNELS = [
     ReinMax(),
     GumbelRao(k=3),
     PartialSampling(Gumbel(2), 0.5),
-    Forced(ScheduledSampling(0, 1, 0.5, 0.5)),
+    TeacherForcing(ScheduledSampling(0, 1, 0.5, 0.5)),
     ForcedPrefix(PrefixSchedule(2)),
 ]
 
@@ -62,7 +68,7 @@ def test_a_stream_key_keeps_the_first_names_of_classes_and_options():
         ): "Reread(channel=Unrepeated(channel=Beam(width=3, samples=1), n=2))",
         BanToken(Multinomial(2), 5): "Without(channel=Multinomial(samples=2), word=5)",
         TemperatureScaling(Multinomial(2), 0.5): "Tempered(channel=Multinomial(samples=2), temperature=0.5)",
-        Forced(requires_grad=False): "Forced(scheduled=None, learns=False)",
+        TeacherForcing(requires_grad=False): "Forced(scheduled=None, learns=False)",
         ForcedPrefix(PrefixSchedule(3)): "Prompted(words=Annealed(start=3, every=1, by=4))",
         PrefixRollouts(2, 4): "Continued(each=2, places=4)",
         CorruptedCaptions(): "Broken()",

@@ -5,7 +5,7 @@ import torch
 from conftest import reward_models
 
 from pipeline.channels.hard import Multinomial
-from pipeline.channels.teacher_forcing import Forced
+from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.composition.compose import compose
 from pipeline.composition.joint import Objective
 from pipeline.composition.method import ALTERNATE, JOINT, LISTENER_ONLY, SPEAKER_ONLY, Method, Term, UpdateSchedule
@@ -47,7 +47,7 @@ def counting(toy, **teaches) -> Method:
     """Return a method with a term per role, of weights 1, 2, …, and a term that updates all roles."""
     agents = toy.agents()
     terms = [
-        Term(name, float(n), HumanCaption(), ScoreFunction(Forced()), roles)
+        Term(name, float(n), HumanCaption(), ScoreFunction(TeacherForcing()), roles)
         for n, (name, roles) in enumerate(teaches.items(), start=1)
     ]
     return Method(agents.roles, tuple(terms), ALTERNATE)
@@ -132,9 +132,9 @@ def test_the_state_of_a_score_is_saved_with_the_agents(toy):
     score = Counting()
     from dataclasses import replace
 
-    counted = replace(method, terms=(Term("said", 1.0, score, ScoreFunction(Forced())),))
+    counted = replace(method, terms=(Term("said", 1.0, score, ScoreFunction(TeacherForcing())),))
     assert counted.modules() == {**method.agents, "score.said": score}
-    plain = Term("said", 1.0, CiderScore(toy.cider), ScoreFunction(Forced()))
+    plain = Term("said", 1.0, CiderScore(toy.cider), ScoreFunction(TeacherForcing()))
     assert replace(method, terms=(plain,)).modules() == dict(method.agents)
 
 

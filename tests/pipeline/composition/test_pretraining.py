@@ -7,7 +7,7 @@ import torch
 from by_hand import assert_same_gradients, losses_of
 
 from pipeline.channels.hard import Multinomial
-from pipeline.channels.teacher_forcing import Forced, ScheduledSampling
+from pipeline.channels.teacher_forcing import ScheduledSampling, TeacherForcing
 from pipeline.composition.pretraining import listener_adaptation, listener_matching, teacher_forcing
 from pipeline.estimators.rollouts import StepRollouts, human_message
 from pipeline.models.unroll import teacher_force
@@ -29,7 +29,7 @@ def test_scheduled_sampling_and_the_null_image_are_passed_on(toy):
     agents, batch = toy.agents(), replace(toy.batch(), epoch=9)
     schedule = ScheduledSampling(start=0, every=1, increment=0.5, max_share=0.5)
     method = teacher_forcing(agents.roles, schedule, 0.2)
-    message = StepRollouts(agents.speaker.train(), batch, seed=1).of(Forced(schedule))
+    message = StepRollouts(agents.speaker.train(), batch, seed=1).of(TeacherForcing(schedule))
     losses = losses_of(method, batch)
     assert_same_gradients(losses["likelihood"], -message.log_probs[message.mask].mean(), agents.speaker)
     plain = teacher_force(agents.speaker, batch).log_probs[:, : message.tokens.shape[1]]

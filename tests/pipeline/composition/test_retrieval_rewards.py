@@ -14,7 +14,7 @@ from toy_batches import ToyBatches
 from pipeline.channels.corrupted import CorruptedCaptions
 from pipeline.channels.hard import Greedy, Multinomial
 from pipeline.channels.search import SearchTrajectory
-from pipeline.channels.teacher_forcing import Forced
+from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.composition.joint import Objective
 from pipeline.composition.method import JOINT, SPEAKER_ONLY, Method, Term, UpdateSchedule
 from pipeline.composition.retrieval_rewards import pretrain_heads, reward_trajectories, with_discriminator
@@ -51,7 +51,7 @@ def test_the_discriminator_is_pretrained_on_searched_captions_and_the_grammar_on
     agents, batch = toy.agents(), toy.batch()
     method = pretrain_heads(rewards, agents.speaker)
     losses, generated = losses_of(method, batch), StepRollouts(agents.speaker.eval(), batch, seed=1)
-    human = generated.of(Forced(requires_grad=False))
+    human = generated.of(TeacherForcing(requires_grad=False))
     for name, channel in (("discriminator", rewards.search), ("grammar", CorruptedCaptions())):
         network, other = getattr(rewards, name), generated.of(channel)
         expected = cross_entropy_of(network, odds_of(rewards, name), human, other)
@@ -68,7 +68,7 @@ def test_the_discriminator_keeps_training_on_searched_captions(toy, rewards, mak
     agents, batch = toy.agents(), toy.batch()
     method = make(agents, Objective(), rewards)
     losses, generated = losses_of(method, batch), StepRollouts(agents.speaker, batch, seed=1)
-    human, other = generated.of(Forced(requires_grad=False)), generated.of(rewards.search)
+    human, other = generated.of(TeacherForcing(requires_grad=False)), generated.of(rewards.search)
     expected = cross_entropy_of(rewards.discriminator, odds_of(rewards, "discriminator"), human, other)
     assert_same_gradients(losses["discriminator"], expected, rewards.discriminator)
     assert method.rates == {"discriminator": 0.02}
@@ -82,7 +82,7 @@ def test_the_discriminator_is_updated_before_it_rewards_in_every_step(toy, make)
     agents = toy.agents()
     method = make(agents, Objective(), rewards, alpha=0.5)
     assert method.schedule.rounds(3) == (frozenset({"discriminator"}), frozenset({"speaker"}))
-    channel = Forced(requires_grad=False) if make is wtf else rewards.search
+    channel = TeacherForcing(requires_grad=False) if make is wtf else rewards.search
     generated = StepRollouts(toy.agents().speaker, toy.batch(), seed=1).of(channel)
     before = float(rewards.human_probability(generated, toy.batch()).mean())
     settings = Optimisation(epochs=1, learning_rate=0.1, validate_every=0)
@@ -115,7 +115,7 @@ def test_a_discriminator_is_updated_in_every_step_of_a_method(toy, rewards):
 
 def test_searched_greedy_and_human_captions_are_compared(rewards):
     made = rewards.contrastive("both", "mean", 3.0)
-    assert made.captions == (rewards.search, Greedy(), Forced(requires_grad=False))
+    assert made.captions == (rewards.search, Greedy(), TeacherForcing(requires_grad=False))
     assert (made.retriever, made.temperature) == (rewards.retriever, rewards.retriever.temperature)
     assert (made.directions, made.combine, made.clamp) == ("both", "mean", 3.0)
     other = reward_models(6).retriever
@@ -127,7 +127,7 @@ def test_searched_greedy_and_human_captions_are_compared(rewards):
 
 def test_a_method_drops_terms_of_weight_0(toy, rewards):
     terms = reward_trajectories(
-        rewards.contrastive("both", "sum", None), rewards, 1.0, Forced(), rewards.search_trajectory
+        rewards.contrastive("both", "sum", None), rewards, 1.0, TeacherForcing(), rewards.search_trajectory
     )
     method = Method(toy.agents().roles, terms, SPEAKER_ONLY)
     assert [term.name for term in method.terms] == ["discriminability_of_human", "discriminability"]

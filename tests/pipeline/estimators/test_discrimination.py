@@ -11,7 +11,7 @@ from conftest import reward_models
 from toy_batches import ToyBatches
 
 from pipeline.channels.corrupted import CorruptedCaptions
-from pipeline.channels.teacher_forcing import Forced
+from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.composition.joint import Objective
 from pipeline.composition.method import DISCRIMINATOR, SPEAKER_ONLY, Method, Term, UpdateSchedule
 from pipeline.composition.retrieval_rewards import with_discriminator
@@ -128,7 +128,7 @@ def test_frozen_heads_and_the_retriever_stay_bit_identical(toy):
 def test_the_discriminators_reward_updates_only_the_speaker(toy):
     rewards = reward_models()
     human = HumanProbability(rewards.retriever, rewards.discriminator)
-    found = human(StepRollouts(None, toy.batch(), 0).of(Forced(requires_grad=False)), toy.batch())
+    found = human(StepRollouts(None, toy.batch(), 0).of(TeacherForcing(requires_grad=False)), toy.batch())
     assert not found.requires_grad
 
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from pipeline.channels.hard import Multinomial
-from pipeline.channels.teacher_forcing import Forced
+from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.estimators.baselines import CenteredBaseline, GroupMean, SelfCritical
 from pipeline.estimators.rollouts import StepRollouts, human_message
 from pipeline.estimators.surrogate import Detached, NoBaseline, ScoreFunction, surrogate
@@ -72,9 +72,9 @@ def test_a_caption_first_requested_by_a_baseline_has_a_gradient(toy):
     agents = toy.agents()
     rollouts = StepRollouts(agents.speaker, toy.batch(), seed=1)
     with torch.no_grad():
-        first = rollouts.of(Forced())
+        first = rollouts.of(TeacherForcing())
     assert first.log_probs.requires_grad
-    assert not rollouts.of(Forced(requires_grad=False)).log_probs
+    assert not rollouts.of(TeacherForcing(requires_grad=False)).log_probs
 
 
 def test_greedy_decodes_without_dropout_and_leaves_the_training_mode(toy):
@@ -101,7 +101,7 @@ def test_baselines_by_hand(toy):
     greedy = score(rollouts.of(SelfCritical().channel), rollouts.batch)
     torch.testing.assert_close(SelfCritical()(value, score, rollouts), greedy.repeat_interleave(2))
     truth = score(human_message(rollouts.batch), rollouts.batch)
-    torch.testing.assert_close(SelfCritical(Forced(requires_grad=False))(value[:8], score, rollouts), truth)
+    torch.testing.assert_close(SelfCritical(TeacherForcing(requires_grad=False))(value[:8], score, rollouts), truth)
     centred = CenteredBaseline(SelfCritical())(value, score, rollouts)
     assert (value - centred).sum().abs() < 1e-4
     sets = torch.stack([torch.tensor([0.5, 0.5]) + 2 * image for image in range(8)]).flatten()

@@ -11,7 +11,7 @@ from linear_score import Taste
 from pipeline.channels.hard import Multinomial
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import Gumbel, StraightThrough
-from pipeline.channels.teacher_forcing import Forced
+from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.estimators.baselines import CenteredBaseline, SelfCritical
 from pipeline.estimators.surrogate import Detached, NoBaseline, Pathwise, ScoreFunction
 from pipeline.gradients.enumerated import Enumeration, enumerable, independent, mixture_patterns
@@ -159,4 +159,4 @@ def test_sampled_estimators_are_not_enumerable():
     assert not independent(ScoreFunction(Multinomial(), CenteredBaseline()))
     assert not independent(replace(psst(0.5), reduction="sum"))
     assert enumerable(ScoreFunction(Multinomial(), NoBaseline()))
-    assert enumerable(ScoreFunction(Multinomial(), SelfCritical(Forced(requires_grad=False))))
+    assert enumerable(ScoreFunction(Multinomial(), SelfCritical(TeacherForcing(requires_grad=False))))

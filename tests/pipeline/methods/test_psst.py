@@ -9,7 +9,7 @@ from by_hand import assert_same_gradients, likelihood_loss, losses_of
 from pipeline.channels.hard import Greedy, Multinomial
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import Gumbel, GumbelRao, ReinMax, StraightThrough
-from pipeline.channels.teacher_forcing import Forced
+from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.composition.joint import Objective
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import ScoreFunction
@@ -75,8 +75,8 @@ def test_the_hinge_is_pathwise_and_cider_a_score_function(toy, make, options, ch
 @pytest.mark.parametrize(
     ("options", "channel"),
     [
-        ({}, Forced(requires_grad=False)),
-        ({"baseline": "ground_truth"}, Forced(requires_grad=False)),
+        ({}, TeacherForcing(requires_grad=False)),
+        ({"baseline": "ground_truth"}, TeacherForcing(requires_grad=False)),
         ({"baseline": "greedy"}, Greedy()),
         ({"baseline": "none"}, None),
     ],
@@ -137,7 +137,7 @@ def test_a_term_of_weight_0_is_left_out(toy, lam):
 def test_the_anchor_is_cross_entropy_of_human_captions_times_1_minus_lambda(toy):
     agents, batch = toy.agents(), toy.batch()
     losses = losses_of(psst_multinomial(agents, Objective(cross_entropy_weight=0.5), LAM), batch)
-    message = StepRollouts(agents.speaker, batch, seed=1).of(Forced())
+    message = StepRollouts(agents.speaker, batch, seed=1).of(TeacherForcing())
     expected = (1 - LAM) * 0.5 * -message.log_probs[message.mask].mean()
     assert_same_gradients(losses["cross_entropy"], expected, agents.speaker)
 

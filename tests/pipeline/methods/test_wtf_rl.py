@@ -13,7 +13,7 @@ from conftest import IMAGES, reward_models
 from pipeline.channels.hard import Greedy, Multinomial
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import StraightThrough
-from pipeline.channels.teacher_forcing import Forced
+from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.composition.joint import Objective
 from pipeline.errors import UserError
 from pipeline.estimators.rollouts import StepRollouts
@@ -50,7 +50,7 @@ def cosine(rewards, message, n: int, image: int) -> float:
 
 def contrastive(rewards, rollouts, message, directions: str = "both", combine: str = "sum", clamp=None) -> torch.Tensor:
     """Return Eq. 2 over all other captions of the batch, searched, greedy or human, and all other or mined images."""
-    captions = [rollouts.of(rewards.search), rollouts.of(Greedy()), rollouts.of(Forced(requires_grad=False))]
+    captions = [rollouts.of(rewards.search), rollouts.of(Greedy()), rollouts.of(TeacherForcing(requires_grad=False))]
     found = []
     for n, image in enumerate(message.images.tolist()):
         others = [
@@ -104,7 +104,7 @@ def test_the_loss_weighs_the_likelihood_of_trajectories_by_their_rewards(generat
     losses = losses_of(method, batch)
     assert set(losses) == {"discriminator", *(f"{n}{of}" for of in along for n in ("discriminability", "naturalness"))}
     for of, settings in along.items():
-        message = rollouts.of(Forced() if of else rewards.search_trajectory)
+        message = rollouts.of(TeacherForcing() if of else rewards.search_trajectory)
         reward = contrastive(rewards, rollouts, message if of else rollouts.of(rewards.search), **settings)
         for name, weight, value in (
             ("discriminability", ALPHA, reward),
@@ -128,7 +128,7 @@ def equation_3(rewards, rollouts, batch) -> torch.Tensor:
     total = torch.zeros(())
     for channel, captions in (
         (rewards.search_trajectory, rollouts.of(rewards.search)),
-        (Forced(), rollouts.of(Forced(requires_grad=False))),
+        (TeacherForcing(), rollouts.of(TeacherForcing(requires_grad=False))),
     ):
         message = rollouts.of(channel)
         reward = ALPHA * contrastive(rewards, rollouts, captions) + (1 - ALPHA) * human(rewards, captions)
@@ -152,7 +152,7 @@ def test_equation_3_is_a_mean_over_captions_where_asked(generated, rewards):
     assert_same_gradients(torch.stack(list(default.values())).sum(), found["word"], agents.speaker)
     flat = [torch.cat([g.flatten() for g in gradients(loss, agents.speaker)]) for loss in found.values()]
     assert float(torch.cosine_similarity(*flat, dim=0)) < 0.9999
-    lengths = [rollouts.of(channel).mask.sum() for channel in (rewards.search, Forced())]
+    lengths = [rollouts.of(channel).mask.sum() for channel in (rewards.search, TeacherForcing())]
     assert lengths[0] != lengths[1]
 
 

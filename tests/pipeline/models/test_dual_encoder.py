@@ -101,7 +101,7 @@ def test_a_clip_retriever_encodes_the_text_of_captions_once_per_step(clip, monke
     found = retriever.encode_text(message)
     torch.testing.assert_close(found, hear(["a ball", "a red ball", "a ball"]))
     assert torch.equal(found[0], found[2])
-    assert retriever.encode_text(message.detached()) is found
+    assert retriever.encode_text(message.detach()) is found
     assert asked == [["a ball", "a red ball"]]
     assert not found.requires_grad
     assert not retriever.differentiable

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pipeline.channels.hard import Beam, Greedy
-from pipeline.channels.teacher_forcing import Forced
+from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.evaluation.pragmatic_captions import PragmaticCaptions, nearest_images
 from pipeline.models.pragmatic_decoder import DistractorBatches, PragmaticDecoder, pragmatic_logits
 from pipeline.models.unroll import generate, teacher_force
@@ -101,7 +101,9 @@ def test_beam_search_of_width_1_is_greedy_and_moves_the_listeners_state(toy, spe
     greedy = generate(bound, batch, Greedy(), rng()).tokens
     assert torch.equal(generate(bound, batch, Beam(1), rng()).tokens, greedy)
     wide = generate(bound, batch, Beam(12, samples=1), rng()).tokens
-    scores = [generate(bound, replace(batch, captions=each), Forced(), rng()).log_probs for each in (wide, greedy)]
+    scores = [
+        generate(bound, replace(batch, captions=each), TeacherForcing(), rng()).log_probs for each in (wide, greedy)
+    ]
     assert (scores[0].sum(1) >= scores[1].sum(1) - 1e-4).all()
 
 

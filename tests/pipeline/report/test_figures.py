@@ -8,7 +8,7 @@ from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.analysis.tradeoff import curves
 from pipeline.report.figures import curve_panels, drift_panel, rho_panels, styles
-from pipeline.report.method_names import method_colours, published_name
+from pipeline.report.method_names import method_colours, replace_method_names
 
 
 def read(world):
@@ -155,20 +155,20 @@ def test_a_methods_colour_does_not_depend_on_the_other_methods():
     alone, among = method_colours(["luo", "own"]), method_colours(["mle", "psst_multinomial", "luo", "another", "own"])
     assert alone["luo"] == among["luo"]
     assert len(set(among.values())) == 5
-    assert published_name("frozen_psst_multinomial ρ 0.25") == "PSST-Multinomial (frozen) ρ 0.25"
-    assert published_name("luo *") == "Luo et al. *"
-    assert published_name("my_method") == "my_method"
+    assert replace_method_names("frozen_psst_multinomial ρ 0.25") == "PSST-Multinomial (frozen) ρ 0.25"
+    assert replace_method_names("luo *") == "Luo et al. *"
+    assert replace_method_names("my_method") == "my_method"
 
 
 def test_published_names_replace_keys_but_not_ordinary_words_or_paths():
     assert (
-        published_name("CIDEr less that of frozen_luo ρ 0.5, of mle.")
+        replace_method_names("CIDEr less that of frozen_luo ρ 0.5, of mle.")
         == "CIDEr less that of Luo et al. (frozen) ρ 0.5, of MLE."
     )
-    assert published_name("guidance γ 2") == "Guidance γ 2"
-    assert published_name("more guidance") == "more guidance"
+    assert replace_method_names("guidance γ 2") == "Guidance γ 2"
+    assert replace_method_names("more guidance") == "more guidance"
     for other in ("mle/metrics.json", "train@mle", "data=mle|x", "`luo`", "methods.luo.lambda"):
-        assert published_name(other) == other
+        assert replace_method_names(other) == other
 
 
 def test_the_methods_of_the_psst_paper_have_a_colour_each():

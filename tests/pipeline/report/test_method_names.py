@@ -6,7 +6,7 @@ from pathlib import Path
 from every_method import ALL, MODULES
 
 from pipeline import methods
-from pipeline.report.method_names import cite_papers, method_cards, published_name
+from pipeline.report.method_names import cite_papers, method_cards, replace_method_names
 from pipeline.report.plot_elements import COLOURS
 
 ROOT = Path(__file__).parents[3]
@@ -31,16 +31,16 @@ def test_papers_md_has_every_cited_paper():
 def test_names_that_are_ordinary_words_are_replaced_at_the_beginning_of_a_text_alone():
     for name in ("cider", "guidance", "pretrained", "psst", "rl", "wtf"):
         title = method_cards()[name].title
-        assert published_name(f"{name} has it") == f"{title} has it"
-        assert published_name(f"frozen_{name} has it") == f"{title} (frozen) has it"
-        assert published_name(f"more {name} has it") == f"more {name} has it"
-    assert published_name("more wtf_rl has it") == "more WTF-RL has it"
+        assert replace_method_names(f"{name} has it") == f"{title} has it"
+        assert replace_method_names(f"frozen_{name} has it") == f"{title} (frozen) has it"
+        assert replace_method_names(f"more {name} has it") == f"more {name} has it"
+    assert replace_method_names("more wtf_rl has it") == "more WTF-RL has it"
 
 
 def test_the_report_cites_the_papers_of_its_methods_in_their_order():
     cited = cite_papers(["luo_rloo", "mine", "mle"])
     assert cited == "RLOO (Luo et al., CVPR 2018; Kool et al., 2019), MLE (Rennie et al., CVPR 2017)"
-    assert published_name(cited) == cited
+    assert replace_method_names(cited) == cited
     assert cite_papers(["mine"]) == ""
 
 

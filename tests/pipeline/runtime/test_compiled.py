@@ -11,17 +11,17 @@ import pytest
 from damaged import HOW, damage
 from preloaded_python import program
 
-from pipeline.runtime.compiled import compiled, compiled_in, exp, tanh
+from pipeline.runtime.compiled import compile_loop, compile_loop_in, exp, tanh
 from pipeline.runtime.files import write_checked
 
 
-@compiled
+@compile_loop
 def tanhs(x, found):
     for i in range(len(x)):
         found[i] = tanh(x[i])
 
 
-@compiled
+@compile_loop
 def exps(x, found):
     for i in range(len(x)):
         found[i] = exp(x[i])
@@ -89,7 +89,7 @@ def compute(function: Callable[..., None], folder: Path) -> bytes:
     def work() -> bytes:
         x = np.linspace(-3, 3, 100, dtype=np.float32)
         found = np.empty_like(x)
-        compiled_in(folder, function)(x, found)
+        compile_loop_in(folder, function)(x, found)
         return found.tobytes()
 
     return in_a_child(work)

@@ -13,14 +13,14 @@ import psutil
 import pytest
 
 from pipeline.runtime import signals
-from pipeline.runtime.signals import StopRequest, postponing_requests, raising_requests
+from pipeline.runtime.signals import StopRequest, postpone_requests, raise_requests
 
 ROOT = Path(__file__).parents[3]
 STAGE = """
 import os, pathlib, time
-from pipeline.runtime.signals import StopRequest, raising_requests
+from pipeline.runtime.signals import StopRequest, raise_requests
 try:
-    with raising_requests():
+    with raise_requests():
         pathlib.Path("began").write_text(str(os.getpid()))
         time.sleep(600)
 except StopRequest as stopped:
@@ -36,7 +36,7 @@ def kill_myself(*requests: signal.Signals) -> None:
 
 def test_a_request_ends_work_at_once():
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(StopRequest, match="SIGTERM"), raising_requests():
+    with pytest.raises(StopRequest, match="SIGTERM"), raise_requests():
         kill_myself(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is before
 
@@ -46,7 +46,7 @@ def test_a_request_before_the_block_is_not_raised_where_nobody_catches_it(monkey
     before = signal.signal(signal.SIGTERM, lambda *request: noted.append(request[0]))
     monkeypatch.setattr(signals, "_calling_processes", lambda: os.kill(os.getpid(), signal.SIGTERM))
     try:
-        with raising_requests():
+        with raise_requests():
             assert noted == [signal.SIGTERM]
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -62,7 +62,7 @@ def test_a_request_during_an_import_is_raised_after_it(tmp_path, monkeypatch):
         import_module("interrupted_module")
         time.sleep(60)
 
-    with pytest.raises(StopRequest, match="SIGTERM"), raising_requests():
+    with pytest.raises(StopRequest, match="SIGTERM"), raise_requests():
         work()
     assert sys.modules.pop("interrupted_module").whole
 
@@ -81,7 +81,7 @@ def test_a_request_that_a_destructor_swallows_is_raised_again():
         RequestInDestructor()
         time.sleep(60)
 
-    with pytest.raises(StopRequest, match="SIGTERM"), raising_requests():
+    with pytest.raises(StopRequest, match="SIGTERM"), raise_requests():
         work()
     assert sys.unraisablehook is report
 
@@ -89,7 +89,7 @@ def test_a_request_that_a_destructor_swallows_is_raised_again():
 def test_initially_ignored_signals_stay_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
-        with raising_requests():
+        with raise_requests():
             os.kill(os.getpid(), signal.SIGHUP)
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
@@ -99,7 +99,7 @@ def test_initially_ignored_signals_stay_ignored():
 def test_sigint_ends_a_background_process_of_a_shell():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with pytest.raises(StopRequest, match="SIGINT"), raising_requests():
+        with pytest.raises(StopRequest, match="SIGINT"), raise_requests():
             kill_myself(signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, before)
@@ -108,7 +108,7 @@ def test_sigint_ends_a_background_process_of_a_shell():
 @pytest.mark.usefixtures("signals")
 def test_equal_signals_from_group_and_caller_are_one_request():
     done = []
-    with pytest.raises(StopRequest, match="SIGTERM"), raising_requests(), postponing_requests() as asked:
+    with pytest.raises(StopRequest, match="SIGTERM"), raise_requests(), postpone_requests() as asked:
         done += [os.kill(os.getpid(), signal.SIGTERM), os.kill(os.getpid(), signal.SIGTERM), asked()]
     assert done == [None, None, True]
 
@@ -117,16 +117,16 @@ def test_equal_signals_from_group_and_caller_are_one_request():
 def test_an_endless_step_is_interrupted(monkeypatch):
     monkeypatch.setattr(signals, "STEP", 0.1)
     monkeypatch.setattr(signals, "REPEAT_SECONDS", 0.0)
-    with pytest.raises(StopRequest, match="SIGTERM"), raising_requests(), postponing_requests():
+    with pytest.raises(StopRequest, match="SIGTERM"), raise_requests(), postpone_requests():
         kill_myself(signal.SIGTERM)
 
 
 @pytest.mark.usefixtures("signals")
 def test_a_handled_request_is_not_repeated(monkeypatch):
     monkeypatch.setattr(signals, "STEP", 0.1)
-    with pytest.raises(StopRequest), raising_requests(), postponing_requests():
+    with pytest.raises(StopRequest), raise_requests(), postpone_requests():
         os.kill(os.getpid(), signal.SIGTERM)
-    with raising_requests(), postponing_requests() as asked:
+    with raise_requests(), postpone_requests() as asked:
         time.sleep(0.3)
         assert not asked()
 
@@ -137,7 +137,7 @@ import os, signal, subprocess, sys, time
 from pipeline.runtime import signals
 signals.END = 0.3
 signals.adopt_orphans()
-with signals.noting_requests() as asked:
+with signals.note_requests() as asked:
     process = subprocess.Popen(["sh", "-c", sys.argv[1]])
     while not os.path.exists("began"):
         time.sleep(0.02)
@@ -166,10 +166,10 @@ def test_an_exit_status_gives_the_request(status, request_):
 @pytest.mark.usefixtures("signals")
 def test_the_first_request_waits_and_the_second_does_not():
     done = []
-    with pytest.raises(StopRequest, match="SIGTERM"), raising_requests(), postponing_requests() as asked:
+    with pytest.raises(StopRequest, match="SIGTERM"), raise_requests(), postpone_requests() as asked:
         done += [asked(), os.kill(os.getpid(), signal.SIGTERM), asked()]
     assert done == [False, None, True]
-    with pytest.raises(StopRequest, match="SIGINT"), raising_requests(), postponing_requests():
+    with pytest.raises(StopRequest, match="SIGINT"), raise_requests(), postpone_requests():
         kill_myself(signal.SIGTERM, signal.SIGINT)
 
 

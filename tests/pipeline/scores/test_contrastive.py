@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.channels.hard import Greedy, Multinomial
-from pipeline.channels.teacher_forcing import Forced
+from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.estimators.baselines import SelfCritical
 from pipeline.estimators.rollouts import human_message
 from pipeline.models.retriever import Retriever
@@ -47,7 +47,7 @@ class FixedMessages:
         return self.messages[{Multinomial(): "searched", Greedy(): "greedy"}.get(channel, "human")]
 
 
-CAPTIONS = (Multinomial(), Greedy(), Forced(requires_grad=False))
+CAPTIONS = (Multinomial(), Greedy(), TeacherForcing(requires_grad=False))
 
 
 def retriever(neighbours: list[list[int]] | None = None) -> Retriever:
@@ -127,10 +127,12 @@ def test_samples_are_contrasted_with_samples_of_equal_number_and_all_other_capti
     texts = FixedMessages()
     tokens = torch.stack([texts.messages["searched"].tokens, texts.messages["greedy"].tokens], 1).flatten(0, 1)
     two = Message(tokens, caption_mask(tokens), torch.arange(3).repeat_interleave(2), samples=2)
-    contrastive = ContrastiveScore(retriever(), (Forced(requires_grad=False),), TAU)
+    contrastive = ContrastiveScore(retriever(), (TeacherForcing(requires_grad=False),), TAU)
     found = contrastive.bind_batch(texts)(two, texts.batch)
-    torch.testing.assert_close(found[0::2], score("searched", captions=(Multinomial(), Forced(requires_grad=False))))
-    torch.testing.assert_close(found[1::2], score("greedy", captions=(Greedy(), Forced(requires_grad=False))))
+    torch.testing.assert_close(
+        found[0::2], score("searched", captions=(Multinomial(), TeacherForcing(requires_grad=False)))
+    )
+    torch.testing.assert_close(found[1::2], score("greedy", captions=(Greedy(), TeacherForcing(requires_grad=False))))
 
 
 def test_clips_is_two_and_a_half_cosines_and_never_negative():
@@ -184,7 +186,9 @@ def test_the_same_message_of_another_channel_is_no_negative():
     texts.messages["greedy"] = texts.messages["searched"]
     contrastive = ContrastiveScore(retriever(), CAPTIONS, TAU, "image_to_text")
     found = contrastive.bind_batch(texts)(texts.messages["searched"], texts.batch)
-    expected = score("searched", captions=(Multinomial(), Forced(requires_grad=False)), directions="image_to_text")
+    expected = score(
+        "searched", captions=(Multinomial(), TeacherForcing(requires_grad=False)), directions="image_to_text"
+    )
     torch.testing.assert_close(found, expected)
 
 

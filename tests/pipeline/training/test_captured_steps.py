@@ -30,10 +30,10 @@ def test_replayed_generators_draw_the_numbers_of_a_later_step(toy, dropout):
         return StepRollouts(speaker, toy.batch(step), seed=3).of(Multinomial(4)).log_probs.detach()
 
     expected, generators = draw(LATER), ReplayedGenerators()
-    with generators.recording():
+    with generators.record():
         own = draw(CAPTURED)
     generators.seed(LATER)
-    with generators.repeating():
+    with generators.replay():
         found = draw(CAPTURED)
     assert torch.equal(found, expected)
     assert torch.equal(draw(CAPTURED), own)
@@ -65,7 +65,7 @@ def ways(toy, monkeypatch, steps, warned=()) -> list[str]:
         seen.append("capture")
         return SimpleNamespace(replay=lambda batch: seen.append("replay"))
 
-    monkeypatch.setattr(captured_steps, "_noticing_waits", lambda: nullcontext(warned))
+    monkeypatch.setattr(captured_steps, "_detect_waits", lambda: nullcontext(warned))
     runner = StepRunner(compute, torch.device("cuda"))
     monkeypatch.setattr(runner, "_capture", capture)
     for number, (epoch, role) in enumerate(steps):
@@ -93,5 +93,5 @@ def test_no_step_is_captured_where_the_environment_forbids_it(toy, monkeypatch):
 
 def test_a_step_with_a_generator_of_its_own_is_refused(toy):
     own = BatchRandom(toy.batch(), torch.Generator().manual_seed(1))
-    with ReplayedGenerators().recording(), pytest.raises(UserError, match=r"rollouts\.random"):
+    with ReplayedGenerators().record(), pytest.raises(UserError, match=r"rollouts\.random"):
         own.apart(1)

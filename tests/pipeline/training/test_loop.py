@@ -20,7 +20,7 @@ from pipeline.methods.psst import psst_multinomial, reinforce
 from pipeline.methods.spider import pg_spider
 from pipeline.methods.wtf_rl import psst_wtf, wtf_rl
 from pipeline.models.unroll import generate
-from pipeline.runtime.signals import StopRequest, raising_requests
+from pipeline.runtime.signals import StopRequest, raise_requests
 from pipeline.scores.discriminability import CollapseRecovery, Hinge
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import RunningMeans, Training, _normalised_backward
@@ -211,7 +211,7 @@ def test_a_run_saves_its_step_on_a_request_and_resumes_to_the_same_bits(toy, tmp
         learn(batch)
 
     training.train_step = asked_in_the_eighth_step
-    with pytest.raises(StopRequest) as stopped, raising_requests():
+    with pytest.raises(StopRequest) as stopped, raise_requests():
         training.run(Checkpoints(tmp_path), every_seconds=1e9)
     assert stopped.value.request == request_
     assert Checkpoints(tmp_path).latest().step == 8

@@ -98,7 +98,7 @@ def test_processor_seconds_leave_validations_out_and_add_those_of_earlier_proces
     first = TrainingBudget(CPU)  # at 100
     first.start()  # at 103
     first.add(torch.tensor(7))
-    with first.paused():  # from 104 to 110
+    with first.pause():  # from 104 to 110
         pass
     assert first.processor_seconds == 2.0  # at 111
     state = first.state()

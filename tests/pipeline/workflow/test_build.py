@@ -21,7 +21,7 @@ from whole_profiles import profile, profile_text
 from pipeline.channels.hard import Beam
 from pipeline.channels.scheduled_sampling import ScheduledSampling
 from pipeline.channels.search import NoRepeatNgram
-from pipeline.channels.teacher_forcing import Forced
+from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.composition import reward_files
 from pipeline.composition.joint import Agents, Objective, pair_agents, text_scorer
 from pipeline.composition.pretraining import listener_matching
@@ -298,7 +298,7 @@ def test_a_speaker_is_trained_by_the_likelihood_of_its_section(data, models):
     )  # fmt: skip
     method = build_pretraining(settings, data, FeatureStore(models / "features" / "main"), CPU)[0]
     (term,) = method.terms
-    assert (term.estimator.channel, method.image_dropout) == (Forced(sampling), 0.2)
+    assert (term.estimator.channel, method.image_dropout) == (TeacherForcing(sampling), 0.2)
     speaker = method.agents["speaker"]
     assert isinstance(speaker, PooledLstm)
     found = (speaker.vocabulary, speaker.max_words, speaker.dropout, speaker.word.embedding_dim, speaker.hidden)

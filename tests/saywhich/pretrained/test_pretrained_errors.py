@@ -15,7 +15,7 @@ from tiny_judges import write_judge
 from tiny_pretrained import change, write_pretrained
 
 from pipeline.errors import UserError
-from pipeline.runtime.memory import naming_memory
+from pipeline.runtime.memory import explain_memory_error
 from saywhich.cli import main
 from saywhich.pretrained import memory_limits
 from saywhich.pretrained.memory_limits import check_fit
@@ -181,10 +181,10 @@ def test_too_little_memory(folder, capsys, monkeypatch):
             check_fit(torch.nn.Linear(9, 50, bias=False), torch.float32, torch.device("cpu"))
     with (
         pytest.raises(UserError, match=r"^a batch: too little memory; give less$"),
-        naming_memory("a batch", "give less"),
+        explain_memory_error("a batch", "give less"),
     ):
         torch.empty(2**60)
-    with pytest.raises(RuntimeError, match="another"), naming_memory("a batch", "give less"):
+    with pytest.raises(RuntimeError, match="another"), explain_memory_error("a batch", "give less"):
         raise RuntimeError("another")
 
 

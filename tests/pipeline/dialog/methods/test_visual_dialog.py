@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from pipeline.channels.hard import Multinomial
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import Gumbel, ReinMax, StraightThrough
-from pipeline.channels.teacher_forcing import Forced
+from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.composition.objective import Objective
 from pipeline.dialog.composition.dialog_agents import DialogAgents
 from pipeline.dialog.methods.visual_dialog import g_dis, g_more, g_psst, g_reinmax, g_rloo, gan1, gan2
@@ -45,7 +45,7 @@ def gain(model, message, given) -> torch.Tensor:
 
 
 def cross_entropy(agents, generated) -> torch.Tensor:
-    message = generated.of(Forced())
+    message = generated.of(TeacherForcing())
     return -message.log_probs[message.mask].mean()
 
 
@@ -119,7 +119,7 @@ def test_gan1s_discriminator_loss_is_the_preference_for_the_human_answer(agents,
     method = gan1(agents, Objective(), temperature=temperature)
     losses = losses_of(method, given)
     assert set(losses) == {"listening"}
-    message = StepRollouts(agents.speaker.eval(), given, seed=1).of(Gumbel(temperature=temperature)).detached()
+    message = StepRollouts(agents.speaker.eval(), given, seed=1).of(Gumbel(temperature=temperature)).detach()
     width = message.tokens.shape[1]
     differs = (message.tokens != given.captions[:, :width]).any(1) | given.captions[:, width:].any(1)
     expected = (torch.log1p(gain(agents.listener, message, given).exp()) * differs).mean()
@@ -133,7 +133,7 @@ def test_gan2s_discriminator_loss_has_all_candidates_and_the_generated_answer(ag
     method = gan2(agents, Objective(), temperature=temperature)
     losses = losses_of(method, given)
     assert set(losses) == {"listening"}
-    message = StepRollouts(agents.speaker.eval(), given, seed=1).of(Gumbel(temperature=temperature)).detached()
+    message = StepRollouts(agents.speaker.eval(), given, seed=1).of(Gumbel(temperature=temperature)).detach()
     model, width = agents.listener, message.tokens.shape[1]
     differs = (message.tokens != given.captions[:, :width]).any(1) | given.captions[:, width:].any(1)
     encoding = model.encode_question(given)

@@ -113,10 +113,10 @@ def test_only_hciae_takes_round_positions():
 @pytest.mark.parametrize("kind", ENCODERS)
 def test_teacher_forcing_has_the_likelihoods_of_generation(kind, decoder):
     given, speaker = batch(), generator(kind, decoder).eval()
-    from pipeline.channels.teacher_forcing import Forced
+    from pipeline.channels.teacher_forcing import TeacherForcing
 
     reading = teacher_force(speaker, given)
-    speaking = generate(speaker, given, Forced(), torch.Generator().manual_seed(0))
+    speaking = generate(speaker, given, TeacherForcing(), torch.Generator().manual_seed(0))
     steps = speaking.tokens.shape[1]
     torch.testing.assert_close(reading.log_probs[:, :steps], speaking.log_probs)
     assert (reading.log_probs[0] != 0).sum() == reading.mask[0].sum()
