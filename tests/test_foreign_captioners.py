@@ -78,7 +78,7 @@ def change(file: Path, **values: object) -> None:
 WAYS = {
     "prepare.tokenizer": lambda: TokenizerVocabulary.fetch("captioner", Path("out"), ["a ball"], 1000),
     "features.main.network": lambda: open_network(NetworkSettings("hub/captioner")),
-    "pretrain.speaker.model": lambda: HubDecoder.from_pretrained("captioner", (5, 6), 8, 0.0, None),
+    "pretrain.speaker.model": lambda: HubDecoder.from_hub("captioner", (5, 6), 8, 0.0, None),
 }
 
 
@@ -123,7 +123,7 @@ def test_an_adapter_of_another_repository_is_refused(folder):
 @extra
 @pytest.mark.parametrize("values", ELSEWHERE, ids=lambda values: next(iter(values)))
 def test_weights_with_a_config_of_another_repository_are_refused(folder, values):
-    speaker = HubDecoder.from_pretrained("captioner", (5, 6), 8, 0.0, None)
+    speaker = HubDecoder.from_hub("captioner", (5, 6), 8, 0.0, None)
     save_agents(Path("weights.safetensors"), {"speaker": speaker})
     assert isinstance(load_agent(Path("weights.safetensors"), "speaker"), HubDecoder)
     for config in (speaker.arguments["config"], speaker.arguments["config"]["decoder"]):

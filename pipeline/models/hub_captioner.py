@@ -109,7 +109,7 @@ class HubDecoder(Decoder[HubState]):
             self.add_null_image()
 
     @classmethod
-    def from_pretrained(
+    def from_hub(
         cls, name: str, numbers: Sequence[int], max_words: int, dropout: float, lora: dict[str, Any] | None
     ) -> Self:
         """Load the captioner `name` from the hub or a folder; `numbers` (V,) are its ids of the vocabulary's words.

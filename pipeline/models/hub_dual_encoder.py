@@ -50,7 +50,7 @@ class HubDualEncoder(DualEncoder):
         self._name, self._padding = name, True if kind == "clip" else "max_length"  # SigLIP learned padded texts
 
     @classmethod
-    def from_pretrained(cls, name: str, whole: Any, features: str) -> Self:
+    def from_model(cls, name: str, whole: Any, features: str) -> Self:
         """Take the text tower out of the loaded model `whole`."""
         config = plain_config(whole)
         made = cls(name, {key: config[key] for key in KEPT if key in config}, features)

@@ -36,7 +36,7 @@ def load_pretrained_encoder(
         raise UserError(f"features.{settings.features}.vector: expected null, as the text tower of {network} needs")
     if network.startswith(PREFIX):
         name = network.removeprefix(PREFIX)
-        return HubDualEncoder.from_pretrained(name, load_dual_encoder(name), settings.features).eval()
+        return HubDualEncoder.from_model(name, load_dual_encoder(name), settings.features).eval()
     size = store.manifest["preprocessing"]["size"]
     height = size if isinstance(size, int) else size[0]
     whole = ClipNetwork(NetworkSettings(network, height, settings.weights, settings.options), device)

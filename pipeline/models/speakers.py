@@ -29,7 +29,7 @@ def build_speaker(settings: SpeakerSettings, vocabulary: Vocabulary, max_words: 
             "architecture hub needs its tokenizer's tokens: set prepare.tokenizer and run the prepare stage again"
         )
     lora = settings.lora.model_dump(mode="json") if settings.lora else None
-    speaker = HubDecoder.from_pretrained(settings.model, vocabulary.numbers, max_words, settings.dropout, lora)
+    speaker = HubDecoder.from_hub(settings.model, vocabulary.numbers, max_words, settings.dropout, lora)
     if speaker.region_size != region_size:
         raise UserError(
             f"{settings.model}: expected regions of size {speaker.region_size}, got features of size {region_size}; "

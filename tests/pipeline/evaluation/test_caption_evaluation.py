@@ -195,7 +195,7 @@ def test_the_best_caption_of_a_wide_beam_is_its_first(prepared, store, speaker):
     scored = []
 
     class Recorded:
-        tokenised = staticmethod(LANGUAGE.tokenised)
+        tokenise = staticmethod(LANGUAGE.tokenise)
 
         def score(self, texts, references, *names):
             scored.append(list(texts))

@@ -116,7 +116,7 @@ class SmallCaptioner:
 
     def speaker(self, dropout=0.0, lora=None):
         torch.manual_seed(1)
-        return HubDecoder.from_pretrained(self.folder, self.tokens.numbers, STEPS, dropout, lora).eval()
+        return HubDecoder.from_hub(self.folder, self.tokens.numbers, STEPS, dropout, lora).eval()
 
 
 def rng():
@@ -324,7 +324,7 @@ def test_the_models_own_dropout_is_off(captioner):
 def test_words_of_another_tokenizer_are_reported_in_one_line(captioner):
     for numbers in ((5, captioner.end), (5, 10**6)):
         with pytest.raises(UserError, match=r"not of its tokens; set prepare.tokenizer"):
-            HubDecoder.from_pretrained(captioner.folder, numbers, STEPS, 0.0, None)
+            HubDecoder.from_hub(captioner.folder, numbers, STEPS, 0.0, None)
 
 
 def test_an_unavailable_captioner_is_reported_in_one_line_with_the_remedy(monkeypatch, tmp_path):
@@ -332,5 +332,5 @@ def test_an_unavailable_captioner_is_reported_in_one_line_with_the_remedy(monkey
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(UserError, match=r"nobody/nothing.*hf download nobody/nothing --local-dir FOLDER") as caught:
-        HubDecoder.from_pretrained("nobody/nothing", (5,), STEPS, 0.0, None)
+        HubDecoder.from_hub("nobody/nothing", (5,), STEPS, 0.0, None)
     assert "\n" not in str(caught.value)

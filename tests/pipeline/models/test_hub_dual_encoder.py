@@ -83,7 +83,7 @@ def test_a_model_that_does_not_fit_is_reported_in_one_line(tmp_path, monkeypatch
         open_network(NetworkSettings("hub/siglip2"))
     with pytest.raises(UserError, match=r"network hub/siglip takes weights: hub, options: {}, image_size, mean, std"):
         open_network(NetworkSettings("hub/siglip", 64))
-    encoder = HubDualEncoder.from_pretrained("siglip", _whole("siglip"), "clip")
+    encoder = HubDualEncoder.from_model("siglip", _whole("siglip"), "clip")
     shutil.rmtree("siglip")
     with pytest.raises(UserError, match=r"^siglip: no AutoTokenizer in a folder of this name") as error:
         encoder.encode_text(TEXTS)

@@ -117,7 +117,7 @@ def test_with_lora_the_copy_has_its_own_adapters_alone(tmp_path):
 
     write_captioner("blip", tmp_path)
     lora = {"rank": 2, "alpha": 4, "targets": None}
-    speaker = HubDecoder.from_pretrained(str(tmp_path), range(5, 20), 6, 0.0, lora)
+    speaker = HubDecoder.from_hub(str(tmp_path), range(5, 20), 6, 0.0, lora)
     copied = dict(copy_frozen(speaker).named_parameters())
     own = {name for name, weight in speaker.named_parameters() if copied[name] is not weight}
     assert own == {name for name in copied if "lora_" in name}

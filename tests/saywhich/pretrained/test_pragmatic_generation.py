@@ -124,7 +124,7 @@ class BanBegin:
 def own_decoder(models, speaker, shown):
     """Return the project's decoder of the captioner, the tokenizer's ids of its tokens, and a batch of photos."""
     numbers = [at for at in range(len(SPECIAL) + len(WORDS)) if at != END]
-    own = HubDecoder.from_pretrained(str(models / "blip"), numbers, LONGEST, 0.0, None).eval()
+    own = HubDecoder.from_hub(str(models / "blip"), numbers, LONGEST, 0.0, None).eval()
     regions = speaker.model.vision_model(speaker.encode(shown)["pixel_values"]).last_hidden_state
 
     def batch(rows):
