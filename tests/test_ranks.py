@@ -17,6 +17,7 @@ from pipeline.composition.joint import Objective
 from pipeline.composition.method import Method
 from pipeline.composition.pretraining import listener_matching
 from pipeline.composition.relax_controls import with_relax
+from pipeline.composition.retrieval_rewards import pretrain_heads
 from pipeline.runtime import ranks
 from pipeline.scores.discriminability import CollapseRecovery, Hinge, InfoNCE
 from pipeline.training.checkpoint import Checkpoints
@@ -55,6 +56,7 @@ def methods(toy) -> dict[str, Method]:
         "documents": METHODS["luo"](documents, Objective(), 0.2),
         "wtf_rl": METHODS["wtf_rl"](toy.agents(dropout=0.4), Objective(), reward_models(), clamp=2.0),
         "psst_wtf": joint("psst_wtf", 0.3, rewards=reward_models(), rho=0.5),
+        "heads": pretrain_heads(reward_models(), toy.agents().speaker),
         "recovering": listener_matching(alone, CollapseRecovery(Hinge(alone), 2, 1, 2)),
         "infonce": listener_matching(other := toy.agents().listener, InfoNCE(other)),
     }
@@ -123,7 +125,7 @@ def two(tmp_path_factory) -> tuple[Path, list[dict[str, dict[str, torch.Tensor]]
 
 NAMES = ["psst", "gumbel words", "all negatives", "luo, centred", "reinforce", "documents", "recovering", "infonce"]
 NAMES += ["gumbel rao", "by batch", "by group", "relax", "sll_me", "sll_sle"]
-NAMES += ["continuations", "mixer"]
+NAMES += ["continuations", "mixer", "wtf_rl", "psst_wtf", "heads"]
 
 
 def close(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> None:

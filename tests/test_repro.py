@@ -153,6 +153,23 @@ def test_an_untouched_repository_is_up_to_date_without_dvc(folder, monkeypatch):
     assert not unchanged.is_recorded()
 
 
+def test_a_link_to_a_folder_of_images_is_left_to_dvc(folder, monkeypatch):
+    """Corpora often lie elsewhere; such a repository has no record of being up to date."""
+    monkeypatch.chdir(folder)
+    (elsewhere := folder.parent / "elsewhere").mkdir()
+    (elsewhere / "image.png").touch()
+    (folder / "images").mkdir()
+    (folder / "images/train").symlink_to(elsewhere)
+    workflow = yaml.safe_load((folder / "dvc.yaml").read_text())
+    workflow["stages"]["prepare"].setdefault("deps", []).append("images")
+    (folder / "dvc.yaml").write_text(json.dumps(workflow))
+    for _ in range(2):
+        status, printed = repeat(folder)
+        assert status == 0, printed
+    assert "up to date" in printed
+    assert not unchanged.is_recorded()
+
+
 @pytest.mark.slow
 def test_a_broken_lock_is_removed_and_the_results_come_from_the_cache(folder):
     assert repeat(folder)[0] == 0
@@ -280,6 +297,14 @@ def test_a_lock_truncated_within_a_line_is_removed(tmp_path, monkeypatch, capsys
     assert not (tmp_path / "dvc.lock").exists()
     assert (tmp_path / ".dvc/tmp/rwlock").exists()
     assert capsys.readouterr().out.startswith("dvc.lock was cut after a kill and is removed")
+
+
+def test_a_lock_with_conflicts_is_refused_and_kept(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dvc.lock").write_text(text := "schema: '2.0'\n<<<<<<< HEAD\nstages: {}\n=======\n>>>>>>> other\n")
+    with pytest.raises(UserError, match=r"^dvc\.lock has conflict markers of Git: resolve them, or remove the file"):
+        repro.remove_partial_files()
+    assert (tmp_path / "dvc.lock").read_text() == text
 
 
 def test_a_run_is_named_by_its_profile_and_start(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 
 from pipeline.channels.hard import Choose, HardChannel
 from pipeline.random import BatchRandom
+from pipeline.runtime import ranks
 from pipeline.types import Batch, TokenChoice
 
 KINDS = 5
@@ -21,7 +22,8 @@ class CorruptedCaptions(HardChannel):
     """The batch's human captions, each with one random corruption (Cho et al. 2022); no speaker takes part.
 
     A span is repeated or removed, a word of another caption is inserted, two words are swapped, or all are shuffled.
-    Where the corruption changes nothing, the first word is repeated.
+    The other caption is the one before, in the whole batch of all ranks. Where the corruption changes nothing, the
+    first word is repeated.
     """
 
     rng_name = "Broken"
@@ -34,10 +36,12 @@ class CorruptedCaptions(HardChannel):
     def captions(self, batch: Batch, rng: Generator) -> Tensor:
         """Return corrupted captions (B, T), padded or cut to the length of the batch's captions."""
         drawn = BatchRandom(batch, rng).like(torch.empty(len(batch), 3 + batch.captions.shape[1], device=batch.device))
-        whole = [[word for word in row if word] for row in batch.captions.tolist()]
+        before = ranks.gather_with_gradient(batch.captions[-1:])[ranks.rank() - 1]  # the last of the rank before
+        other, *whole = ([word for word in row if word] for row in [before.tolist(), *batch.captions.tolist()])
         corrupted = torch.zeros_like(batch.captions)
         for place, (words, numbers) in enumerate(zip(whole, drawn.tolist(), strict=True)):
-            tokens = _corrupt(words, whole[place - 1], numbers)[: corrupted.shape[1]]
+            tokens = _corrupt(words, other, numbers)[: corrupted.shape[1]]
+            other = words
             tokens = tokens if tokens != words else (words[:1] + words)[: corrupted.shape[1]]
             corrupted[place, : len(tokens)] = torch.tensor(tokens, dtype=corrupted.dtype)
         return corrupted

@@ -13,21 +13,23 @@ from pipeline.report.method_names import replace_method_names
 from pipeline.report.result_file import FOLDER, PrintedTable, ResultFile
 from pipeline.runtime.files import write_atomically
 
-_DETAILS = re.compile(r"[:;]|\((?!hard\))")  # units and conditions of a caption follow
+_DETAILS = re.compile(r"[:;]|\((?!hard\))")  # separates a caption's title from its units and conditions
 _SYMBOLS = {"λ": "lambda", "ρ": "rho", "τ": "tau", "@": "", "%": ""}
 
 
 def csv_files(root: Path, name: str, result: ResultFile) -> dict[str, tuple[Path, str]]:
     """Return the path and the text of each table's CSV file, by the table's title.
 
-    Raises UserError where two tables have one title.
+    Raises UserError where two tables have one title, or titles that give one file name.
     """
-    files = {}
+    files: dict[str, tuple[Path, str]] = {}
+    titles: dict[Path, str] = {}
     for caption, table in result.tables.items():
         title = _DETAILS.split(replace_method_names(caption))[0].strip()
-        if title in files:
-            raise UserError(f"has two tables “{title}”: rename one")
-        files[title] = root / FOLDER / name / f"{_file_name(title)}.csv", _csv(table)
+        path = root / FOLDER / name / f"{_file_name(title)}.csv"
+        if path in titles:
+            raise UserError(f"has tables “{titles[path]}” and “{title}”, whose file is {path.name}: rename one")
+        titles[path], files[title] = title, (path, _csv(table))
     return files
 
 

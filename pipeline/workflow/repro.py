@@ -36,14 +36,14 @@ from pipeline.workflow.progress import Progress, recorded_costs, with_grid
 LOCK, RWLOCK, PARAMS = Path("dvc.lock"), Path(".dvc/tmp/rwlock"), Path("params.yaml")
 VALIDATE, GRID = "validate", "sweep"
 VALIDATE_CODE = Path("stages/validate.py")
-UP_TO_DATE = "Data and pipelines are up to date."  # DVC's words
+UP_TO_DATE = "Data and pipelines are up to date."  # DVC's message
 
 
 def stale_stages() -> dict[str, set[str]] | None:
     """Return the outdated stages and all stages that depend on them, each with its inputs among these stages.
 
-    Returns None where DVC cannot read the repository. If nothing is outdated, a record of this is written
-    (unchanged.py).
+    Returns None where DVC cannot read the repository. If nothing is outdated and all files are local, writes the record
+    of unchanged.py.
     """
     import networkx as nx
     from dvc.exceptions import DvcException
@@ -55,9 +55,11 @@ def stale_stages() -> dict[str, set[str]] | None:
             graph = nx.relabel_nodes(repo.index.graph, lambda stage: stage.addressing)
             files = [file for stage in repo.index.stages for file in (*stage.deps, *stage.outs)]
             paths = {os.path.relpath(file.fs_path) for file in files if file.protocol == "local"}
-            before = unchanged.state_of(paths)
+            before = None
+            with suppress(OSError):  # a link to a folder among the inputs: there is no record, and DVC always decides
+                before = unchanged.state_of(paths)
             changed = set(repo.status()) & set(graph)
-            if not changed and all(file.protocol == "local" for file in files):
+            if before and not changed and all(file.protocol == "local" for file in files):
                 unchanged.write_record(paths, before)
     except DvcException:
         return None
@@ -75,7 +77,7 @@ def has_checked_parameters() -> bool:
 
 
 def check_annotations(params: Path = PARAMS) -> None:
-    """Raise UserError where a file of captions is missing, or a name is not allowed, before DVC hashes all images."""
+    """Raise UserError for a missing file of captions or splits, or a forbidden name, before DVC hashes all images."""
     settings = read_checked_names(params)
     prepare = settings.get("prepare") or {}
     named = prepare.get("annotations") or ()
@@ -85,13 +87,14 @@ def check_annotations(params: Path = PARAMS) -> None:
     for file in (*files, *filter(None, [prepare.get("splits")])):
         if not (path := Path(prepare["root"], file)).is_file():
             raise UserError(
-                f"{path}: the file of captions (prepare.annotations) is missing; the head of the profile lists the "
-                "files and their folders, and `make data` lists the sources of the papers' corpora"
+                f"{path}: the file of captions (prepare.annotations) or splits (prepare.splits) is missing; the head "
+                "of the profile lists the files and their folders, and `make data` lists the sources of the papers' "
+                "corpora"
             )
 
 
 def profile_title(params: Path = PARAMS) -> str:
-    """Return the profile and the start of params.yaml; for changed parameters, the data set and the start."""
+    """Return the title of params.yaml: its profile, or its data set with "changed", and the seed as its start."""
     settings = read_mapping(params)
     dataset = (settings.get("prepare") or {}).get("dataset", "data")
     name = profile_of(params.read_text(encoding="utf-8")) or f"{dataset}, changed"
@@ -115,7 +118,7 @@ class DvcJobs:
         self._profile: dict[str, str] = {}
 
     def record_below(self, profile: str) -> None:
-        """Record all runs as children of one run that is named like `profile`."""
+        """Record all runs as children of one run named `profile`."""
         self._profile = {PROFILE: profile}
 
     def share_meteor(self) -> None:
@@ -123,7 +126,10 @@ class DvcJobs:
         self._meteor = shared_meteor.start_server(os.environ)
 
     def run(self, threads: int, *command: str) -> int:
-        """Run a `dvc` command and return its exit status. Its stages use `threads` threads, or OMP_NUM_THREADS."""
+        """Run a `dvc` command and return its exit status.
+
+        Its stages use `threads` threads, unless the environment variable OMP_NUM_THREADS sets another number.
+        """
         name = f"dvc {' '.join(command)}"
         self._begin(name, threads, *command)
         return self._next()[name]
@@ -134,11 +140,11 @@ class DvcJobs:
         return self._next()[VALIDATE]
 
     def stages(self, waits: Mapping[str, set[str]], cores: int, at_once: int) -> int:
-        """Run each stage once its dependencies are done, print a line for each; return the exit status.
+        """Run each stage once its dependencies are done, and print a line for each; return the exit status.
 
-        It is 0, USER_ERROR where a stage has reported one, or 1 for any other failure.
-
-        After a failure the running stages finish, and no other stage starts.
+        At most `at_once` stages run at a time. Each gets an equal share of `cores` threads at its start. The status is
+        0, USER_ERROR if the first failure was a user error of a stage, or 1 for any other failure. After a failure the
+        running stages finish, and no other stage starts.
         """
         costs = with_grid(recorded_costs(Path()), len(cells(read_mapping(PARAMS))) if GRID in waits else 0, cores)
         progress = Progress(waits, costs, at_once)
@@ -194,14 +200,23 @@ def keep_private(folder: Path = RWLOCK.parent) -> None:
 
 
 def remove_partial_files() -> None:
-    """Remove DVC files that a kill left half written, which DVC would refuse to read."""
+    """Remove DVC files that a kill left half written, which DVC would refuse to read.
+
+    Raises UserError for conflict markers of Git in such a file, which is kept.
+    """
     from dvc.rwlock import SCHEMA
     from dvc.schema import COMPILED_LOCKFILE_SCHEMA
 
     for path, schema in ((LOCK, COMPILED_LOCKFILE_SCHEMA), (RWLOCK, SCHEMA)):
         if not path.exists():
             continue
-        empty = not path.stat().st_size
+        content = path.read_bytes()
+        if b"\n<<<<<<< " in b"\n" + content:
+            raise UserError(
+                f"{path} has conflict markers of Git: resolve them, or remove the file; finished results come from "
+                "DVC's cache"
+            )
+        empty = not content
         with suppress(UserError, Invalid):
             if not empty:
                 schema(read_mapping(path))
@@ -212,7 +227,7 @@ def remove_partial_files() -> None:
 
 
 def run_stale(jobs: DvcJobs) -> int:
-    """Run all outdated stages; return the exit status."""
+    """Check the parameters, and run all outdated stages; return the exit status."""
     if not has_checked_parameters() and (status := jobs.check_parameters()):
         return status  # before DVC hashes all data
     with signals.raise_requests():  # DVC hashes all data in this process
@@ -238,7 +253,7 @@ def run_stale(jobs: DvcJobs) -> int:
 
 
 def main(arguments: Sequence[str] = ()) -> int:
-    """Return the exit status: 0, DVC's own, 2 for a user error, or 128 + signal after a request to end."""
+    """Run all outdated stages; return 0, DVC's status, 1 or 2 after a failure, or 128 + signal for a request to end."""
     if arguments:
         print("usage: python -m pipeline.workflow.repro", file=sys.stderr)
         return 2

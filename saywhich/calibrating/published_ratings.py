@@ -10,6 +10,7 @@ import csv
 import io
 import math
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 from pipeline.errors import UserError
@@ -94,19 +95,31 @@ def _turk_rows(path: Path) -> Iterator[tuple[FileRow, ImageKey, Sequence[str], S
         table = list(rows)
     except csv.Error as error:
         raise UserError(f"{path}: not a CSV table ({error})") from None
-    for number, values in enumerate(table, 2):
-        addresses = [column for column, value in enumerate(values) if value.startswith("http")]
-        if not addresses:
+    addressed = [(number, values, _address(values)) for number, values in enumerate(table, 2)]
+    rated = _first_rating([values[place + 1 :] for _, values, place in addressed if place is not None])
+    for number, values, place in addressed:
+        if place is None:
             continue
-        row = FileRow(path, number)
-        first = addresses[0]
-        rated = next(
-            (column for column in range(first + 1, len(values)) if parse_rating(values[column]) is not None), 0
-        )
-        count = rated - first - 1
-        if count < 1 or rated + count > len(values):
-            row.fail(f"an address, captions and as many ratings are expected from column {first + 1}, {header[first]}")
-        yield row, values[first].rpartition("/")[2], values[first + 1 : rated], values[rated : rated + count]
+        row, answers = FileRow(path, number), values[place + 1 :]
+        if rated < 1 or 2 * rated > len(answers):
+            row.fail(f"an address, captions and as many ratings are expected from column {place + 1}, {header[place]}")
+        yield row, values[place].rpartition("/")[2], answers[:rated], answers[rated : 2 * rated]
+
+
+def _address(values: Sequence[str]) -> int | None:
+    return next((column for column, value in enumerate(values) if value.startswith("http")), None)
+
+
+def _first_rating(rows: Sequence[Sequence[str]]) -> int:
+    """Return the first column that has numbers in most of its cells with text; 0 where no column has.
+
+    A caption can be a number, or missing, in a row.
+    """
+    for column, cells in enumerate(zip_longest(*rows, fillvalue="")):
+        numbers = [parse_rating(cell) is not None for cell in cells if cell.strip()]
+        if 2 * sum(numbers) > len(numbers):
+            return column
+    return 0
 
 
 def _separator(header: str) -> str:

@@ -18,9 +18,11 @@ from pipeline.errors import UserError
 from saywhich.calibrating import pascal_50s
 from saywhich.calibrating.choice_accuracy import choice_accuracy
 from saywhich.calibrating.pascal_50s import REFERENCES
+from saywhich.calibrating.published_ratings import read_composite
 from saywhich.cli import main
 from saywhich.judging import judge_sources
 from saywhich.judging.judge_sources import JudgeSource
+from saywhich.judging.notes import Notes
 
 TOKENS = """a.png#0\ta red thing .
 a.png#1\tred
@@ -29,7 +31,7 @@ b.png#1\ta green dog
 c.png#0\tred and green
 c.png#1\tblue
 """
-# by lines, the cosines of photo and caption are h, 0, 1 (an own caption), 0 and h, with h = 1/√2
+# the cosines of photo and caption on the five lines are h, 0, 1 (the photo's own caption), 0 and h, with h = 1/√2
 EXPERT = """a.png\tc.png#0\t2\t3\t3
 a.png\tb.png#0\t1\t1\t2
 a.png\ta.png#1\t4\t4\t4
@@ -59,7 +61,7 @@ def calibrate(file, **options):
 
 
 def clipscore_form(annotations):
-    """Return the ratings in CLIPScore's JSON form, made as its code makes it from Flickr8k's files."""
+    """Return `annotations` in CLIPScore's JSON form, converted as CLIPScore's code converts Flickr8k's files."""
     texts = dict(line.split("\t") for line in TOKENS.splitlines())
     found = {}
     for image, number, *numbers in (line.split("\t") for line in annotations.splitlines()):
@@ -84,7 +86,7 @@ def test_flickr8k_s_files_are_read_as_clipscore_s_code_reads_them(folder, name, 
     (folder / "flickr8k.json").write_text(json.dumps(clipscore_form(annotations)))
     found = calibrate(f"{name}.txt", references="Flickr8k.token.txt")
     assert dict(found.correlations) == dict(calibrate("flickr8k.json").correlations)
-    assert len(found.correlations) == (4 if annotations is EXPERT else 3)  # several raters agree to some extent
+    assert len(found.correlations) == (4 if annotations is EXPERT else 3)  # experts: also the other raters' mean
 
 
 def test_experts_ratings_by_hand(folder):
@@ -95,7 +97,7 @@ def test_experts_ratings_by_hand(folder):
     ratings, cosines = [2, 3, 3, 1, 1, 2, 1, 2, 1, 4, 3, 3], [1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1]
     score = found.correlations["colours", "CLIPScore"]
     assert score.tau_c == pytest.approx(kendalltau(ratings, cosines, variant="c").statistic)
-    # of 36 pairs of a higher and a lower score, 34 agree and 2 have equal ratings; m = 2
+    # of 36 pairs of a higher and a lower score, 34 agree and 2 have equal ratings; m = 2 distinct scores
     assert score.tau_c == pytest.approx(34 / (12**2 * (1 / 2) / 2))
 
 
@@ -122,7 +124,7 @@ def test_other_lines_are_reported_in_one_line(folder, line, references, message)
 
 
 def composite(captions):
-    """Return a file of Composite: Mechanical Turk's 27 columns, an address, captions and as many ratings."""
+    """Return the text of a Composite file: Mechanical Turk's 27 columns, an address, captions, as many ratings."""
     turk = ["HITId", *(f"Turk{number}" for number in range(26))]
     header = [*turk, "Input.url", *(f"Input.text{n}" for n in captions), *(f"Answer.Q{n}" for n in captions)]
     rows = (
@@ -150,6 +152,17 @@ def test_composite_by_hand(folder, captions):
     assert [fourth] * (len(captions) - 3) == [note for note in found.notes if "fourth" in note]
 
 
+@pytest.mark.parametrize("caption", ["2", ""])
+def test_a_caption_of_composite_may_be_a_number_or_missing(folder, caption):
+    """The ratings begin at the first column that has numbers in most rows."""
+    text = composite(range(3))
+    assert ';red;"a green; dog"' in text
+    (folder / "8k_correctness.csv").write_text(text.replace('"a green; dog"', caption))
+    found = read_composite(folder / "8k_correctness.csv", Notes())
+    assert [(rating.caption, rating.rating) for rating in found.ratings[:3]] == [("red", 5), (caption, 1), ("blue", 2)]
+    assert len(found.ratings) == 9
+
+
 def test_composite_with_other_columns_is_one_line(folder):
     text = composite(range(3)).replace(";5;1;2\n", ";5;1\n")
     (folder / "8k_correctness.csv").write_text(text)
@@ -164,7 +177,7 @@ def cell(value):
 
 
 def write_pascal_50s(folder, pairs):
-    """Write pairs (image, captions, votes for the first of 4, kind) as the two files of Pascal-50S."""
+    """Write pairs (image, captions, votes for the first caption, kind), with four votes each, as Pascal-50S's files."""
     inputs = np.empty((1, len(pairs)), [(name, object) for name in ("image", "first", "second")])
     triplets = np.empty((1, 4 * len(pairs)), [(name, object) for name in ("A", "B", "C", "winner")])
     for number, (image, (first, second), votes, _) in enumerate(pairs):
@@ -179,10 +192,10 @@ def write_pascal_50s(folder, pairs):
 
 
 PAIRS = [
-    ("a.png", ("red", "blue"), 4, 1),  # cosines 1, 0: agrees
-    ("a.png", ("red", "green"), 1, 2),  # 1, 0: does not
+    ("a.png", ("red", "blue"), 4, 1),  # cosines 1, 0: the judge agrees
+    ("a.png", ("red", "green"), 1, 2),  # 1, 0: the judge disagrees
     ("b.png", ("red", "a green dog"), 1, 2),  # 0, 1: agrees
-    ("b.png", ("red", "blue"), 3, 3),  # 0, 0: half
+    ("b.png", ("red", "blue"), 3, 3),  # 0, 0: a tie, which counts half
     ("c.png", ("red", "red and green"), 0, 4),  # h, 1: agrees
     ("c.png", ("red", "blue"), 2, 4),  # as many votes for either
     ("nowhere.jpg", ("red", "blue"), 4, 4),
@@ -196,12 +209,12 @@ def test_pascal_50s_by_hand(folder, capsys):
     assert found.ratings == 5
     score = found.accuracies["colours", "CLIPScore"]
     assert dict(score.values) == {"HC": 100, "HI": 50, "HM": 50, "MM": 100, "mean": 75}
-    assert score.intervals["HC"] == (100, 100)  # of resamples with such a pair
+    assert score.intervals["HC"] == (100, 100)  # over the resamples that hold a pair of this kind
     assert found.notes == [
         "pairs with as many votes for either caption, which are left out: 1 (c.png)",
         "rated images that are not in photos, or have a name that several photos have: 1 (nowhere.jpg)",
     ]
-    # ROUGE-L by the first reference, "red blue": either word is half of it
+    # the first reference is "red blue": each caption is one of its two words, so their ROUGE-L is equal
     assert found.accuracies["", "ROUGE-L"].values["HC"] == 50
     command = ["calibrate", "pair_pascal.mat", "--images", "photos", "--judge", "colours", "--metrics", "ROUGE-L"]
     assert main([*command, "--json", "out.json"]) == 0
