@@ -3,9 +3,9 @@
     python benchmarks/retrieval.py
     python benchmarks/retrieval.py --large 100000
 
-The first table has the memory needed in addition to the vectors, for more captions and images than an argsort could
-hold. Their vectors have size 64 to save time, and there are 30,000 by default, because 100,000 take minutes. The second
-table has the ranks of 5,000 captions among 5,000 images, and the reverse. Seconds are CPU seconds of one core.
+The first table has the memory needed in addition to the vectors, for galleries whose score matrix takes gigabytes. The
+vectors have size 64 to save time, and there are 30,000 by default, because 100,000 take minutes. The second table has
+the time of ranking 5,000 images for 5,000 captions, and the reverse. Seconds are CPU seconds of one core.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ T = TypeVar("T")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", type=int, default=1024, help="size of a vector; the papers' listeners have 1024")
-    parser.add_argument("--large", type=int, default=30_000, help="captions and images")
+    parser.add_argument("--large", type=int, default=30_000, help="captions, and images, of the first table")
     parser.add_argument("--large-size", type=int, default=64)
     options = parser.parse_args()
     if os.environ.get("OMP_NUM_THREADS") != "1":
         print("numpy takes all cores; run with OMP_NUM_THREADS=1")
     torch.set_num_threads(1)
 
-    # first, because a process can only be asked for its peak memory so far
+    # measured first, because a process reports only its peak memory so far
     captions, images = _vectors(options.large, options.large, options.large_size)
     before = _peak()
     show_progress(f"ranks of {options.large:,} captions and images")
@@ -47,7 +47,7 @@ def main() -> None:
     memory = f"{(_peak() - before) / 1e6:,.0f}", f"{options.large**2 * 4 / 1e6:,.0f}"
     row(f"{options.large:,}", options.large_size, f"{seconds:.0f}", *memory)
 
-    show_progress("ranks of 5,000, and the peer's")
+    show_progress("ranks of 5,000 captions and images, by this project and by argsort")
     captions, images = _vectors(5000, 5000, options.size)
     owners = torch.arange(5000)
     ours, found = _fastest(lambda: rank_gallery(captions, images, owners), 5)
@@ -60,7 +60,7 @@ def main() -> None:
     row("ours", f"{ours:.2f}", "1.0")
     row("ours, with the five images that come first", f"{one:.2f}", f"{one / ours:.1f}")
     row("numpy argsort", f"{peer:.2f}", f"{peer / ours:.1f}")
-    print(f"\nother ranks: {other} of 10,000 (scores equal in single precision count as ties here, not there)")
+    print(f"\ndifferent ranks: {other} of 10,000 (rank_gallery alone counts scores equal in single precision as ties)")
 
 
 def _vectors(captions: int, images: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:

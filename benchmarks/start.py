@@ -4,7 +4,7 @@
 
 The benchmark runs in a temporary copy of the workflow with few drawn images, after one complete run (a minute or two).
 The first batch is the first one of a training or an evaluation, or the first image that `features` opens. For other
-stages it is the start of their record, when all their inputs are loaded.
+stages it is the start of their MLflow record, after the digests of their inputs.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ STAGES = {  # command line → module and function whose first call or result is
     "cross": "pipeline.tracking.recorder.record_run",
     "report": "pipeline.tracking.recorder.record_run",
 }
-# The program imports no module of the project before the stage does. It wraps the function when Python loads its
-# module.
+# This program imports no module of the project before the stage does. It wraps the watched function when Python loads
+# its module.
 WATCHED = """
 import importlib.util, os, runpy, sys
 name, _, function = sys.argv[1].rpartition(".")

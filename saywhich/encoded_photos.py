@@ -18,7 +18,9 @@ Photos = TypeVar("Photos", bound="EncodedPhotos")
 class EncodedPhotos:
     """M photos encoded by a listener; subclasses add the speaker's inputs, each a tensor or a tuple of M rows."""
 
-    vectors: Tensor  # (M, H): image embeddings of norm 1; zeros if the listener's features do not come from photos
+    vectors: (
+        Tensor  # (M, H): image embeddings of norm 1; zeros unless the listener takes photos; H = 0 without a listener
+    )
     contents: tuple[str, ...]  # digests of the prepared photos; equal digests mean equal inputs
     boxes: Tensor | None = None  # (M, R, 4): corners of detected regions, as shares of width and height
 
@@ -31,7 +33,7 @@ class EncodedPhotos:
         return tuple(content.endswith(UNLIKE) for content in self.contents)
 
     def copies(self, contents: Sequence[str]) -> Tensor:
-        """Return (N, M) bool: True where photo m has the digest n of `contents`, the digests of N photos."""
+        """Return (N, M) bool: True at (n, m) where photo m has the digest `contents[n]`."""
         digests = [content.removesuffix(UNLIKE) for content in self.contents]
         same = [[other == content.removesuffix(UNLIKE) for other in digests] for content in contents]
         return torch.tensor(same, dtype=torch.bool).view(len(contents), len(self))

@@ -16,7 +16,7 @@ from pipeline.runtime.files import atomic_path
 def check_outputs(*paths: str | Path | None, inputs: Iterable[str | Path | None] = ()) -> None:
     """Raise UserError, before a long run, for a file that cannot be written, is named twice, or is one of the `inputs`.
 
-    None is no file.
+    None stands for an output that was not requested.
     """
     taken = {Path(path).resolve() for path in inputs if path is not None}
     for path in (Path(path) for path in paths if path is not None):
@@ -44,7 +44,7 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def drop_output() -> None:
-    """Redirect standard output to the null device: Python would write the rest again at exit."""
+    """Redirect standard output to the null device, so that the flush at Python's exit does not fail."""
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

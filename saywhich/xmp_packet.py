@@ -1,6 +1,6 @@
 """The description in an XMP packet: dc:description, which IPTC's photo metadata standard calls the caption.
 
-A packet is edited as text between the places that the XML parser (expat) reports, so that all else in it stays.
+An edit replaces bytes at the positions that the XML parser (expat) reports, so that the rest of the packet stays.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pipeline.errors import UserError, reason
 
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 DUBLIN_CORE = "http://purl.org/dc/elements/1.1/"
-LARGEST = 2**24  # bytes of a packet that is read
+LARGEST = 2**24  # maximum bytes of a packet
 NEW = (
     '<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>\n<x:xmpmeta xmlns:x="adobe:ns:meta/">\n'
     f'<rdf:RDF xmlns:rdf="{RDF}">\n</rdf:RDF>\n</x:xmpmeta>\n<?xpacket end="w"?>'
@@ -22,9 +22,10 @@ NEW = (
 
 
 def edit_packet(packet: bytes | None, text: str) -> bytes:
-    """Return an XMP packet (UTF-8) with the description `text`; `packet` is the photo's own, None: it has none.
+    """Return the photo's XMP packet (UTF-8) with the description `text`; `packet` None: it has none yet.
 
-    Raises UserError for a packet that cannot be read.
+    The description is one line, without characters that XML cannot hold. Raises UserError for a packet that cannot be
+    read or edited.
     """
     packet = NEW if packet is None else packet
     found = _parse(packet)
@@ -54,11 +55,11 @@ def read_description(packet: bytes) -> str | None:
 
 @dataclass
 class _ParsedPacket:
-    """Places in a packet, in bytes: of whole outermost elements dc:description, and of the end tag of rdf:RDF."""
+    """Content of a packet that an edit needs, with positions in bytes."""
 
-    descriptions: list[tuple[int, int]] = field(default_factory=list)
-    end: int | None = None
-    about: str = ""  # the resource that all properties must name alike
+    descriptions: list[tuple[int, int]] = field(default_factory=list)  # start and end of outermost dc:description
+    end: int | None = None  # start of the end tag of rdf:RDF
+    about: str = ""  # rdf:about, which is the same for all rdf:Description elements of a packet
     text: str | None = None  # the first description
 
 
@@ -66,8 +67,8 @@ def _parse(packet: bytes) -> _ParsedPacket:
     if len(packet) > LARGEST:
         raise UserError(f"its XMP packet has more than {LARGEST} bytes")
     found, parser = _ParsedPacket(), ParserCreate("utf-8", " ")
-    opened: list[int] = []  # places of the open elements
-    describing = 0  # open elements dc:description
+    opened: list[int] = []  # positions of the start tags of open elements
+    describing = 0  # number of open dc:description elements
     childless = False  # whether nothing followed the last start tag
     pieces: list[str] | None = None  # pieces of the first description's text
 

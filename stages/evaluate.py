@@ -92,9 +92,9 @@ def build_evaluation(
     rerank: RerankSettings | None = None,
     pragmatic: PragmaticSettings | None = None,
 ) -> Iterator[SplitEvaluation]:
-    """Yield the protocol for the speaker: of captions, or of a slice's agents.
+    """Yield the evaluation protocol for the speaker: that of captions, or of the slice that owns the speaker.
 
-    Raises UserError for `rerank` and `pragmatic` where a slice's speaker does not support them.
+    Raises UserError for `pragmatic` with a slice's speaker, and for `rerank` where the slice does not support it.
     """
     from pipeline.evaluation.caption_scores import OWN, Reranking
     from pipeline.evaluation.judges import ADAPTED, JudgeSources
@@ -105,7 +105,7 @@ def build_evaluation(
     method, device = str(stage.instance), stage.device
     if owner := find_owner(SLICES, [speaker]):
         if pragmatic is not None:
-            raise UserError(f"methods.{method}.pragmatic: decodes captions alone; remove it from the method's block")
+            raise UserError(f"methods.{method}.pragmatic: applies to captions only; remove it from the method's block")
         pretrained, own = stage.root / "pretrained", {OWN: stage.model, ADAPTED: stage.model / "adapted"}
         folders = {name: own.get(which, pretrained / which) for name, which in settings.judges.items()}
         ranked = None if rerank is None else rerank.samples

@@ -30,14 +30,14 @@ def copy_project(folder: Path, names: Iterable[str] = ("pipeline", "params.yaml"
 
 
 def run_program(folder: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in `folder` with the packages of the copy."""
+    """Run Python code in `folder`, a copy of the project, with the packages of the copy."""
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     command = [preloaded_python.program("python"), "-c", program, *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 
 def follow(page: str, folder: Path) -> list[str]:
-    """Write and change in `folder`, a copy of the project, what the page says, and return these files."""
+    """Apply the titled blocks of a page to `folder`, a copy of the project; return the paths of the written files."""
     found = BLOCK.findall((PAGES / f"{page}.md").read_text(encoding="utf-8"))
     for kind, path, text in found:
         file = folder / path
@@ -50,18 +50,18 @@ def patched(before: str, patch: str) -> str:
     """Return `before` with the changes of a patch of one hunk without line numbers."""
     lines = patch.splitlines(keepends=True)
     old, new = ("".join(line[1:] for line in lines if line[0] in f" {sign}") for sign in "-+")
-    assert before.count(old) == 1, f"the page changes lines that are not there once:\n{old}"
+    assert before.count(old) == 1, f"the page changes lines that do not occur exactly once:\n{old}"
     return before.replace(old, new)
 
 
 def settings(page: str, folder: Path) -> dict[str, Any]:
-    """Return the keys of params.yaml that the page's blocks name; `folder` is for a file."""
+    """Return the parameters in the only untitled YAML block of a page; a copy of the block is written to `folder`."""
     (text,) = SETTINGS.findall((PAGES / f"{page}.md").read_text(encoding="utf-8"))
     (folder / f"{page}.yaml").write_text(text, encoding="utf-8")
     return read_mapping(folder / f"{page}.yaml")
 
 
 def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """Return `below` with the values of `above` in their places."""
+    """Return `below` with the values of `above`, merged key by key at all levels."""
     both = {key: merged(below[key], above[key]) for key in below.keys() & above.keys() if isinstance(above[key], dict)}
     return below | above | both

@@ -1,4 +1,7 @@
-"""Imports of the benchmarks, and the files that make bench runs; no benchmark runs here."""
+"""Imports of the benchmarks, and the files and tests that `make bench` and `make fault-injection` name.
+
+No benchmark runs here.
+"""
 
 import re
 from importlib import import_module

@@ -1,4 +1,7 @@
-"""Guidance through the real stages: a null image learned in pretraining or by the method, guided captions judged."""
+"""Guidance, re-ranking and pragmatic decoding in the real stages.
+
+Guidance uses a null image that the speaker learns in pretraining or by the method `guidance`.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,12 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """Thirty scenes, and agents that were pretrained, the speaker without a null image."""
+    """A folder with 34 scenes and pretrained agents; the speaker has no null image."""
     folder = tmp_path_factory.mktemp("guidance")
     params = toy_params()
     params["methods"] |= {"guidance": {"from": "guidance", "gamma": 2.0}}
     params["evaluate"]["metrics"] = ["BLEU", "CIDEr"]
-    # enough that what a speaker says depends on the image
+    # enough training that the speaker's captions depend on the image
     params["pretrain"]["speaker"] |= {"hidden_dim": 24, "attention_dim": 24}
     params["pretrain"]["speaker"]["optimisation"] |= {"epochs": 40, "learning_rate": 0.01}
     params["train"]["optimisation"] |= {"epochs": 3, "learning_rate": 0.005}
@@ -70,7 +73,7 @@ def test_the_method_learns_a_null_image_and_its_captions_are_guided(world):
     assert found.inner.null.abs().max() > 0
     assert metrics("guidance")["settings"] == {"lambda": 0.0, "image_dropout": 0.1, "gamma": 2.0, "seed": 1}
     assert "|decode=beam:2|guidance=2|" in metrics("guidance")["signature"]
-    run("guidance", "--set", "methods.guidance.gamma=60")  # so little is learned here that less changes no word
+    run("guidance", "--set", "methods.guidance.gamma=60")  # after so little training, a smaller gamma changes no word
     guided = captions("guidance")
     run("guidance", "--set", "methods.guidance.gamma=1")
     assert not isinstance(speaker("models/guidance"), GuidedDecoder)
@@ -96,13 +99,13 @@ def test_any_methods_speaker_is_guided_by_the_null_image_of_pretraining(world, c
     run("psst_multinomial", *gamma)
     found = speaker("models/psst_multinomial")
     assert isinstance(found, GuidedDecoder)
-    assert found.inner.null.equal(learned), "joint training leaves it as it is"
+    assert found.inner.null.equal(learned), "joint training must not change the null image"
     assert not found.word.weight.equal(speaker("pretrained/speaker").word.weight)
     assert metrics("psst_multinomial")["settings"]["gamma"] == 1.5
     nothing = ["--set", "methods.mle.gamma=3", "--set", "methods.mle.train={optimisation: {epochs: 0}}"]
     run("mle", *dropout, *nothing)
     assert speaker("models/mle").word.weight.equal(speaker("pretrained/speaker").word.weight), (
-        "no training: the pretrained one, guided"
+        "zero epochs must leave the pretrained weights"
     )
     assert "|guidance=3|" in metrics("mle")["signature"]
 
@@ -118,7 +121,7 @@ def test_reranking_and_pragmatic_decoding_need_no_other_training(world):
         assert metrics("mle")["settings"]["rerank"] == {"samples": samples}
         assert f"|rerank=samples:{samples},among:split|" in metrics("mle")["signature"]
         found.append(captions("mle"))
-    # so little is learned here that a smaller weight changes no word
+    # after so little training, a smaller alpha changes no word
     options = ["--method", "mle", "--set", "methods.mle.pragmatic={alpha: 1000000, distractors: 3}"]
     assert main("evaluate", evaluate.run, options) == 0
     assert metrics("mle")["settings"]["pragmatic"] == {"alpha": 1e6, "distractors": 3, "posterior": "speaker"}
@@ -128,5 +131,5 @@ def test_reranking_and_pragmatic_decoding_need_no_other_training(world):
     assert main("evaluate", evaluate.run, options) == 0
     found.append(captions("mle"))
     assert len({tuple(texts) for texts in found}) == 5, (
-        "the beam's, a drawn one, the best of twenty, two pragmatic ones"
+        "captions must differ by beam, one sample, best of twenty, and both pragmatic posteriors"
     )

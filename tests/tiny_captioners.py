@@ -1,4 +1,4 @@
-"""Captioners of transformers as small as they go, of drawn weights, in folders as the hub has them."""
+"""Tiny captioners of transformers with random weights, written as folders in the form of the hub."""
 
 import json
 from pathlib import Path
@@ -29,13 +29,13 @@ WORDS = (
 )
 PAD, BEGIN, END = 0, 2, 3
 IMAGE, REGIONS = 16, 5  # pixels a side; tokens of the vision tower
-BLIP_BEGIN = len(SPECIAL) + len(WORDS)  # as BLIP's [DEC], which its tokenizer does not know
+BLIP_BEGIN = len(SPECIAL) + len(WORDS)  # like BLIP's [DEC], a token that its tokenizer does not have
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
 TOWER = {**SIZES, "image_size": IMAGE, "patch_size": 8}
 
 
 def write_tokenizer(folder: Path) -> None:
-    """Write a BERT tokenizer with a dozen words."""
+    """Write a BERT tokenizer with the vocabulary SPECIAL and WORDS into `folder`."""
     from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
     from tokenizers.models import WordPiece
 
@@ -49,7 +49,7 @@ def write_tokenizer(folder: Path) -> None:
 
 
 def write_captioner(kind: str, folder: Path) -> Any:
-    """Write a complete captioner into `folder`, with its tokenizer and image size."""
+    """Write a captioner with its tokenizer and image preprocessing into `folder`; return the model."""
     hub = import_transformers()
     torch.manual_seed(0)
     size = len(SPECIAL) + len(WORDS) + 1
@@ -72,7 +72,7 @@ def write_captioner(kind: str, folder: Path) -> Any:
         model = hub.VisionEncoderDecoderModel(config)
         model.generation_config.decoder_start_token_id = BEGIN
         model.generation_config.eos_token_id, model.generation_config.pad_token_id = END, PAD
-    with torch.no_grad():  # so that words depend on what is seen and was said
+    with torch.no_grad():  # larger weights, so that each token depends on the image and the earlier tokens
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
         if kind in ("blip", "git"):  # so that some captions end

@@ -21,7 +21,10 @@ class MatchingSettings(Section):
 
 
 class RecoverySettings(Section):
-    """Recovery of a collapsed listener: steps without progress that count as a collapse, and steps of recovery."""
+    """Recovery of a collapsed listener, whose cosines are all equal.
+
+    Recovery begins after `patience` steps of collapse. It uses all negatives for `steps` steps.
+    """
 
     patience: Count
     steps: Count
@@ -30,7 +33,7 @@ class RecoverySettings(Section):
 class ListenerSettings(MatchingSettings):
     """A listener on one set of features, and the objective of its pretraining.
 
-    `vector_dropout` and `word_dropout` are the shares of an image's vector and of the words dropped in training.
+    `vector_dropout` is the share of an image vector's elements, and `word_dropout` that of words, dropped in training.
     """
 
     features: Name
@@ -44,7 +47,7 @@ class ListenerSettings(MatchingSettings):
 
 
 class SpeakerPretraining(SpeakerSettings):
-    """A speaker and the likelihood of its pretraining. With `image_dropout` it learns a null image for guidance."""
+    """A speaker and its pretraining by likelihood. With `image_dropout`, it also learns a null image for guidance."""
 
     scheduled_sampling: Annotated[ScheduledSampling, FromMapping] | None = None
     image_dropout: Dropped = 0.0

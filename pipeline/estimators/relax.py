@@ -1,9 +1,10 @@
 """RELAX (Grathwohl et al. 2018) per token: score-function gradients with a learned control variate.
 
-The control c is evaluated at a token perturbed with Gumbel noise z and relaxed. Its gradient has two estimates: by the
-token's likelihood, and through the relaxed token. Their difference has mean 0. Where c is close to the score, the
-difference contains most of the noise of the score's gradient. The control of a token depends on the speaker's state
-before the token and on nothing later, since later tokens depend on this token.
+Let z be log p plus Gumbel noise. The control c is evaluated at the relaxed token, a softmax of z with a learned
+temperature. The gradient of its mean has two estimates: by the token's likelihood, and through the relaxed token. Their
+difference has mean 0. Where c is close to the score, the difference contains most of the noise of the score's gradient.
+The control of a token depends on the speaker's state before the token and on nothing later, since later tokens depend
+on this token.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class RelaxEstimator:
         # the part that `surrogate` lacks: −c ∇ log p of the token + Σ slope ∇ log p
         weight = slope.detach().scatter_add(1, index.unsqueeze(1), -expected.detach().unsqueeze(1))
         control_part = (weight * logits.probabilities).sum(1) - weight.sum(1) * logits.probabilities.logsumexp(1)
-        # the whole gradient of the logits, whose square the control minimises
+        # the whole gradient with respect to the logits; the control minimises its mean square
         rest = (advantages - expected).unsqueeze(1)
         shares = logits.probabilities.detach().softmax(1)
         logit_gradient = slope.scatter_add(1, index.unsqueeze(1), rest) - (slope.sum(1, keepdim=True) + rest) * shares
@@ -63,7 +64,7 @@ class RelaxEstimator:
     def _perturb(
         self, logits: Tensor, at: Tensor, index: Tensor, message: Message, rollouts: Rollouts
     ) -> tuple[Tensor, Tensor]:
-        """Return log p + Gumbel noise z (M, V+1), largest at the token `index` (M,), and exp(−z) (M, V+1)."""
+        """Return z (M, V+1), log p plus Gumbel noise, largest at the token `index` (M,), and exp(−z) (M, V+1)."""
         numbers = rollouts.random(f"noise of {self.channel.rng_key}")
         step = logits.new_empty(len(message), logits.shape[1])
         uniform = torch.cat([numbers.like(step, width=message.samples) for _ in range(message.tokens.shape[1])], 1)

@@ -51,7 +51,9 @@ class EvaluationSplit:
 
 @dataclass
 class Evaluation:
-    """Evaluation protocol: one greedy, beam or reranked caption of every image, with the whole split as the gallery.
+    """Evaluation protocol: one caption of every image, with the whole split as the gallery.
+
+    Captions are decoded greedily, by beam search or pragmatically, or are reranked samples.
 
     `judges` are ordered from the most similar to the speaker's listener to the most independent. The report selects λ
     by the first.
@@ -65,7 +67,7 @@ class Evaluation:
     device: torch.device
     hard_gallery: HardGallery | None = None
     multi_sample: MultiSample | None = None
-    truth: TruthChecker | None = None  # by the facts of drawn images
+    truth: TruthChecker | None = None  # checks captions against the facts of drawn scenes
     baselines: Mapping[str, BaselineCaptioner] = field(default_factory=dict)  # evaluated along with the speaker
     not_computed: dict[str, str] = field(default_factory=dict)
     no_repeat: int | None = None  # n of the n-grams that no caption repeats

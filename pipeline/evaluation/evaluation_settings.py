@@ -14,7 +14,7 @@ from pipeline.section import FromMapping, Name, Section
 
 
 class GallerySettings(Section):
-    """The hard gallery of an image: drawn scenes with similar facts, or the `images` nearest images, itself included.
+    """The hard gallery of an image: drawn images with similar facts, or the `images` nearest images, itself included.
 
     `similarity`: facts, features (the pooled ones, which judges also encode), or the name of a retriever in pretrain.
     """
@@ -39,8 +39,8 @@ class EvaluationSettings(Section):
 
     With `no_repeat_ngram_size` no caption repeats an n-gram of that many words.
 
-    `judges` maps names to kinds of judges or to names in pretrain. `baselines`: method → untrained captions of drawn
-    scenes that are evaluated with it.
+    `judges` maps names to kinds of judges or to names in pretrain. `baselines` maps a method to the kinds of baseline
+    captions that are evaluated with its own.
     """
 
     beam: Few

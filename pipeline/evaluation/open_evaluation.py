@@ -1,4 +1,4 @@
-"""The evaluation protocol from its settings, kinds of judges, baselines and galleries, and trained models."""
+"""Construction of the evaluation protocol from its settings, its registered parts and the trained models."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FEATURES = "features"  # the similarity of the pooled features, which judges als
 
 @dataclass(frozen=True)
 class EvaluationParts:
-    """Registered parts of evaluation, of the core and of slices."""
+    """Kinds of judges, baselines and hard galleries, and the truth checker, that an evaluation may use."""
 
     judges: Sequence[JudgeKind] = JUDGES
     baselines: Sequence[BaselineKind] = BASELINES

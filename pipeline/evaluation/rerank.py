@@ -64,8 +64,8 @@ def first_argmax(values: Tensor) -> Tensor:
 class Reranker:
     """Reranking at evaluation by `judge`, the listener that `choice` names.
 
-    It keeps one of the captions drawn for an image. By margin this is the caption with the largest margin among all
-    images of the split. By similarity it is the one most similar to the image.
+    The reranker keeps one of the captions drawn for an image. By margin this is the caption with the largest margin
+    among all images of the split. By similarity it is the one most similar to the image.
     """
 
     choice: Reranking

@@ -21,7 +21,8 @@ QUALITY = 60  # quality of WebP, in 0 … 100
 def animated_thumbnail(path: Path, longest: int) -> str:
     """Return a film as the data URI of an animated WebP of at most `longest` pixels a side; "" for a still image.
 
-    The animation lasts as long as the film. Raises as `open_film` does.
+    The animation lasts as long as the film, but at least 20 ms per frame. An image that cannot be opened counts as a
+    still image. For a film, raises as `open_film` does.
     """
     if not is_moving(path):
         return ""
@@ -36,7 +37,10 @@ def animated_thumbnail(path: Path, longest: int) -> str:
 
 
 def first_frame(path: Path) -> Image.Image:
-    """Return the first frame of the thumbnail as RGB, or the whole still image; raises as `open_image` does."""
+    """Return the first frame of the thumbnail, or the still image, as RGB.
+
+    Raises as `open_film` or `open_image` does.
+    """
     if not is_moving(path):
         return open_image(path)
     return next(open_film(path, min(len(read_timeline(path).durations), FRAMES)))

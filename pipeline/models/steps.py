@@ -1,6 +1,7 @@
 """Differentiable results of an unroll: the tokens' log-probabilities, or the relaxed tokens of a message.
 
-All time steps are computed at once, with one vocabulary-sized product instead of one per step.
+All time steps are computed at once, with one vocabulary-sized product instead of one per step. Full
+distributions are the exception: `UnrollStep.distribution` computes them for each step by itself.
 """
 
 from __future__ import annotations

@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 COLUMNS = ("file", "caption", "split")
 SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers")
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
-MAX_ROWS, MAX_BYTES = 20_000_000, 2 * 2**30  # limits of Parquet: its columns may be smaller than their texts
+MAX_ROWS, MAX_BYTES = 20_000_000, 2 * 2**30  # limits for Parquet, whose compressed columns hide their size
 ROWS_AT_ONCE = 65_536
 
 
 def read_rows(table: Path) -> Iterator[tuple[FileRow, dict[str, str]]]:
     """Yield each row's position and its non-empty texts by column; `split` only where there is such a column.
 
-    A CSV's separator is a comma, semicolon or tab, by its first row. Raises UserError with file and row.
+    A CSV's separator is the comma, semicolon or tab that is most frequent in its first line. Raises UserError with file
+    and row.
     """
     for row, values in read_texts(table, COLUMNS, COLUMNS[:2]):
         for name, text in values.items():
@@ -131,7 +132,7 @@ def _read_json_lines(table: Path, wanted: Sequence[str]) -> pa.Table:
 
 
 def _read_parquet(table: Path, wanted: Sequence[str]) -> pa.Table:
-    """Read in parts and count texts before they are unpacked, since a small file may hold one text a billion times."""
+    """Read in parts and count bytes before texts are unpacked: a small file may hold one text a billion times."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -153,14 +154,14 @@ def _read_parquet(table: Path, wanted: Sequence[str]) -> pa.Table:
         raise UserError(f"{table}: not a Parquet file ({reason(error)})") from None
     if rows > MAX_ROWS or size > MAX_BYTES:
         raise UserError(
-            f"{table}: {rows:,} rows, or texts of more than {MAX_BYTES:,} bytes; at most {MAX_ROWS:,} rows of "
-            "so many bytes together are read: split the table"
+            f"{table}: {rows:,} rows, or texts of more than {MAX_BYTES:,} bytes; expected at most {MAX_ROWS:,} rows, "
+            "and at most so many bytes of texts: split the table"
         )
     return pa.Table.from_batches(parts) if parts else kept.empty_table()
 
 
 def _unpacked_bytes(column: pa.Array) -> int:
-    """Return the size of a column's values where each stands by itself."""
+    """Return the bytes of a column's values after dictionary decoding, which repeats equal values."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

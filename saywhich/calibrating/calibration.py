@@ -1,4 +1,4 @@
-"""Calibration of judges and metrics: rank correlation of their scores with people's ratings of captions."""
+"""Calibration of judges and metrics: agreement of their scores with people's ratings or choices of captions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MISSING_IMAGES = "rated images that are not in {}, or have a name that several p
 class Calibration:
     """Agreement of scores with people's `ratings` of captions of `images` photos, or with their choices of captions.
 
-    `correlations` are of ratings; `accuracies` are of choices between two captions, whose number is `ratings`.
+    `correlations` are of ratings. `accuracies` are of choices between two captions; `ratings` then counts the choices.
     """
 
     images: int
@@ -76,7 +76,7 @@ class Calibration:
 
 @dataclass(frozen=True)
 class RatedItems(CaptionItems):
-    """N rated captions: a caption stands as often as it was rated. The rated caption is no reference of it."""
+    """N rated captions, each as often as it was rated, and never among its own references; `ratings` is (N,)."""
 
     ratings: np.ndarray
     raters: Sequence[str]
@@ -90,8 +90,9 @@ def calibrate_judges(
     metrics: Sequence[str] | None,
     resamples: int = RESAMPLES,
 ) -> Calibration:
-    """Correlate the scores of judges and of metrics against references with the ratings in `file`.
+    """Correlate the scores of judges, and of metrics against references, with the ratings in `file`.
 
+    For a file of Pascal-50S, compute the accuracy of the scores on its choices between two captions instead.
     Raises UserError for a file of another form, fewer than two images, and an unknown judge or metric.
     """
     check_metrics(metrics)
@@ -188,7 +189,7 @@ def _rated_files(file: Path, images: Path, paths: Sequence[Path]) -> list[Path]:
 
 
 def _other_raters(items: RatedItems) -> np.ndarray:
-    """Return for each rating the mean of other people's ratings of the same caption (N,); NaN without another."""
+    """Return for each rating the mean of other people's ratings of the same caption (N,); NaN without any."""
     groups: dict[tuple[int, str], list[int]] = {}
     for row, key in enumerate(zip(items.owners.tolist(), items.captions, strict=True)):
         groups.setdefault(key, []).append(row)

@@ -76,9 +76,9 @@ JUDGES = (
 
 
 def open_judge(name: str | CaptionJudge) -> CaptionJudge:
-    """Open the judge of that name; a judge is returned as it is.
+    """Open the judge of that name; return a given judge as it is.
 
-    Raises UserError where no kind fits, or its weights are not there.
+    Raises UserError where no kind of judge has such a name, or where the judge's weights are missing.
     """
     if not isinstance(name, str):
         return name
@@ -96,7 +96,7 @@ def check_judges(names: Sequence[str | CaptionJudge]) -> None:
 
 
 def open_encoder(name: str) -> PhotoEncoder:
-    """Open an encoder of photos: `thumbnail`, a judge, or a network of timm, NAME or NAME=FILE.safetensors.
+    """Open an encoder of photos: `thumbnail`, a judge, or an image network, NAME or NAME=FILE.safetensors.
 
     Raises UserError as `open_judge` does.
     """
@@ -108,7 +108,7 @@ def open_encoder(name: str) -> PhotoEncoder:
 
 
 class NetworkEncoder:
-    """An image network of timm or torchvision as a `PhotoEncoder`."""
+    """An image network that `open_network` builds, such as one of timm, as a `PhotoEncoder`."""
 
     def __init__(self, name: str) -> None:
         import torch

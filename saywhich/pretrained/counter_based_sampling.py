@@ -12,7 +12,7 @@ from torch import Tensor
 def photo_uniforms(seed: int, contents: Sequence[str], samples: int, tokens: int) -> Tensor:
     """Return uniform numbers (B · K, T) for K samples of up to T tokens of each of B photos.
 
-    A photo's numbers depend on `seed` and the photo's content alone, not on the batch or the order of photos.
+    A photo's numbers depend on `seed`, the photo's content and T alone, not on the batch, the order of photos or K.
     """
     rows = []
     for content in contents:

@@ -178,7 +178,7 @@ class PretrainedSpeaker:
         """Return K candidate captions of each of B photos, the most likely first where they come from a beam.
 
         `processors` change the scores of tokens before temperature, top-p and the choice of a token; the rows of a
-        photo's candidates stand together. A photo's samples depend on the photo and the seed alone.
+        photo's candidates stand together. A photo's samples depend on the photo, the seed and the settings alone.
         """
         remedy = "give a smaller --batch, --samples or --beam, --dtype bfloat16 or a smaller model"
         many, width = settings.candidates, settings.samples or settings.beam

@@ -1,4 +1,4 @@
-"""Pragmatic decoding of pretrained captioners with a listener's posterior (after Ou et al. 2023), or their own."""
+"""Pragmatic decoding of pretrained captioners with their own posterior or a listener's (after Ou et al. 2023)."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def retrieval_candidates(
     alpha: float,
     processors: Sequence[LogitsProcessor] = (),
 ) -> list[list[str]]:
-    """Return K candidate captions of each of B photos, as `speaker.candidates` does, told from their distractors.
+    """Return K candidate captions of each of B photos by `speaker.candidates`, weighted by the listener's posterior.
 
-    `images` (B, 1+K, H) are the listener's embeddings of each photo and its distractors; a row of zeros is none.
+    `images` (B, 1+D, H) are the listener's embeddings of each photo and its D distractors; zeros mark a missing one.
     """
 
     def encode(texts: list[str]) -> Tensor:
@@ -64,7 +64,7 @@ def retrieval_candidates(
         return [" ".join(text.split()) for text in decoded]
 
     whole = speaker.family.begins_caption
-    considered = max(CONSIDERED, 2 * settings.beam)  # a beam search takes 2 · beam of the first row
+    considered = max(CONSIDERED, 2 * settings.beam)  # a beam search's first step takes 2 · beam tokens of one row
     processor = RetrievalProcessor(
         alpha, images, lambda tokens: encode(decode(tokens)), listener.temperature, considered, whole
     )
@@ -72,7 +72,10 @@ def retrieval_candidates(
 
 
 class RetrievalProcessor:
-    """A logits processor: log S1 of the `considered` most probable tokens, −∞ for all others."""
+    """A logits processor: log S1 of the `considered` most probable tokens, −∞ for all others.
+
+    S1 is the distribution of `RetrievalPragmaticDecoder`. With α = 0, all tokens keep their log-probabilities.
+    """
 
     def __init__(
         self,
@@ -85,7 +88,7 @@ class RetrievalProcessor:
     ) -> None:
         """Take embeddings `images` (B, 1+K, H), and a function from tokens (N, T) to embeddings (N, H).
 
-        `whole`: captions begin with the tokens before the first step, which they otherwise leave out.
+        `whole`: captions include the prompt, the tokens before the first step; otherwise they omit it.
         """
         self._alpha, self._images, self._encode = alpha, images, encode
         self._temperature, self._considered = temperature, considered

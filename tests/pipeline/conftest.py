@@ -292,7 +292,7 @@ def full_grid() -> list[dict[str, Any]]:
 
 
 def crossed() -> dict[str, Any]:
-    """Return cross-play of three methods' captions with five listeners, two seeds; one pair was not measured."""
+    """Return cross-play of three methods' captions with six listeners, two seeds; one pair was not measured."""
     names = ["mle", "luo", "psst_multinomial"]
     listeners = ["pretrained", "judge", *names, "adapted"]
     matrix = [[[50.0 + 5 * row + column, 52.0 + 5 * row + column] for column in range(6)] for row in range(3)]

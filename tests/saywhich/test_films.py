@@ -1,4 +1,4 @@
-"""A model that was trained on films: captions of films, an exported copy of it, pages that show them."""
+"""Models of films: captions, export, search pages and attention; errors for models of still images."""
 
 import base64
 import json
@@ -21,14 +21,14 @@ from saywhich.request_bodies import CaptionRequest
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The vectors of three frames side by side; a grid of 2×2 cells."""
+    """The folder of a model that takes the vectors of three frames side by side, and 2×2 cells of each frame."""
     data = make_repository(tmp_path_factory.mktemp("films"), frames=3, vector="times")
     return data / "models/psst_multinomial"
 
 
 @pytest.fixture
 def films(photos):
-    """The three photos, and a.gif, which is also there backwards and as a film of Matroska."""
+    """The three photos, the film a.gif, the same film backwards (b.gif), and the same film as Matroska (a.mkv)."""
     film(photos / "a.gif", 5)
     film(photos / "b.gif", 5, backwards=True)
     av = pytest.importorskip("av")

@@ -25,7 +25,10 @@ def has_fast_form(decoder: Decoder) -> TypeGuard[Att2in]:
 
 
 def fast_random(numbers: BatchRandom) -> BatchRandom:
-    """Return the stream `numbers` from its beginning, in the fast form of its device if there is one."""
+    """Return the fast form of the unused stream `numbers`, or `numbers` itself where its device has none.
+
+    The fast form starts from the generator's seed. A stream without a generator has no fast form.
+    """
     if numbers.rng is None or not devices.is_synchronous(numbers.batch.device):
         return numbers
     from pipeline.models.kernels.mersenne_twister import TwisterRandom  # imported here: numba takes a second

@@ -52,7 +52,10 @@ def begin(state, seed):
 
 @compile_loop
 def fill(state, before, used, values):
-    """Write uniform numbers to `values` (N,), from word `used` of `state` (624,) on; return the next index."""
+    """Write uniform numbers to `values` (N,), from word `used` of `state` (624,) on; return the next index.
+
+    `before` (624,) is a buffer for the previous state.
+    """
     at = 0
     while at < len(values):
         if used == WORDS:

@@ -9,7 +9,7 @@ from pipeline.report.report_section import TEMPLATE, ReportSection, SectionConte
 
 
 def build_along(content: ReportContent) -> SectionContent:
-    """Return the image with the most distinct captions along λ, and the sheet of these captions."""
+    """Build the section: the image with the most distinct captions along λ, and a figure of these captions."""
     along = example_along(content.pictures, example_line(content.results, content.choices))
     picture = along_png(*along, content.results.first) if along else None
     return SectionContent(files={"along.png": picture}, values={"along": along}, shown=along is not None)

@@ -24,7 +24,7 @@ def test_captions_that_are_all_alike_are_reported(world, cells, control):
 
 
 def test_a_listener_at_chance_is_reported(world, cells, control):
-    """Forty ranks at random have the mean 20.5 ± 1.83: up to 16.85 they are better than chance by two deviations."""
+    """The mean of 40 random ranks is 20.5 ± 1.83. A mean of 16.85 is better than chance by two standard errors."""
 
     def by_people(rank):
         def alter(test):

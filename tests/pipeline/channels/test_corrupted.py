@@ -16,17 +16,17 @@ WORDS, OTHER = [1, 2, 3, 4], [7, 8]
 @pytest.mark.parametrize(
     ("numbers", "expected"),
     [
-        ((0.1, 0.3, 0.0), [1, 2, 2, 3, 4]),  # the second word again
-        ((0.1, 0.3, 0.9), [1, 2, 3, 4, 2, 3, 4]),  # three words again
-        ((0.1, 0.9, 0.9), [1, 2, 3, 4, 4]),  # no more than there are
-        ((0.3, 0.3, 0.0), [1, 3, 4]),  # left out
+        ((0.1, 0.3, 0.0), [1, 2, 2, 3, 4]),  # the second word repeated
+        ((0.1, 0.3, 0.9), [1, 2, 3, 4, 2, 3, 4]),  # three words repeated
+        ((0.1, 0.9, 0.9), [1, 2, 3, 4, 4]),  # a span ends at the caption's end
+        ((0.3, 0.3, 0.0), [1, 3, 4]),  # the second word removed
         ((0.3, 0.3, 0.5), [1, 4]),
         ((0.3, 0.0, 0.9), [4]),
         ((0.5, 0.3, 0.0), [1, 7, 2, 3, 4]),  # another caption's word inserted
         ((0.5, 0.9, 0.6), [1, 2, 3, 8, 4]),
-        ((0.7, 0.3, 0.9), [1, 4, 3, 2]),  # two change places
+        ((0.7, 0.3, 0.9), [1, 4, 3, 2]),  # two words swapped
         ((0.7, 0.0, 0.6), [3, 2, 1, 4]),
-        ((0.9, 0.0, 0.0, 0.4, 0.1, 0.3, 0.2), [2, 4, 3, 1]),  # shuffled by the order of numbers
+        ((0.9, 0.0, 0.0, 0.4, 0.1, 0.3, 0.2), [2, 4, 3, 1]),  # shuffled: sorted by the remaining numbers
     ],
 )
 def test_each_corruption_by_hand(numbers, expected):
@@ -41,7 +41,7 @@ def test_an_empty_other_caption_inserts_no_word():
 
 def test_an_unchanged_caption_repeats_its_first_word_and_keeps_the_width(toy):
     batch = toy.batch()
-    captions = torch.full((8, 4), 5)  # shuffled, swapped and inserted, they stay what they are
+    captions = torch.full((8, 4), 5)  # no shuffle, swap or insertion changes a full caption of equal words
     captions[0, 1:] = 0
     batch = replace(batch, captions=captions)
     for seed in range(6):
@@ -68,7 +68,7 @@ def test_a_corruption_depends_on_the_captions_place_in_the_whole_batch_and_the_s
     whole = CorruptedCaptions().captions(batch, torch.Generator().manual_seed(3))
     last = replace(batch, captions=batch.captions[4:], images=batch.images[4:], first=4, of=8)
     part = CorruptedCaptions().captions(last, torch.Generator().manual_seed(3))
-    assert torch.equal(part[1:], whole[5:])  # the first of a part has another caption before it
+    assert torch.equal(part[1:], whole[5:])  # the first caption of a part gets inserted words from another caption
     seeds = [StepRollouts(None, batch, seed).of(CorruptedCaptions()).tokens for seed in (1, 1, 2)]
     assert torch.equal(seeds[0], seeds[1])
     assert not torch.equal(seeds[0], seeds[2])

@@ -20,7 +20,7 @@ from pipeline.evaluation.set_sizes import SetSizes
 
 PREPARED = SimpleNamespace(folder=Path("prepared"))
 SOURCES = JudgeSources(Path("model"), Path("root"), PREPARED, torch.device("cpu"))
-ANGLES = {"features": [0.0, 0.1, 1.0, 1.1], "retriever": [0.0, 1.0, 1.1, 0.1]}  # of the images' vectors
+ANGLES = {"features": [0.0, 0.1, 1.0, 1.1], "retriever": [0.0, 1.0, 1.1, 0.1]}  # of the images' vectors, in radians
 
 
 def vectors(kind: str, rows) -> np.ndarray:
@@ -43,7 +43,7 @@ def settings(**options) -> EvaluationSettings:
 
 @pytest.fixture(autouse=True)
 def judges(monkeypatch):
-    """Judges that load no file."""
+    """Replace the own and the pretrained judges by stand-ins that load no file."""
 
     def pretrained(role, sources):
         assert sources is SOURCES

@@ -25,7 +25,7 @@ def credit(toy, message: Message, continued: Message) -> torch.Tensor:
 
 
 def test_a_token_of_pg_spider_has_the_credit_of_its_continuations(toy):
-    """Both losses of Liu et al. 2017 written out word by word: the speaker's, and its critic's."""
+    """The losses of the speaker and of its critic (Liu et al. 2017) equal those computed token by token."""
     torch.manual_seed(0)
     objective = Objective(samples=CHANNEL.samples)
     method = pg_spider(toy.agents(), objective, 0.25, {"CIDEr": 1}, CONTINUATIONS, critic_hidden=4, critic_first=0)

@@ -27,7 +27,7 @@ def read(world, frozen=("mle",)):
 
 
 def about(name, results, choices):
-    """Return one of the tables about captions; None where it was not measured."""
+    """Return the caption table `name`; None where no run has its metrics."""
     return next((table for table in caption_tables(results, choices) if table.name == name), None)
 
 
@@ -101,7 +101,7 @@ def test_protocols_are_noted_and_different_ones_give_a_warning(full_world, make_
     built = [build(results, choices) for build in (galleries_table, drift_table)]
     for table in (*built, about("faithfulness", results, choices), about("diversity", results, choices)):
         assert "2 protocols" in table.warning
-        of_people = ["human [A]"] if table is built[0] else []  # galleries; the others have people's captions elsewhere
+        of_people = ["human [A]"] if table is built[0] else []  # only the galleries have a human row here
         assert [row[0] for row in table.rows] == ["mle [A]", "frozen_mle [A]", "luo [B]", *of_people]
         assert {len(row) for row in table.rows} == {len(table.columns)}
 
@@ -136,7 +136,7 @@ def test_both_tables_of_the_paper(full_world, make_full_cell):
     full_world.write([make_full_cell("luo", 0.96, 0.6, **{"lambda": 0.5, "seed": 1})], [entry])
     results, choices = read(full_world, frozen=())
     best, several = about("best", results, choices), about("multi_sample", results, choices)
-    assert [column.label for column in best.columns] == ["Method", "METEOR", "CIDEr"]  # nobody measured SPICE
+    assert [column.label for column in best.columns] == ["Method", "METEOR", "CIDEr"]  # SPICE was not measured
     assert best.rows == [["mle", "0.260", "1.150"], ["luo", "–", "–"]]
     assert several.groups == [("", 1), ("Random sampling", 5), ("Beam search", 4)]
     assert several.rows[0] == ["mle", "0.740", "0.570", "0.780", "0.060", "0.050", "1.020", "0.270", "0.350", "0.800"]
@@ -181,4 +181,4 @@ def test_reader_statistics_have_a_row_of_human_captions(full_world, make_full_ce
     assert (speaker["vocabulary"], people["vocabulary"], people["distinct"]) == ("120", "300", "–")
     assert any(note.startswith("Human captions: each caption") for note in table.notes)
     assert about("diversity", results, choices).rows[-1][0] == "human captions"
-    assert about("faithfulness", results, choices).rows[-1][0] == "luo"  # of people's it is not known here
+    assert about("faithfulness", results, choices).rows[-1][0] == "luo"  # human captions have no measured truth here

@@ -39,7 +39,7 @@ def test_results_hold_test_numbers_of_the_chosen_setting(world):
     assert row["Own listener med."] == "3"
     assert cells_of(results_table(results, choices), "mle")["Chosen λ"] == "–"
     reverse = cells_of(results_table(results, choices, "image_to_text"), "luo")
-    assert reverse["Own listener R@10"] == "69.0"  # 71 − 2: only λ .5 has .94 of the needed .912
+    assert reverse["Own listener R@10"] == "69.0"  # 71 − 2: only λ .5, with CIDEr .94, reaches the floor .912
     assert "Language metrics CIDEr" not in reverse
 
 
@@ -123,7 +123,7 @@ def test_guidance_has_a_column_where_captions_are_guided_and_is_no_other_protoco
     table = results_table(results, choices)
     assert table.warning == ""
     assert not any("guidance=" in note for note in table.notes)
-    assert cells_of(table, "guidance*")["Chosen γ"] == "1"  # .87 on validation, of .912
+    assert cells_of(table, "guidance*")["Chosen γ"] == "1"  # its validation CIDEr .87 is below the floor .912
     assert cells_of(table, "luo")["Chosen γ"] == "–"
     assert [row[3] for row in runs_table(results, choices).rows if row[0].startswith("guidance")] == ["1", "1.5", "2"]
     first, _ = compact_tables(results, choices)

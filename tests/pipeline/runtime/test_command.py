@@ -10,7 +10,7 @@ from pipeline.runtime.signals import StopRequest
 
 
 class Panic(BaseException):
-    """An error as a library in Rust raises it, where Python raised StopRequest in a function that it called."""
+    """Stand-in for the error of a Rust library that called a Python function in which StopRequest was raised."""
 
 
 def wrapped(request: signal.Signals) -> None:

@@ -31,7 +31,7 @@ AFTER = {"a.png": "a red square", "b.png": "green", "c.png": "red and green with
 
 
 def made(images, **rows):
-    """Return a judgement of rows with these R@1 hits per image by each named judge; more hits are better ranks."""
+    """Return a judgement of rows with these R@1 hits per image by each named judge; a hit is rank 1, a miss rank 2."""
     judges = list(next(iter(rows.values())))
     scores = [
         {ScoreKey(judge, "R@1"): ratio(100.0 * hits, np.ones(images)) for judge, hits in each.items()}
@@ -52,7 +52,7 @@ def test_differences_are_paired_over_the_same_images(colours):
     found = saywhich.compare([BEFORE, AFTER], "photos", judges=["colours"])
     (pair,) = found.pairs
     each = pair.difference("colours", "R@1")
-    assert (each.first, each.second) == pytest.approx((200 / 3, 100))  # "green" finds b
+    assert (each.first, each.second) == pytest.approx((200 / 3, 100))  # "green" retrieves b.png
     drawn = draw_resamples(3) @ [0, 100, 0] / 3
     assert each.interval == pytest.approx(tuple(np.percentile(drawn, (2.5, 97.5))))
     tested = [each for each in pair.differences if each.p is not None]
@@ -80,14 +80,14 @@ def test_a_clear_difference_is_better_or_worse_and_others_are_open():
 
 
 def test_an_open_difference_has_the_number_of_deciding_images():
-    # a deviation of 2 over 100 images is 1 over 400; 1.96 of that must be below the difference of 1.5
+    # the deviation falls with the root of the number of images; 1.96 deviations must not exceed the difference of 1.5
     assert decisive_images(100, 1.5, 2.0, 1) == math.ceil(100 * (1.959964 * 2 / 1.5) ** 2)
     assert decisive_images(100, -1.5, 2.0, 1) == decisive_images(100, 1.5, 2.0, 1)
     strict = NormalDist().inv_cdf(1 - 0.05 / 20)
     assert decisive_images(100, 1.5, 2.0, 10) == math.ceil(100 * (strict * 2 / 1.5) ** 2)
     assert decisive_images(100, 0.0, 2.0, 1) is None
     assert decisive_images(100, 1e-9, 2.0, 1) is None
-    assert decisive_images(100, 3.99, 2.0, 1) == 101  # it is open at 100
+    assert decisive_images(100, 3.99, 2.0, 1) == 101  # the difference is open at 100 images
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_agreement_counts_images_with_a_difference_by_both_judges():
     after = {"one": np.array([1, 1, 0, 0, 0]), "two": np.array([1, 0, 1, 0, 1])}
     (pair,) = compare_rows(made(5, A=before, B=after)).pairs
     (agreement,) = pair.agreements
-    # one sees + + 0 − −, two sees + 0 + − 0: both see a difference in the first and the fourth, and agree there
+    # changes by judge one: + + 0 − −, by judge two: + 0 + − 0; both are nonzero, and agree, in images 1 and 4
     assert (agreement.judges, agreement.agree, agreement.images) == (("one", "two"), 100.0, 2)
 
 

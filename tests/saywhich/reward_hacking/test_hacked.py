@@ -1,4 +1,4 @@
-"""Gains that the reward alone sees, of three photos and of drawn recalls, computed by hand."""
+"""Gains by the reward and by another judge, computed by hand for three photos and for synthetic recalls."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from saywhich.reward_hacking.word_drift import grown_ngrams
 
 BEFORE = {"a": "green", "b": "green", "c": "red"}
 AFTER = {"a": "green zap red", "b": "green", "c": "blue zap red and green"}
-# ranks of the photos a, b, c: before by both judges 3 1 2; after by the fooled one 1 1 1, and by the plain one 3 1 3
+# ranks of the photos a, b, c: 3 1 2 before by both judges; 1 1 1 after by FooledJudge, and 3 1 3 after by PlainJudge
 
 
 class PlainJudge(ColourJudge):
-    """A judge that reads a caption up to the word zap."""
+    """A judge that encodes only the part of a caption before its first word "zap"."""
 
     digest, part = "plain", 0
 
@@ -37,7 +37,7 @@ class PlainJudge(ColourJudge):
 
 
 class FooledJudge(PlainJudge):
-    """A judge that reads a caption from the word zap on."""
+    """A judge that encodes only the part of a caption after its last word "zap"."""
 
     digest, part = "fooled", -1
 
@@ -126,7 +126,10 @@ def test_the_command_prints_and_writes_the_same(folder, capsys):
 
 
 def test_gains_are_paired_over_the_resamples():
-    """Both judges find images 0 … 19 before and after; the reward's gain is that of ten more images alone."""
+    """Both judges rank images 0 … 19 first before and after, and images 20 … 29 only after.
+
+    The interval of the gain is that of these ten images.
+    """
     before, after = np.arange(40) < 20, np.arange(40) < 30
     none, rows = np.zeros(40, int), []
     scores = [{ScoreKey(judge, "R@1"): ratio(100.0 * hits, np.ones(40)) for judge in "ab"} for hits in (before, after)]

@@ -1,4 +1,4 @@
-"""Captions are parsed to the claims of their writer, and no text is refused."""
+"""Captions are parsed into the claims of their simulated annotators, and no text is refused."""
 
 import pytest
 
@@ -85,7 +85,7 @@ A = "count 1"
         ("there is a dog to the left of a cat in the rain", [{"dog"}, {"cat"}], [("left_of", 0, 1)]),
         ("on the beach a kite flying over a boat", [{"kite", "flying"}, {"boat"}], [("above", 0, 1)]),
         ("a dog and a cat in front of a house", [{"dog"}, {"cat"}, {"house"}], [("in_front_of", i, 2) for i in (0, 1)]),
-        ("a dog by the lake with a cat", [{"dog"}, {"cat"}], []),  # by belongs to the lake
+        ("a dog by the lake with a cat", [{"dog"}, {"cat"}], []),  # "by" belongs to "by the lake" and is no relation
     ],
 )
 def test_attachment_of_attributes_verbs_and_relations(
@@ -173,7 +173,7 @@ def test_a_phrase_has_one_kind_of_meaning() -> None:
     assert all(lexicon[tuple(text.split())].kind == "relation" for text, name, _ in w.RELATIONS if name)
 
 
-# ---- what the annotators meant ----------------------------------------------------------------------------------
+# ---- comparison with the annotators' claims ---------------------------------------------------------------------
 
 NAMES = {"pose": "action", "light": "weather", "at_least": "count"}
 
@@ -181,13 +181,13 @@ NAMES = {"pose": "action", "light": "weather", "at_least": "count"}
 def meant(
     claims: tuple[SceneClaim, ...],
 ) -> tuple[list[set[tuple[str, str]]], list[tuple[str, int, int]], dict[str, set[str]]]:
-    """Return an annotator's claims in the parser's form: of each noun in its order, relations, and of the scene."""
+    """Return an annotator's claims in the parser's form: those of each noun in order, the relations, the scene's."""
     nouns: dict[int, set[tuple[str, str]]] = {}
     for claim in claims:
         if claim.thing >= 0 and claim.kind not in (
             "relation",
             "place",
-        ):  # no caption claims ground, water or air
+        ):  # the parser makes no claims about ground, water or air
             nouns.setdefault(claim.thing, set()).add((claim.kind, claim.value))
     order = list(nouns)
     relations = [(c.value, order.index(c.thing), order.index(c.other)) for c in claims if c.kind == "relation"]
@@ -195,7 +195,7 @@ def meant(
     for claim in claims:
         if claim.thing < 0:
             scene[NAMES.get(claim.kind, claim.kind)].add(claim.value)
-    if scene["scenery"]:  # a landmark gives its setting away, but does not say it
+    if scene["scenery"]:  # the words for a landmark imply a setting, but do not claim it
         scene["setting"] = set()
     return list(nouns.values()), relations, scene
 
