@@ -1,4 +1,4 @@
-"""Pragmatic decoding of photos: its settings, and which photos of a gallery are a photo's distractors."""
+"""Pragmatic decoding of photos: its settings, and the choice of a photo's distractors from a gallery."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class TextListener(Protocol):
 
 @dataclass(frozen=True)
 class PragmaticGallery(Generic[Features]):
-    """N photos `among` which distractors are chosen; `read` returns the features of some of their rows.
+    """Gallery of N photos `among` which distractors are chosen; `read` returns the features of the given rows.
 
-    `listener` has the posterior in place of a trained model's own listener; None: the own.
+    The posterior "listener" is that of `listener`; None: that of the trained model's own listener.
     """
 
     decoding: PragmaticDecoding

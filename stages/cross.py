@@ -1,6 +1,7 @@
 """Cross-play: R@10 of every method's captions with every method's listener, at the settings chosen on validation.
 
-python -m stages.cross → data/crossed/crossed.json: R@10 on the test split by speaker, listener and seed.
+python -m stages.cross → data/crossed/crossed.json: R@10 on the test split by speaker, listener and seed. The judges of
+`evaluate.judges` are further listeners.
 """
 
 import json
@@ -30,7 +31,7 @@ def run(stage: Stage) -> None:
     choices = choose_all(results, chosen_by) if captions else []
     chosen = {choice.method: choice.point for choice in choices if choice.point}
     prepared = PreparedData.load(stage.root / "prepared")
-    inputs = [stage.root / name for name in ("prepared", "features", "sweep")]
+    inputs = [*(stage.root / name for name in ("prepared", "features", "pretrained", "sweep")), *evaluations]
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests(inputs)) as record:
         judges = settings.evaluate.judges if captions else {}
         matrix = measure_cross_play(chosen, judges, JUDGES, prepared, stage.root, stage.device)

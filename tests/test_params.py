@@ -159,6 +159,9 @@ STRICT = [
     ("pretrain.listener.encoder=lstm", "pretrain.listener.encoder", '"lstm"', "gru | bag"),
     ("pretrain.listener.word_dropout=1", "pretrain.listener.word_dropout", "1", "below 1"),
     ("pretrain.listener.optimisation.captions=two", "pretrain.listener.optimisation.captions", '"two"', "one | all"),
+    ("features.main.mean=[0, 0]", "features.main.mean", "[0, 0]", "3 of them"),
+    ("features.main.std=[1, 1, 0]", "features.main.std.2", "0", "above 0"),
+    ("features.main.std=[1, 1, 2]", "features.main", "object_detector", "takes mean: null and std: null"),
     ("features.main.vector=mean_and_max", "features.main", "object_detector", "vector: mean_and_max"),
     ("features.main.vector=times", "features.main", "vector: times", "set frames"),
     ("features.main.frames_per_second=2.0", "features.main", "frames_per_second", "set frames"),
@@ -362,6 +365,13 @@ def test_concatenated_vectors_need_equally_many_frames_of_every_film(params):
     assert "needs equally many frames of every film: set frames_per_second to null" in error_of(params, *overrides)
 
 
+def test_labels_of_objects_are_of_evenly_spread_frames(params):
+    films = ("frames=8", "frames_per_second=2.0", "horizontal_flip=false", "detector.horizontal_flip=false")
+    overrides = [f"features.main.{each}" for each in films]
+    load(params, [overrides[0], *overrides[2:]])
+    assert "network object_detector takes evenly spread frames" in error_of(params, *overrides)
+
+
 def test_settings_that_need_facts_are_refused_for_photos(params):
     photos = re.sub(r"(?m)^draw:\n.*\n", "draw: {}\n", params.read_text())
     params.write_text(photos)
@@ -485,8 +495,17 @@ def test_pragmatic_decoding_at_evaluation_is_a_setting(params):
     assert method_settings(load(params), "luo").pragmatic is None
     with pytest.raises(UserError, match=r"methods\.luo\.pragmatic.*rerank"):
         load(params, ["methods.luo.pragmatic={alpha: 2}", "methods.luo.rerank={samples: 5}"])
-    with pytest.raises(UserError, match=r"methods\.luo\.pragmatic.*rerank"):
+    with pytest.raises(UserError, match=r"sweep\.grid\.luo.*rerank"):
         load(params, ["methods.luo.rerank={samples: 5}", "sweep.grid={luo: {pragmatic: [{alpha: 0.5}]}}"])
+    # no cell has both
+    load(params, ["sweep.grid={luo: [{rerank: [{samples: 5}]}, {pragmatic: [{alpha: 0.5}]}]}"])
+    load(params, ["methods.luo.rerank={samples: 5}", "sweep.grid={luo: {rerank: [null], pragmatic: [{alpha: 1}]}}"])
+
+
+@pytest.mark.parametrize("module", ["[luo]", "{luo: 1}"])
+def test_a_module_of_methods_that_is_no_name_is_one_line(params, module):
+    with pytest.raises(UserError, match=r"methods\.luo\.from = .* is no module of"):
+        load(params, [f"methods.luo.from={module}"])
 
 
 REWARDS = [

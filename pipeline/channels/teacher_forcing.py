@@ -79,7 +79,10 @@ def _force_then_sample(given: Tensor, lengths: Tensor, forced_steps: int, number
 
 @dataclass(frozen=True)
 class ForcedPrefix(HardChannel):
-    """A forced prefix of the batch's human captions, of the epoch's length in `words`, then drawn tokens (MIXER)."""
+    """Channel that emits the first tokens of the batch's human captions, then drawn tokens (MIXER).
+
+    `words` schedules the number of forced tokens over the epochs.
+    """
 
     words: PrefixSchedule
     rng_name = "Prompted"

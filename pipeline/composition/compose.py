@@ -38,6 +38,11 @@ def compose(
     given = arguments if rewards is None else {"rewards": rewards, **arguments}
     composed = replace(composition(agents, objective, **given), normalise_gradients=objective.normalise_gradients)
     if objective.control_variate == "relax":
+        if objective.advantage_scaling != "none":
+            raise UserError(
+                "train.objective.control_variate = relax: expected advantage_scaling none, got "
+                f"{objective.advantage_scaling}; set one of the two to none"
+            )
         composed = with_relax(composed)
     if objective.kl_weight:
         if not isinstance(agents, Agents):

@@ -155,7 +155,8 @@ def tradeoff(
 def pathwise(agents: Agents, objective: Objective, lam: float, channel: Channel) -> Method:
     """Build joint training in which the hinge's gradient reaches the speaker through the tokens of `channel`.
 
-    Raises UserError where CIDEr-D shares the listener's sample and the objective asks for several samples.
+    Raises UserError where CIDEr-D shares the listener's sample and the objective asks for several samples. With
+    `PartialSampling` (PSST), CIDEr-D always scores its own samples.
     """
     shared = None
     if objective.cider_sample == "shared" and not isinstance(channel, PartialSampling):

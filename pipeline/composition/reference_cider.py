@@ -11,7 +11,11 @@ from pipeline.metrics.cider import CiderD
 def reference_cider(
     prepared: PreparedData, eos: bool = True, frequencies: Literal["train", "batch"] = "train"
 ) -> CiderD:
-    """Build CIDEr-D against all human captions, with the document frequencies that the prepare stage counted."""
+    """Build CIDEr-D against all human captions.
+
+    The document frequencies are those that the prepare stage counted or read from `prepare.document_frequencies`. With
+    `frequencies` "batch", each batch's references are counted instead.
+    """
     counted = read_columns(prepared.folder / "document_frequencies.parquet", ["key", "count"])
     return CiderD.build(
         [prepared.captions(image) for image in range(len(prepared))],

@@ -1,4 +1,4 @@
-"""RELAX in any method: a learned control variate for each score-function term on sampled captions."""
+"""RELAX in any method: a learned control variate for score-function terms on sampled captions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from pipeline.models.critic import ControlVariate, ControlVariates
 
 
 def with_relax(method: Method) -> Method:
-    """Add a control variate to each score-function term of `method` on sampled captions.
+    """Add a control variate to each score-function term of `method` on multinomial samples.
 
-    The controls are trained whenever the speaker is. Return `method` itself where it has no such term. Raises UserError
-    where the method has a critic already.
+    A term with scaled advantages, or with another credit, weighting or selection of words than the default, gets none.
+    The controls are trained whenever the speaker is. Returns `method` itself where no term gets a control. Raises
+    UserError where a term would get one and the method has a critic already.
     """
     names = [term.name for term in method.terms if _controllable(term)]
     if not names:

@@ -90,7 +90,9 @@ class PrepareSettings(PrepareKeys):
             )
         if not form.fits(source) or (self.known_corrupt and not form.may_be_corrupt):
             raise ValueError(form.takes)
-        if self.max_missing_share is not None and not (form.may_miss_images and self.images):
+        if self.max_missing_share is not None and form.may_miss_images and not self.images:
+            raise ValueError("max_missing_share needs a folder of images, got images: null; leave one of them out")
+        if self.max_missing_share is not None and not form.may_miss_images:
             strict = " or ".join(name for name, each in _formats().items() if not each.may_miss_images)
             raise ValueError(f"max_missing_share is not for format {strict}: leave it out")
         if self.tokenizer is not None and not form.has_texts:
@@ -143,7 +145,9 @@ class ImportedSettings(Section):
             raise ValueError(f"format {self.format} takes regions: {form.takes}")
 
 
-Channels = Annotated[tuple[Annotated[float, Field(ge=-1000, le=1000)], ...], Field(strict=False, min_length=1)]
+Three = Field(strict=False, min_length=3, max_length=3)  # red, green and blue
+Means = Annotated[tuple[Annotated[float, Field(ge=-1000, le=1000)], ...], Three]
+Deviations = Annotated[tuple[Annotated[float, Field(gt=0, le=1000)], ...], Three]
 
 
 class RegionLimits(Section):
@@ -187,8 +191,8 @@ class FeatureSettings(Section):
     options: dict[str, Any] = Field(default_factory=dict)
     image_size: Size | None = None
     batch: Count | None = None
-    mean: Channels | None = None
-    std: Channels | None = None
+    mean: Means | None = None
+    std: Deviations | None = None
     pca_dim: Size | None = None
     grid_size: Few | None = None
     horizontal_flip: bool = False
@@ -212,6 +216,8 @@ class FeatureSettings(Section):
             raise ValueError(f"network {self.network} needs image_size and batch")
         if own and (self.weights is not None or self.detector is None):
             raise ValueError(f"network {self.network} takes weights: null and a detector: block")
+        if own and (self.mean or self.std):
+            raise ValueError(f"network {self.network} takes mean: null and std: null, since it is trained here")
         if not own and self.weights is None:
             raise ValueError(f"network {self.network} takes weights: hub or a safetensors file")
         if detects and (self.boxes is None or self.grid_size is not None):
@@ -227,6 +233,8 @@ class FeatureSettings(Section):
             raise ValueError("frames_per_second and vector: times are for films: set frames")
         if self.frames_per_second is not None and self.vector == "times":
             raise ValueError("vector: times needs equally many frames of every film: set frames_per_second to null")
+        if self.frames_per_second is not None and self.network == "object_detector":
+            raise ValueError("network object_detector takes evenly spread frames: set frames_per_second to null")
         if self.frames is not None and (
             self.horizontal_flip or (self.detector is not None and self.detector.horizontal_flip)
         ):

@@ -229,10 +229,12 @@ def _check_decoding(params: Params, blocks: Mapping[str, Any], listeners: Sequen
             for ranked in filter(None, ranks):
                 listener = RerankSettings.model_validate(ranked).listener
                 _check_known(listener, [OWN, *listeners], "listener of pretrain", *keys, "rerank", "listener")
-        swept = {key for grid in params.sweep.grid.get(name, ()) for key in grid}
-        if all(block[key] or key in swept for key in ("rerank", "pragmatic")):
-            keys = ("methods", name, "pragmatic")
-            raise _MistakeError(keys, f"{'.'.join(keys)} replaces the samples that rerank ranks; remove one of them")
+        grids: list[tuple[tuple[str, ...], Mapping[str, Sequence[Any]]]] = [(("methods", name, "pragmatic"), {})]
+        grids += [(("sweep", "grid", name), grid) for grid in params.sweep.grid.get(name, ())]
+        for place, grid in grids:
+            if all(any(grid.get(key, [block[key]])) for key in ("rerank", "pragmatic")):
+                wrong = "pragmatic decoding replaces the samples that rerank ranks; remove one of them"
+                raise _MistakeError(place, f"{'.'.join(place)}: {wrong}")
 
 
 def _check_null_image(params: Params, blocks: Mapping[str, Any]) -> None:
@@ -251,7 +253,7 @@ def _check_null_image(params: Params, blocks: Mapping[str, Any]) -> None:
 def _composition(name: str, block: Mapping[str, Any]) -> Callable[..., Method]:
     """Return the function of the block `name`: `method`, or else `name`, in the module `from`; imports torch."""
     module, method, modules = block.get("from"), block.get("method", name), method_modules()
-    if module not in modules:
+    if not isinstance(module, str) or module not in modules:
         wrong = f"from = {show_value(module)} is no" if "from" in block else "from is missing: a"
         raise UserError(f"methods.{name}.{wrong} module of {METHODS}; {did_you_mean(str(module), modules)}")
     functions = dict(inspect.getmembers(import_module(modules[module]), inspect.isfunction))

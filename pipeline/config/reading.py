@@ -257,6 +257,8 @@ def _bounds(metadata: Iterable[Any]) -> str:
     bounds = {name: getattr(item, name) for item in items for name in words if getattr(item, name, None) is not None}
     if bounds.get("le", 0) >= MEMORY_BOUND:
         del bounds["le"]
+    if bounds.get("min_length", 1) > 1:
+        words["min_length"] = "{} of them"
     if "ge" in bounds and "le" in bounds:
         return f" from {bounds['ge']} to {bounds['le']}"
     return "".join(", " + words[name].format(bound) for name, bound in bounds.items())

@@ -26,7 +26,7 @@ from tqdm import tqdm
 from pipeline.errors import UserError
 from pipeline.runtime.files import write_atomically
 
-MARKER = ".unpacked.json"  # in a folder that was unpacked here: its archive, and the number of files and bytes
+MARKER = ".unpacked.json"  # file in an unpacked folder: names the archive, and counts files and bytes
 MAX_MEMBERS = 1_000_000  # largest number of members of an archive
 CHUNK = 1 << 20
 
@@ -87,11 +87,19 @@ def count_files(folder: Path) -> tuple[int, int]:
 
 
 def read_marker(folder: Path) -> dict | None:
-    """Return the marker of a folder, which names its archive; None where it was not unpacked here."""
+    """Return the marker that `unpack` wrote into a folder; None where the folder was not unpacked here.
+
+    Raises UserError for a damaged one.
+    """
     try:
-        return json.loads((folder / MARKER).read_text(encoding="utf-8"))
+        marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+        if not all(isinstance(marker[key], int) for key in ("files", "bytes")):
+            raise ValueError
     except FileNotFoundError:
         return None
+    except (ValueError, LookupError, TypeError):
+        raise UserError(f"{folder / MARKER}: damaged; remove the folder {folder} and run this again") from None
+    return marker
 
 
 def _write(archive: Path, members: str, into: Path, files: int, max_bytes: int) -> tuple[int, int]:

@@ -70,11 +70,12 @@ class Corpus:
 def tokenise(text: str) -> tuple[str, ...]:
     """Return lower-case words without punctuation, as in Karpathy's files: hyphens separate words, apostrophes do not.
 
-    Combining marks (vowels of Devanagari or Thai, accents that stand alone) belong to their word.
+    Combining marks (vowels of Devanagari or Thai, accents) belong to the word that they follow. Marks without a letter
+    before them, as after an emoji, are no word.
     """
     text = unicodedata.normalize("NFC", text.lower())
     marks = "" if text.isascii() else "".join({c for c in text if unicodedata.category(c)[0] == "M"})
-    letters = f"(?:[^\\W_]|[{marks}])+" if marks else r"[^\W_]+"
+    letters = f"[^\\W_](?:[^\\W_]|[{marks}])*" if marks else r"[^\W_]+"
     return tuple(re.findall(f"{letters}(?:['’]{letters})*", text))
 
 
@@ -96,7 +97,7 @@ def check_images(
             for file, problem in zip(some, problems, strict=True):
                 if problem and file not in corrupt:
                     lost.append(problem)
-                    if len(lost) > missing * total:
+                    if len(lost) / total > missing:
                         share = f"prepare.max_missing_share, {missing:g}"
                         more = f"; with it {len(lost)} of {total} are left out, more than the share {share}"
                         raise UserError(problem + (more if missing else ""))
@@ -135,8 +136,11 @@ def _image_problem(path: Path) -> str | None:
 
 def _is_heic(path: Path) -> bool:
     """Return whether a file starts with a HEIC header, as phone photos do, whatever its name."""
-    with open(path, "rb") as file:
-        head = file.read(12)
+    try:
+        with open(path, "rb") as file:
+            head = file.read(12)
+    except OSError:  # a folder, or a name that is too long
+        return False
     return head[4:8] == b"ftyp" and head[8:12] in (
         b"heic",
         b"heix",

@@ -1,6 +1,6 @@
-"""Inputs of the text decoders of captioners with a prompt for an image, computed by the frozen layers before.
+"""Features of captioners that take a prompt with the image: the inputs of the text decoder, from the frozen layers.
 
-The text decoder is a speaker (pipeline/models/hub_captioner.py).
+The text decoder itself is a speaker (pipeline/models/hub_captioner.py).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class DecoderInputsNetwork(GridNetwork):
     def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
         """Build the layers of the model hub/NAME, from the hub or from a folder.
 
-        Raises UserError for settings that its processor has.
+        Raises UserError for settings that the model's own processor determines.
         """
         name = settings.network.removeprefix(PREFIX)
         given = settings.options, settings.normalisation, settings.grid_size
@@ -66,6 +66,8 @@ class DecoderInputsNetwork(GridNetwork):
         except _ReachedDecoder as reached:
             encoded: Tensor | None = reached.inputs.get("encoder_hidden_states")
             regions: Tensor = reached.inputs["inputs_embeds"][:, :-1] if encoded is None else encoded
+        except torch.OutOfMemoryError:
+            raise  # a RuntimeError that says nothing of the processor
         except (ValueError, RuntimeError) as error:
             raise UserError(f"features.network: its processor is not that of the model ({reason(error)})") from None
         return regions.mean(1), regions.transpose(1, 2).unsqueeze(-1)

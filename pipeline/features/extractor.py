@@ -1,4 +1,4 @@
-"""Networks that extract features: their settings, their output, and the base class of networks with a feature map."""
+"""Feature extractors: settings, output, interface, and the base class of networks with a feature map."""
 
 from __future__ import annotations
 

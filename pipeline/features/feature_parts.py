@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import zipfile
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
+from pipeline.corpora.archives import UNREADABLE
 from pipeline.errors import UserError
 from pipeline.features.extractor import ImageFeatures
 from pipeline.runtime.files import atomic_path
 
 Arrays = dict[str, np.ndarray]
+ALWAYS = {"pooled", "regions", "region_count"}  # arrays of every file
 
 
 class FeatureParts:
@@ -62,6 +63,9 @@ class FeatureParts:
         path = self._path(first)
         try:
             with np.load(path, allow_pickle=False) as content:
-                return dict(content)
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+                arrays = dict(content)
+            if lacking := ALWAYS - arrays.keys():  # a damaged directory of the zip file may hide the last ones
+                raise ValueError(f"no {min(lacking)}")
+            return arrays
+        except (OSError, *UNREADABLE) as error:
             raise UserError(f"{path}: missing or damaged ({error}); check the disk and run the stage again") from None

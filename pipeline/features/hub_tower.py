@@ -58,6 +58,8 @@ class HubNetwork(GridNetwork):
         settings = replace(settings, image_size=size)
         try:
             super().__init__(tower, transform, settings, settings.describe(source, preprocessing), device)
+        except torch.OutOfMemoryError:
+            raise  # a RuntimeError that says nothing of the size
         except (ValueError, RuntimeError) as error:
             raise UserError(f"features.image_size: {name} does not take {size} pixels ({reason(error)})") from None
 

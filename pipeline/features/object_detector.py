@@ -76,7 +76,10 @@ class ObjectDetection:
         return ObjectDetector(len(self.labels), len(self.scene), width)
 
     def begin(self, detector: ObjectDetector, rows: np.ndarray) -> None:
-        """Do nothing: up to half of all labels may hold, which suits the default initialisation."""
+        """Do nothing: a `WordPrediction` initialises its biases here.
+
+        Up to half of all labels may hold, which suits the default initialisation.
+        """
 
     def loss(self, detector: ObjectDetector, pixels: Tensor, images: np.ndarray, mirrored: np.ndarray) -> Tensor:
         """Return the loss summed over cells, labels and images."""

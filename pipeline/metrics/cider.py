@@ -94,9 +94,10 @@ class CiderD:
         images, usually those of the training split. An n-gram without an entry has df 0. References are clipped to
         `max_words`; with `eos`, shorter ones end in the token 0.
 
-        `frequencies="batch"` takes N and df from the rows of each call, each row a document, and ignores `keys` and
-        `counts`. So do pycocoevalcap called on the batch and the published PSST code. Raises UserError for an image
-        without references, an id out of range, or counts that are impossible for `images`.
+        `frequencies="batch"` takes N and df from the rows of each call, each row a document. It checks `keys`, `counts`
+        and `images`, but no score depends on them. pycocoevalcap called on the batch and the published PSST code use
+        the same statistics. Raises UserError for an image without references, an id out of range, or counts that are
+        impossible for `images`.
         """
         tokens, reference_counts = _padded(references, max_words)
         if not (tokens > 0).any():

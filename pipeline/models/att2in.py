@@ -22,13 +22,16 @@ class Att2inState:
     keys: Tensor  # (n, R, A): attention keys of the regions
     regions: Tensor  # (n, R, H)
     mask: Tensor  # (n, R) bool: True for existing regions
-    rows: Tensor  # (n,): indices of these captions
+    rows: Tensor  # (n,): indices of these captions among all captions of the unroll
     width: int  # captions per image
     drop: RolloutDropout
 
 
 class Att2in(Decoder[Att2inState]):
-    """LSTM with attention to regions, which enters only the cell candidate, a maxout of two halves."""
+    """LSTM speaker with attention to regions.
+
+    The attended regions enter only the cell candidate, which is a maxout of two halves.
+    """
 
     def __init__(
         self,
@@ -76,7 +79,7 @@ class Att2in(Decoder[Att2inState]):
         return h, replace(state, h=h, c=c)
 
     def attend(self, query: Tensor, state: Att2inState) -> Tensor:
-        """Compute the attended regions (n, H) of queries (n, A): the sum of regions weighted by their shares."""
+        """Compute the attended regions (n, H) of queries (n, A): the sum of regions, weighted by `shares`."""
         return torch.bmm(self.shares(query, state).unsqueeze(1), state.regions).squeeze(1)
 
     def shares(self, query: Tensor, state: Att2inState) -> Tensor:

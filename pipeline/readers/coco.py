@@ -42,6 +42,8 @@ def read_coco(
                 listed = [key for key in (str(row.value["id"]), name, Path(name).name) if key in chosen.named]
                 if not listed:
                     continue
+                if len(places := {chosen.named[key] for key in listed}) > 1:
+                    row.fail(f"{splits} names this image twice, for the splits {' and '.join(sorted(places))}")
                 used.update(listed)
                 split = chosen.named[listed[0]]
             split = split_of(split, row)

@@ -1,4 +1,4 @@
-"""Splits: by name, by a file of splits, or at random."""
+"""Assignment of images to splits: by a split's name, by a file of splits, or at random."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read_splits(file: Path) -> Splits:
 
     The first is {split: [image ids or file names]}. The second is a file in Karpathy's format with `filename` and
     `split`. The third is cocotalk.json (neuraltalk2, ImageCaptioning.pytorch) with `split`, and `file_path` or `id`.
-    Folders in `file_path` are ignored.
+    An image without `filename` is named by its `file_path`, without folders, or else by its `id`.
     """
     source = JsonFile(file)
     read: list[tuple[JsonEntry, str, str]] = []  # position, image, split
@@ -60,7 +60,10 @@ def read_splits(file: Path) -> Splits:
                 raise UserError(
                     f"{file}: `{split}` must be a list of image ids or file names, not {show_json(members)}"
                 )
-            read += [(member, str(member.value), split) for member in source.entries(split)]
+            for member in source.entries(split):
+                if not isinstance(member.value, str | int) or isinstance(member.value, bool):
+                    member.fail(f"expected an image id or a file name, found {show_json(member.value)}")
+                read.append((member, str(member.value), split))
     named: dict[str, str] = {}
     for place, image, split in read:
         if image in named:

@@ -154,8 +154,8 @@ def _read_parquet(table: Path, wanted: Sequence[str]) -> pa.Table:
         raise UserError(f"{table}: not a Parquet file ({reason(error)})") from None
     if rows > MAX_ROWS or size > MAX_BYTES:
         raise UserError(
-            f"{table}: {rows:,} rows, or texts of more than {MAX_BYTES:,} bytes; expected at most {MAX_ROWS:,} rows, "
-            "and at most so many bytes of texts: split the table"
+            f"{table}: {rows:,} rows, or texts of more than {MAX_BYTES:,} bytes; at most {MAX_ROWS:,} rows, "
+            "and so many bytes of texts, are read: split the table"
         )
     return pa.Table.from_batches(parts) if parts else kept.empty_table()
 

@@ -40,7 +40,10 @@ def read_tgif(captions: Path, lists: Mapping[str, Path]) -> Corpus:
 
 
 def _file_name(url: str, place: FilePosition) -> str:
-    """Return the file name of a GIF's URL. Raises UserError with `place` for a text that is no URL of a file."""
+    """Return the last part of the path of a GIF's URL.
+
+    Raises the UserError of `place` for a text that is not an http or https URL with a path.
+    """
     url = url.strip()
     try:
         name = PurePosixPath(urlsplit(url).path).name

@@ -11,11 +11,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 
 def open_templates(folders: Sequence[Path]) -> Environment:
-    """Return the templates in `folders`; they escape data, and raise an error for a missing value."""
+    """Return an environment of the templates in `folders`; it escapes data, and raises an error for a missing value."""
     loader = FileSystemLoader(folders)
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
 
 def hash_source(text: str) -> str:
-    """Return the source expression of an inline script or style for a content security policy."""
+    """Return the hash of an inline script or style for a content security policy, without quotes."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")

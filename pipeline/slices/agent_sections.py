@@ -1,4 +1,4 @@
-"""Schemas of the blocks of `pretrain` for the agents of slices."""
+"""Schemas of the blocks of `pretrain` in params.yaml that configure the agents of slices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The report's parts with those of slices, apart from `slice_agents.py`, since the report stage needs no networks."""
+"""The report's sections and other parts, including those of slices.
+
+They are not in `slice_agents.py`, which imports networks that the report stage does not need.
+"""
 
 from pipeline.dialog.report.dialog_page import write_dialog_report
 from pipeline.dialog.report.dialog_ranking import MRR

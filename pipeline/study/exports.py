@@ -32,7 +32,10 @@ def write_label_studio(out: Path, sheets: Sequence[Sheet], study: str) -> None:
 
 
 def write_prolific(out: Path, sheets: Sequence[Sheet]) -> None:
-    """Write prolific.csv: per sheet the page with Prolific's participant ID, places, minutes and both codes."""
+    """Write prolific.csv: for each sheet the page's relative URL, the number of places, the minutes and both codes.
+
+    Prolific replaces the placeholder {{%PROLIFIC_PID%}} of the URL by the participant's ID.
+    """
     rows = [
         {
             "sheet": sheet.name,

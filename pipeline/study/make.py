@@ -56,6 +56,11 @@ def make_study(
     naturalness, score = study_questions.by_score(results, methods, design.score)
     (first,) = read_captions([retrieval[reference]], None, [])
     rows = sorted(first)
+    if len(rows) < 2:
+        raise UserError(
+            f"{retrieval[reference].captions}: has captions of {len(rows)} test images, and a study needs two or more; "
+            "run the evaluation again"
+        )
     similar = study_questions.similar_pairs(features.pooled(_array(rows)), design.pairs, design.seed)
     pairs = [(rows[target], rows[distractor]) for target, distractor in similar]
     files = {image: f"{opaque_name(design.seed, image)}.jpg" for image in range(len(prepared))}

@@ -3,7 +3,7 @@
 Vered et al. 2019, Section 7.3 and Appendix B. Methods of similar CIDEr are compared by which of two similar images a
 caption describes (Table 4). Methods of similar recall are compared by which of two captions of an image is better
 written (Table 5). The paper took its 300 pairs from Luo et al. 2018. Here pairs are mined: each is an image and its
-nearest image that is in no other pair. Nearness is the cosine of pooled features.
+nearest image that is in no other pair. Nearness is the cosine of mean-centred pooled features.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ PAPER_METHODS = ("luo", "st_multinomial", "psst_multinomial")  # methods of the 
 def choose_methods(results: Results, wanted: Sequence[str], control: str) -> list[str]:
     """Return the methods to compare: `wanted`, else those of the paper that were run, else all but the control.
 
-    Raises UserError for a method that was not run, and where there are fewer than two.
+    Raises UserError for a method that was not run, for one named as the human captions, and for fewer than two.
     """
     run = [method for method in results.methods if method not in (control, "pretrained")]
     if unknown := [method for method in wanted if method not in results.methods]:
         raise UserError(f"--methods {unknown[0]}: no captions of it; there are {', '.join(results.methods)}")
-    methods = list(wanted) or [method for method in PAPER_METHODS if method in run] or run
+    methods = list(dict.fromkeys(wanted)) or [method for method in PAPER_METHODS if method in run] or run
+    if HUMAN in methods:
+        raise UserError(f"a method is named {HUMAN}, as the annotators' captions are: rename it in params.yaml")
     if len(methods) < 2:
         raise UserError(f"a comparison needs two methods, there are captions of {', '.join(methods) or 'none'}")
     return methods
@@ -41,9 +43,10 @@ def choose_methods(results: Results, wanted: Sequence[str], control: str) -> lis
 def matched_runs(
     results: Results, methods: Sequence[str], keys: Keys, at: float | None
 ) -> tuple[dict[str, Run], float]:
-    """Return each method's run whose setting's validation metric at `keys` is nearest to `at`, and that value.
+    """Return each method's run whose setting has the validation metric at `keys` nearest to `at`, and `at` itself.
 
-    `at` None means the highest value that all methods reach. Seeds are averaged, and the first seed's run is returned.
+    `at` None stands for the highest value that all methods reach, which is then returned. Seeds are averaged, and the
+    first seed's run is returned.
     Raises UserError for a method without that metric.
     """
     measured: dict[str, list[tuple[float, Point]]] = {
@@ -72,7 +75,7 @@ def similar_pairs(pooled: np.ndarray, count: int, seed: int) -> list[tuple[int, 
 
     Targets are drawn at random; each distractor is the most similar image that is still free.
     """
-    # one of these neighbours is always free, since other pairs hold fewer images
+    # one of a target's neighbours is always free: at most `count` − 1 pairs exist, which hold 2 · `count` − 2 images
     neighbours = min(len(pooled), 2 * count) - 1
     order = similar_distractors(torch.from_numpy(pooled), neighbours)
     free, pairs = set(range(len(pooled))), list[tuple[int, int]]()
@@ -121,8 +124,9 @@ def naturalness_questions(
 
 
 def easy_rounds(prepared: PreparedData, seed: int) -> Iterator[tuple[int, int, str, str]]:
-    """Yield the qualification's rounds: a training image, another one, a human caption, and its words in random order.
+    """Yield the qualification's rounds: a training image, another one, a human caption of the first, and a bad caption.
 
+    The human caption is the image's longest. The bad caption has its words in random order, and repeats the last two.
     Raises UserError where there are too few training images with captions.
     """
     draw = np.random.default_rng([seed, 2])

@@ -1,7 +1,8 @@
 """Raters' answers: the JSON lines that the pages save, or Label Studio's export, read with the study's key.
 
-An answer is an object with `study`, `sheet`, `task`, `rater`, `question`, `asked`, `shown` (the options from left to
-right), `chosen` (one of them) and `seconds`.
+A page's answer is an object with `study`, `sheet`, `task`, `rater`, `question`, `asked`, `shown`, `chosen` and
+`seconds`. `shown` has the options from left to right, and `chosen` is one of them. Only the fields of `RaterAnswer`
+are read.
 """
 
 from __future__ import annotations
@@ -157,7 +158,7 @@ def _question(asked: KeyQuestion) -> StudyQuestion:
 def _files(paths: Iterable[Path]) -> Iterator[Path]:
     for path in paths:
         if path.is_dir():
-            yield from sorted(file for file in path.rglob("*") if file.suffix in (".jsonl", ".json"))
+            yield from sorted(file for file in path.rglob("*") if file.suffix.lower() in (".jsonl", ".json"))
         elif path.exists():
             yield path
         else:
@@ -165,13 +166,13 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def _answers(path: Path) -> Iterator[tuple[int, Any]]:
-    """Yield the answers of a file, numbered from 1."""
-    if path.suffix == ".json":
+    """Yield the answers of a file, numbered from 1; in a file of JSON lines, the number is the line's."""
+    if path.suffix.lower() == ".json":
         tasks = read_json(path, "expected an export of Label Studio", MAX_BYTES)
         yield from enumerate(_of_label_studio(tasks, path), 1)
         return
     try:
-        content = read_bytes(path, "give what a study's page saved", MAX_BYTES).decode("utf-8")
+        content = read_bytes(path, "give what a study's page saved", MAX_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 ({error}); give what a study's page saved") from None
     for number, line in enumerate(content.split("\n"), 1):

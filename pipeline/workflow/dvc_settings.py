@@ -2,8 +2,8 @@
 
 They are in .dvc/config.local, which git ignores:
 
-- core.site_cache_dir, DVC's caches, as an absolute path. DVC resolves a relative one in the current folder, which is
-  another one in `dvc exp run --temp`, `--queue` and `--dry`, so that these find no database.
+- core.site_cache_dir, the folder of DVC's caches, as an absolute path. DVC resolves a relative path in the current
+  folder. `dvc exp run --temp`, `--queue` and `--dry` run in another folder, so they would find no database.
 - plots.html_template, the page of `dvc plots show`. It holds Vega's scripts, which Snakemake installs for its reports;
   DVC's own page loads them from a content delivery network.
 """
@@ -23,18 +23,21 @@ TEMPLATE = "plots.html"
 
 
 def write_local_settings(root: Path) -> None:
-    """Write the page's template and the settings of the DVC repository at `root`."""
-    from dvc.config import Config
+    """Write the template of `dvc plots show`, and add to the local settings of the DVC repository at `root`."""
+    from configobj import ConfigObj
 
     folder = root.resolve() / ".dvc"
     write_atomically(folder / "tmp" / TEMPLATE, offline_page())
-    with Config(str(folder)).edit("local") as settings:
-        settings.setdefault("core", {})["site_cache_dir"] = str(folder / "tmp" / "site")
-        settings.setdefault("plots", {})["html_template"] = str(folder / "tmp" / TEMPLATE)
+    local = folder / "config.local"
+    # DVC reads UTF-8 and writes ASCII alone, and the path of a repository may have any letters
+    settings = ConfigObj(local.read_text(encoding="utf-8").splitlines() if local.is_file() else [])
+    settings.setdefault("core", {})["site_cache_dir"] = str(folder / "tmp" / "site")
+    settings.setdefault("plots", {})["html_template"] = str(folder / "tmp" / TEMPLATE)
+    write_atomically(local, "".join(f"{line}\n" for line in settings.write()))
 
 
 def offline_page() -> str:
-    """Return DVC's template of a page of plots, with the scripts in it."""
+    """Return DVC's HTML template of plots with Vega's scripts inline."""
     from dvc_render.html import PAGE_HTML
 
     assets = files("snakemake") / "assets" / "data"
@@ -44,7 +47,7 @@ def offline_page() -> str:
 
 
 def main() -> int:
-    """Return the exit status."""
+    """Write the settings of the repository in the current folder; return the exit status."""
     return run_command("dvc_settings", lambda: write_local_settings(Path()))
 
 

@@ -56,8 +56,8 @@ def costs(grid: Sequence[GridCell]) -> list[JobCost] | None:
 def makespan(chains: int, seconds: Sequence[float], slots: int, overhead: float = 0.0) -> float:
     """Return the seconds until `chains` chains of jobs are done, with at most `slots` jobs at once.
 
-    Each job takes its entry of `seconds` and `overhead`. A job starts when its predecessor in the chain is done and a
-    slot is free. The job that has waited longest starts first.
+    Job n of every chain takes `seconds[n]`, plus `overhead`. A job starts when its predecessor in the chain is done
+    and a slot is free. The job that has waited longest starts first.
     """
     order = count()
     waiting = [(0.0, next(order), 0) for _ in range(chains)]  # earliest start, queue position, job number in its chain
@@ -76,7 +76,10 @@ def makespan(chains: int, seconds: Sequence[float], slots: int, overhead: float 
 def estimate_grid(
     grid: Sequence[GridCell], machines: int, cores: int, memory: float | None, overhead: float, seconds: float | None
 ) -> str:
-    """Return the text that `make estimate` prints. `seconds`: per cell where none has run; `memory`: GB per machine.
+    """Return the text that `make estimate` prints for the cells without results.
+
+    `seconds` is the time of a cell, used where no cell has run here, and `memory` is the GB of a machine. `overhead` is
+    in seconds per job.
 
     Raises UserError where a job's memory does not fit in a machine.
     """
@@ -128,7 +131,7 @@ def _format_duration(seconds: float) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit status of `run_command`."""
+    """Print the estimate for params.yaml in the working folder; return the exit status of `run_command`."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.workflow.estimate", allow_abbrev=False)
     parser.add_argument("--machines", type=int, default=1)
     parser.add_argument(

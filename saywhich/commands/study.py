@@ -37,15 +37,15 @@ def add(parser: ArgumentParser) -> None:
         help_ = f"{text}; default: %(default)s"
         parser.add_argument(f"--{name}", type=_count, default=getattr(default, name), metavar="N", help=help_)
     parser.add_argument(
-        "--seed", type=int, default=default.seed, metavar="N", help="the seed of random choices; default: 0"
+        "--seed", type=_seed, default=default.seed, metavar="N", help="the seed of random choices; default: 0"
     )
     parser.add_argument(
         "--methods", type=_names, default=(), metavar="A,B", help="the compared methods; default: those of the paper"
     )
     parser.add_argument("--reference", metavar="NAME", help="the reference method of the naturalness task")
-    parser.add_argument("--cider", type=float, metavar="X", help="validation CIDEr of the methods in retrieval")
+    parser.add_argument("--cider", type=_number, metavar="X", help="validation CIDEr of the methods in retrieval")
     parser.add_argument(
-        "--score", type=float, metavar="PERCENT", help="validation recall of the methods in naturalness"
+        "--score", type=_number, metavar="PERCENT", help="validation recall of the methods in naturalness"
     )
     steps = parser.add_subparsers(dest="step", title="steps")
     read = steps.add_parser("read", help="print the results of the answers as Markdown")
@@ -149,6 +149,12 @@ def _raters(options: Namespace) -> None:
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"{text} is no whole number of 1 or more")
+    return int(text)
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise ArgumentTypeError(f"{text} is no whole number of 0 or more")
     return int(text)
 
 

@@ -1,4 +1,4 @@
-"""Notes about inputs: each kind of problem is one line with its count and its first three examples."""
+"""Notes about problems of inputs: one line for each problem, with its count and its first three examples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONGEST = 40  # characters of one example
 
 @dataclass
 class Notes:
-    """Problems of the inputs that do not stop the judging, by kind, each with its examples."""
+    """Problems of the inputs that do not stop the command, each with its examples."""
 
     found: dict[str, list[str]] = field(default_factory=dict)
 
@@ -22,12 +22,12 @@ class Notes:
         self.found.setdefault(problem, []).append(str(example))
 
     def add_once(self, problem: str, example: object) -> None:
-        """Add one example of `problem`, unless it is there."""
+        """Add one example of `problem`, unless the problem has it already."""
         if str(example) not in self.found.get(problem, ()):
             self.add(problem, example)
 
     def lines(self) -> Iterator[str]:
-        """Yield one line per problem: its count, the problem, and the first three examples."""
+        """Yield one line per problem: the problem, its count, and its first three examples."""
         for problem, examples in self.found.items():
             shown = [text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…" for text in examples[:SHOWN]]
             more = ", …" if len(examples) > SHOWN else ""

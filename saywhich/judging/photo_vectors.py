@@ -50,7 +50,7 @@ class CaptionJudge(PhotoEncoder, Protocol):
         ...
 
     def cut(self, texts: Sequence[str]) -> list[str]:
-        """Return the captions that are longer than the network's input."""
+        """Return the captions that are longer than the network's input, which truncates them."""
         ...
 
     def unknown(self, texts: Sequence[str]) -> list[str]:
@@ -98,7 +98,7 @@ def encode_captions(judge: CaptionJudge, texts: Sequence[str]) -> Tensor:
 
 
 def cut_captions(judge: CaptionJudge, texts: Sequence[str]) -> list[str]:
-    """Return the captions of which the judge does not read all: with the prompt, where its published score has one."""
+    """Return the captions that the judge would truncate; a judge with a published score reads them after PROMPT."""
     prompt = PROMPT if judge.metric else ""
     return [text.removeprefix(prompt) for text in judge.cut([prompt + text for text in texts])]
 

@@ -137,12 +137,15 @@ class PreparedDialogs:
         return read_columns(self.folder / ANSWERS, ["text"])["text"].to_pylist()
 
     def column(self, name: str) -> np.ndarray | None:
-        """Return the column kind or refers, (M, R) text; None if the annotations lack it."""
+        """Return the column `name` (kind, refers or right) as text (M, R); None if the annotations lack it."""
         if name not in pq.read_schema(self.folder / ROUNDS).names:
             return None
         return np.array(read_columns(self.folder / ROUNDS, [name])[name].to_pylist()).reshape(self.truth.shape)
 
     def answer_relevance(self) -> list[dict[str, float]] | None:
-        """Return M·R mappings from answers to relevance, 0 for absent answers; None if it is not annotated."""
+        """Return a mapping from answer texts to relevance for each of the M·R rounds; None if it is not annotated.
+
+        An answer that a mapping lacks has relevance 0.
+        """
         texts = self.column("right")
         return None if texts is None else [json.loads(text) for text in texts.ravel()]

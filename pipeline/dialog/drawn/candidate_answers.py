@@ -74,7 +74,7 @@ class CandidatePool:
         return options, options.index(truth)
 
     def _plausible(self, question: str) -> list[str]:
-        """Return the answers to the most similar questions, with repetitions, twice as many as are needed."""
+        """Return answers to the most similar questions, with repetitions: at most 2 · SIMILAR."""
         vector, answers = self._vector(question), []
         for i in np.argsort(self._norms - 2 * self._vectors @ vector, kind="stable"):
             answers += self._answers[self._texts[i]]

@@ -1,4 +1,4 @@
-"""Recall in galleries smaller than the test split."""
+"""Recall in galleries smaller than the test split, and in the hard gallery."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pipeline.report.result_tables import galleries_table
 
 
 def build_galleries(content: ReportContent) -> SectionContent:
-    """Return the table of all measured sizes."""
+    """Return the table of recall in every measured gallery; no table where only the whole split was measured."""
     table = galleries_table(content.results, content.choices)
     return SectionContent([table] if table else [], shown=True)
 

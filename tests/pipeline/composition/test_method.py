@@ -10,6 +10,7 @@ from pipeline.composition.compose import compose
 from pipeline.composition.joint import Objective
 from pipeline.composition.method import ALTERNATE, JOINT, LISTENER_ONLY, SPEAKER_ONLY, Method, Term, UpdateSchedule
 from pipeline.composition.relax_controls import with_relax
+from pipeline.errors import UserError
 from pipeline.estimators.baselines import LeaveOneOut
 from pipeline.estimators.relax import RelaxEstimator
 from pipeline.estimators.surrogate import ScoreFunction
@@ -136,6 +137,14 @@ def test_the_state_of_a_score_is_saved_with_the_agents(toy):
     assert counted.modules() == {**method.agents, "score.said": score}
     plain = Term("said", 1.0, CiderScore(toy.cider), ScoreFunction(TeacherForcing()))
     assert replace(method, terms=(plain,)).modules() == dict(method.agents)
+
+
+@pytest.mark.parametrize("scaling", ["group", "batch"])
+def test_a_control_variate_is_refused_where_advantages_are_scaled(toy, scaling):
+    """A scaled term has no control, so that the run would be another method under RELAX's name."""
+    objective = Objective(samples=2, baseline="group", control_variate="relax", advantage_scaling=scaling)
+    with pytest.raises(UserError, match=f"control_variate = relax: expected advantage_scaling none, got {scaling}"):
+        compose(luo, toy.agents(), objective, {"lam": 0.3})
 
 
 def test_a_kl_penalty_has_no_control_variate_and_the_other_terms_have(toy):

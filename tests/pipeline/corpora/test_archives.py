@@ -105,6 +105,13 @@ def test_the_marker_states_the_archive_and_the_number_of_files_and_bytes(tmp_pat
     assert read_marker(tmp_path) is None
 
 
+@pytest.mark.parametrize("content", ["", "{", "{}", "[]", '{"files": 1, "bytes": null}'])
+def test_a_damaged_marker_is_one_line(tmp_path, content):
+    (tmp_path / MARKER).write_text(content)
+    with pytest.raises(UserError, match=r"\.unpacked\.json: damaged; remove the folder"):
+        read_marker(tmp_path)
+
+
 def test_files_at_the_top_and_with_a_dot_before_them_are_taken(tmp_path, form):
     take(pack(tmp_path / f"a.{form}", [("1.txt", b"1"), ("2.md", b"2")]), tmp_path / "top", files=1, members="*.txt")
     take(pack(tmp_path / f"b.{form}", [("./photos/1.jpg", b"1")]), tmp_path / "dot", files=1)

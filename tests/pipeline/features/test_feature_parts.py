@@ -51,6 +51,30 @@ def test_a_missing_damaged_or_truncated_batch_does_not_count(tmp_path, damage):
     assert rows.read(np.arange(10))["pooled"][:, 0].tolist() == list(range(10))
 
 
+@pytest.mark.parametrize(
+    ("bit", "place"),
+    [(0, 0), (7, 4), (0, 6)],  # of the first entry of the zip file's directory: signature, version, flag of encryption
+)
+def test_a_flipped_bit_in_the_directory_of_a_batch_does_not_count(tmp_path, bit, place):
+    rows = write_parts(tmp_path)
+    path = tmp_path / "000000000.npz"
+    content = bytearray(path.read_bytes())
+    content[content.index(b"PK\1\2") + place + (2 if place else 0)] ^= 1 << bit
+    path.write_bytes(content)
+    assert not rows.holds(0)
+    with pytest.raises(UserError, match=r"000000000\.npz: missing or damaged"):
+        rows.read(np.arange(4))
+
+
+@pytest.mark.parametrize("name", ["pooled", "regions", "region_count"])
+def test_a_batch_without_one_of_its_arrays_does_not_count(tmp_path, name):
+    rows = write_parts(tmp_path)
+    with np.load(tmp_path / "000000004.npz") as content:
+        arrays = {key: value for key, value in content.items() if key != name}
+    np.savez(tmp_path / "000000004.npz", **arrays)
+    assert not rows.holds(4)
+
+
 def test_infinite_features_are_reported_and_not_written(tmp_path):
     some = features_of([0, 1])
     some = some._replace(regions=some.regions.clone())

@@ -148,6 +148,14 @@ def test_a_file_of_splits_may_name_an_image_by_its_id_and_by_its_file(merged_fil
     assert {image.id: image.split for image in corpus.images} == {"9": "train", "25": "val", "42": "test", "73": "test"}
 
 
+def test_an_image_in_two_splits_by_its_id_and_by_its_file_is_reported(merged_files, tmp_path):
+    files, images = merged_files
+    splits = {"train": [9], "val": ["COCO_train2014_000000000009.jpg", 25], "test": [42, 73]}
+    (tmp_path / "splits.json").write_text(json.dumps(splits))
+    with pytest.raises(UserError, match=r"splits.json names this image twice, for the splits train and val"):
+        read_coco(files, images, tmp_path / "splits.json")
+
+
 def test_an_image_of_the_splits_that_no_file_has_is_reported(merged_files, tmp_path):
     files, images = merged_files
     (tmp_path / "cocotalk.json").write_text(json.dumps(COCOTALK))

@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from pipeline.data.corpus import tokenise
+from pipeline.data.corpus import check_images, tokenise
 from pipeline.errors import UserError
 from pipeline.readers import read_corpus, read_folder, table_files
 from pipeline.readers.checks import check_corpus
@@ -282,3 +282,20 @@ def test_a_heic_photo_is_reported_with_any_extension(folder):
 def test_words_with_combining_marks_are_not_split():
     assert tokenise("बिल्ली, कुर्सी पर।") == ("बिल्ली", "कुर्सी", "पर")
     assert tokenise("Cafe\u0301 l’eau") == ("café", "l’eau")
+    assert tokenise("a sunny day ☀\ufe0f and ❤\ufe0f") == ("a", "sunny", "day", "and"), "an emoji's mark is no word"
+
+
+def test_a_folder_named_as_an_image_is_no_image(tmp_path):
+    (tmp_path / "a.jpg").mkdir()
+    with pytest.raises(UserError, match=r"a\.jpg: the image cannot be decoded"):
+        check_images(tmp_path, ["a.jpg"])
+
+
+def test_the_share_of_missing_images_is_a_share_of_their_number(tmp_path):
+    """0.29 · 100 is less than 29 in floating point."""
+    for n in range(71):
+        Image.new("RGB", (2, 2)).save(tmp_path / f"{n}.png")
+    names = [f"{n}.png" for n in range(100)]
+    assert check_images(tmp_path, names, missing=0.29) == names[71:]
+    with pytest.raises(UserError, match=r"with it 29 of 100 are left out, more than the share"):
+        check_images(tmp_path, names, missing=0.28)

@@ -37,6 +37,9 @@ def test_three_forms_give_the_same_splits(form, tmp_path):
     ("data", "message"),
     [
         ({"train": [0, "0"]}, r"train\[1\] \(line 1\): image 0 occurs here a second time"),
+        ({"train": [0, None]}, r"train\[1\].*expected an image id or a file name, found null"),
+        ({"train": [True]}, r"train\[0\].*expected an image id or a file name, found true"),
+        ({"train": [1.5]}, r"train\[0\].*expected an image id or a file name, found 1.5"),
         ({"dev": [0]}, r'dev\[0\].*the split "dev" is unknown'),
         ({"train": 0}, "`train` must be a list"),
         ({"images": [{"filename": "a.jpg"}]}, r"images\[0\].*`split` is missing"),

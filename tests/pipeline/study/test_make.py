@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from pipeline.errors import UserError
+from pipeline.study import make
 from pipeline.study.design import NATURALNESS, QUALIFICATION, RETRIEVAL, StudyDesign
 from pipeline.study.questions import similar_pairs
 
@@ -125,8 +126,17 @@ def test_prolific_has_a_page_and_codes_for_each_rater(made_study):
         assert row["completion_code"] in (out / "pages" / page).read_text()
 
 
+def test_a_study_without_captions_of_the_test_split_is_one_line(trial, tmp_path, monkeypatch):
+    monkeypatch.setattr(make, "read_captions", lambda *_: [{}])
+    with pytest.raises(UserError, match=r"has captions of 0 test images, and a study needs two or more"):
+        trial.make(tmp_path, DESIGN)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_method_that_was_not_run_is_reported_in_one_line(trial, tmp_path):
     with pytest.raises(UserError, match=r"--methods nobody: no captions of it; there are luo, psst_multinomial"):
         trial.make(tmp_path, replace(DESIGN, methods=("luo", "nobody")))
+    with pytest.raises(UserError, match="a comparison needs two methods, there are captions of luo"):
+        trial.make(tmp_path, replace(DESIGN, methods=("luo", "luo")))
     with pytest.raises(UserError, match="--reference mle: must be one of the methods"):
         trial.make(tmp_path, replace(DESIGN, reference="mle"))

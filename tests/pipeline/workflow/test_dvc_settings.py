@@ -47,6 +47,19 @@ def test_the_page_of_plots_holds_all_scripts(clone, monkeypatch):
     assert page.index("global.vegaLite") < page.index("vegaEmbed('#curve'")
 
 
+def test_a_folder_may_have_any_letters_and_other_settings_stay(clone, monkeypatch):
+    """DVC's own writer takes ASCII alone."""
+    folder = clone.rename(clone.parent / "Bücher, 「a」 #1")
+    local = folder / ".dvc/config.local"
+    local.write_text(f"[core]\n    autostage = true\n{local.read_text(encoding='utf-8').partition(chr(10))[2]}")
+    write_local_settings(folder)
+    monkeypatch.chdir(folder)
+    with Repo() as repo:
+        assert Path(repo.site_cache_dir).is_relative_to(folder / ".dvc/tmp")
+        assert Path(repo.config["plots"]["html_template"]) == folder / ".dvc/tmp/plots.html"
+        assert repo.config["core"]["autostage"]
+
+
 def test_git_ignores_the_settings_and_the_caches_are_found_from_any_folder(clone, monkeypatch):
     status = subprocess.run(["git", "status", "--porcelain"], cwd=clone, capture_output=True, text=True, check=True)
     assert status.stdout == ""

@@ -76,6 +76,22 @@ def test_changed_truncated_or_missing_files_are_named(folder, capsys, pattern, c
         path.write_bytes(whole)
 
 
+def test_a_damaged_list_of_a_folder_hides_no_other_damage(folder, capsys):
+    (listing,) = folder.glob(".dvc/cache/files/md5/*/*.dir")
+    content, one = listing.read_bytes(), (folder / "data/one.txt").read_bytes()
+    listing.chmod(0o644)
+    try:
+        listing.write_bytes(content[:-1])
+        (folder / "data/one.txt").write_bytes(b"xne\n")
+        assert verify.main() == 1
+        printed = capsys.readouterr().out
+        assert f"{listing.relative_to(folder)}: the list of the files of data/many is missing or damaged" in printed
+        assert "data/one.txt: has changed" in printed
+    finally:
+        listing.write_bytes(content)
+        (folder / "data/one.txt").write_bytes(one)
+
+
 def test_a_truncated_dvc_lock_is_named(folder, capsys):
     """Each stage whose outputs are there must be in it, with a digest of each output."""
     path = folder / "dvc.lock"
