@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from pipeline.errors import UserError
 
+ASIDE = "-.part"  # end of the name of an older folder, while the new one is moved into its place
 AT_CWD, EXCHANGE = -100, 2  # constants of Linux's renameat2
 
 
@@ -23,21 +24,24 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield an empty folder beside `path`, which replaces `path` if the block ends without an error.
 
     An older folder stays at `path` until then. Folders that killed processes left beside it are removed. Raises
-    UserError where `path` is a mount or the working folder.
+    UserError where `path` is a mount, or the working folder or one above it.
     """
     path = path.resolve()
-    if path.is_mount() or path == Path.cwd():
+    if path.is_mount() or Path.cwd().is_relative_to(path):
         raise UserError(f"{path}: cannot be replaced while it is in use; give the path of a new folder inside it")
     path.parent.mkdir(parents=True, exist_ok=True)
     for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         with suppress(OSError), _locked(leftover):
-            shutil.rmtree(leftover)
+            if leftover.name.endswith(ASIDE) and not path.exists():
+                os.rename(leftover, path)  # a process was killed between the two renames of _move_into_place
+            else:
+                shutil.rmtree(leftover)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
     temporary.mkdir()
     try:
-        with _locked(temporary) as descriptor:
+        with _locked(temporary):
             yield temporary
-            os.fsync(descriptor)
+            os.sync()  # the files' bytes must be on disk before the folder gets its name
             _move_into_place(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)  # on success this is the older folder, if there was one
@@ -56,12 +60,12 @@ def check_replaceable(folder: Path, written: Collection[str]) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[int]:
+def _locked(folder: Path) -> Iterator[None]:
     """Lock a folder, so that no other process takes it for abandoned. Raises BlockingIOError where one holds it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield descriptor
+        yield
     finally:
         os.close(descriptor)
 
@@ -71,9 +75,13 @@ def _move_into_place(temporary: Path, path: Path) -> None:
     if not path.exists():
         os.rename(temporary, path)
     elif not _exchange(temporary, path):
-        aside = path.with_name(f"{temporary.stem}-.part")
+        aside = path.with_name(f"{temporary.stem}{ASIDE}")
         os.rename(path, aside)
-        os.rename(temporary, path)
+        try:
+            os.rename(temporary, path)
+        except OSError:
+            os.rename(aside, path)
+            raise
         os.rename(aside, temporary)
     parent = os.open(path.parent, os.O_RDONLY)
     os.fsync(parent)

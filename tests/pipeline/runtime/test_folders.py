@@ -29,6 +29,29 @@ def test_a_complete_folder_replaces_an_older_one(tmp_path, monkeypatch, exchange
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_an_older_folder_survives_an_error_and_a_kill_between_the_renames(tmp_path, monkeypatch):
+    """Some systems cannot exchange two folders in one step."""
+    monkeypatch.setattr(folders, "_exchange", lambda one, other: False)
+    out, rename = tmp_path / "out", os.rename
+    write(out, "1")
+
+    def fail(source: Path, to: Path) -> None:
+        if to == out and "-" not in Path(source).name:
+            raise OSError(5, "Input/output error")
+        rename(source, to)
+
+    monkeypatch.setattr(os, "rename", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        write(out, "2")
+    assert (out / "a").read_text() == "1"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    monkeypatch.setattr(os, "rename", rename)
+    out.rename(tmp_path / ".out.12345678-.part")  # the state of a process that was killed between the renames
+    with pytest.raises(IsADirectoryError):
+        write(out, ".")
+    assert (out / "a").read_text() == "1"
+
+
 def test_abandoned_folders_are_removed_and_locked_ones_stay(tmp_path):
     (tmp_path / ".out.12345678.part/x").mkdir(parents=True)
     (tmp_path / ".other.12345678.part").mkdir()
@@ -39,7 +62,8 @@ def test_abandoned_folders_are_removed_and_locked_ones_stay(tmp_path):
 
 
 def test_a_folder_in_use_is_reported_in_one_line(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for place in (Path(), Path(os.sep)):
+    (tmp_path / "inside").mkdir()
+    monkeypatch.chdir(tmp_path / "inside")
+    for place in (Path(), tmp_path, Path(os.sep)):
         with pytest.raises(UserError, match="cannot be replaced while it is in use; give the path of a new folder"):
             write(place, "1")
