@@ -468,6 +468,12 @@ def test_a_speaker_is_guided_where_a_null_image_is_learned(params):
     assert load(params, ["methods.guidance={from: guidance, gamma: 1.5}"]).methods["guidance"]["image_dropout"] == 0.1
     with pytest.raises(UserError, match=r"guidance\.gamma = 1\.5 needs a null image"):
         load(params, ["methods.guidance={from: guidance, gamma: 1.5, image_dropout: 0.0}"])
+    without = "methods.guidance={from: guidance, gamma: 1, image_dropout: 0.0}"
+    load(params, [without, "sweep.grid={guidance: {image_dropout: [0.1], gamma: [2]}}"])
+    with pytest.raises(UserError, match=r"sweep\.grid\.guidance\.gamma = 2 needs a null image"):
+        load(params, [without, "sweep.grid={guidance: {gamma: [2]}}"])
+    with pytest.raises(UserError, match=r"sweep\.grid\.guidance\.gamma = 1\.5 needs a null image"):
+        load(params, ["methods.guidance={from: guidance, gamma: 1.5}", "sweep.grid={guidance: {image_dropout: [0.0]}}"])
 
 
 def test_reranking_at_evaluation_is_a_setting(params):

@@ -240,12 +240,14 @@ def _check_decoding(params: Params, blocks: Mapping[str, Any], listeners: Sequen
 def _check_null_image(params: Params, blocks: Mapping[str, Any]) -> None:
     """Refuse guidance of a speaker that was trained without a null image."""
     for name, block in blocks.items():
-        if getattr(params.pretrain[block["speaker"]], "image_dropout", 0) or block.get("image_dropout"):
+        if getattr(params.pretrain[block["speaker"]], "image_dropout", 0):
             continue
-        swept = [gamma for grid in params.sweep.grid.get(name, ()) for gamma in grid.get("gamma", ())]
-        for keys, gammas in (("methods", name, "gamma"), [block["gamma"]]), (("sweep", "grid", name, "gamma"), swept):
-            for gamma in gammas:
-                if gamma != 1:
+        grids: list[tuple[tuple[str, ...], Mapping[str, Sequence[Any]]]] = [(("methods", name, "gamma"), {})]
+        grids += [(("sweep", "grid", name, "gamma"), grid) for grid in params.sweep.grid.get(name, ())]
+        for keys, grid in grids:
+            trained = all(grid.get("image_dropout", [block.get("image_dropout")]))
+            for gamma in grid.get("gamma", [block["gamma"]]):
+                if gamma != 1 and not trained:
                     needed = f"needs a null image; set pretrain.{block['speaker']}.image_dropout, for example to 0.1"
                     raise _MistakeError(keys, f"{'.'.join(keys)} = {gamma:g} {needed}")
 
