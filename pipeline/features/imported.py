@@ -14,7 +14,6 @@ import json
 import os
 import threading
 import zipfile
-import zlib
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -26,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from pipeline.corpora.archives import UNREADABLE
 from pipeline.data.feature_store import FeatureWriter
 from pipeline.errors import UserError, reason
 from pipeline.runtime.files import sha256
@@ -36,7 +36,6 @@ COLUMNS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 FIRST = "the first of each image, in the order of its file"
 CONFIDENT = "the most confident of each image, in the order of the file"
 PARSING = threading.Lock()  # for NumPy's headers: Python's parser may raise SystemError in threads before 3.12
-UNREADABLE = (ValueError, LookupError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error)
 Digests = dict[str, str]  # name of a source → SHA-256
 
 
