@@ -161,7 +161,7 @@ STRICT = [
     ("pretrain.listener.optimisation.captions=two", "pretrain.listener.optimisation.captions", '"two"', "one | all"),
     ("features.main.mean=[0, 0]", "features.main.mean", "[0, 0]", "3 of them"),
     ("features.main.std=[1, 1, 0]", "features.main.std.2", "0", "above 0"),
-    ("features.main.std=[1, 1, 2]", "features.main", "object_detector", "takes mean: null and std: null"),
+    ("features.main.std=[1, 1, 2]", "features.main", "object_detector", "takes mean: null, std: null"),
     ("features.main.vector=mean_and_max", "features.main", "object_detector", "vector: mean_and_max"),
     ("features.main.vector=times", "features.main", "vector: times", "set frames"),
     ("features.main.frames_per_second=2.0", "features.main", "frames_per_second", "set frames"),
@@ -370,6 +370,11 @@ def test_labels_of_objects_are_of_evenly_spread_frames(params):
     overrides = [f"features.main.{each}" for each in films]
     load(params, [overrides[0], *overrides[2:]])
     assert "network object_detector takes evenly spread frames" in error_of(params, *overrides)
+
+
+def test_a_network_that_is_trained_here_takes_no_options_of_a_library(params):
+    line = error_of(params, "features.main.options={pad_type: same}")
+    assert "takes mean: null, std: null and options: {}, since it is trained here" in line
 
 
 def test_settings_that_need_facts_are_refused_for_photos(params):

@@ -216,8 +216,9 @@ class FeatureSettings(Section):
             raise ValueError(f"network {self.network} needs image_size and batch")
         if own and (self.weights is not None or self.detector is None):
             raise ValueError(f"network {self.network} takes weights: null and a detector: block")
-        if own and (self.mean or self.std):
-            raise ValueError(f"network {self.network} takes mean: null and std: null, since it is trained here")
+        if own and (self.mean or self.std or self.options):
+            takes = "mean: null, std: null and options: {}"
+            raise ValueError(f"network {self.network} takes {takes}, since it is trained here")
         if not own and self.weights is None:
             raise ValueError(f"network {self.network} takes weights: hub or a safetensors file")
         if detects and (self.boxes is None or self.grid_size is not None):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import math
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -123,9 +122,8 @@ def _check(card: DataCard, out: Path, downloads: Path, print_line: PrintLine) ->
                 f"{folder}: {files:,} files of {size:,} bytes are there, and {marker['files']:,} of "
                 f"{marker['bytes']:,} were unpacked; remove the folder and run this again"
             )
-        least = math.ceil((archive.needed or archive.files) * (1 - archive.missing))
-        if files < least:
-            there = f"{files:,} files are there, and {least:,} are needed"
+        if files < archive.least:
+            there = f"{files:,} files are there, and {archive.least:,} are needed"
             raise UserError(f"{folder}: {there}; complete it, or move it away and run this again")
         print_line(f"found: {folder}, {files:,} files" + ("" if marker else ", not unpacked by this command"))
         complete.append(archive)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
-import glob
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Collection, Iterator
@@ -30,7 +30,9 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     if path.is_mount() or Path.cwd().is_relative_to(path):
         raise UserError(f"{path}: cannot be replaced while it is in use; give the path of a new folder inside it")
     path.parent.mkdir(parents=True, exist_ok=True)
-    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+    # the digits matter: the leftovers of a folder k.b are not those of a folder k
+    is_leftover = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}-?\.part").fullmatch
+    for leftover in [each for each in path.parent.iterdir() if is_leftover(each.name)]:
         with suppress(OSError), _locked(leftover):
             if leftover.name.endswith(ASIDE) and not path.exists():
                 os.rename(leftover, path)  # a process was killed between the two renames of _move_into_place

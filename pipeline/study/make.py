@@ -46,7 +46,8 @@ def make_study(
 ) -> list[Sheet]:
     """Write pages, key, and the files for Label Studio and Prolific below `out`; return the sheets, one per rater.
 
-    Equal inputs give equal bytes. Raises UserError where captions, images or methods are missing.
+    Equal inputs give equal bytes. Raises UserError where captions, images or methods are missing, and where `out` has
+    another study, whose answers only its own key can explain.
     """
     methods = study_questions.choose_methods(results, design.methods, control)
     reference = design.reference or (REFERENCE if REFERENCE in methods else methods[0])
@@ -84,6 +85,7 @@ def make_study(
         },
     }
     key = key_of(sheets, description)
+    _refuse_another_study(out / KEY, key["study"])
     needed = images_of(sheets)
     write_images(out, images_root, {name: prepared.file(image) for image, name in files.items() if name in needed})
     write_pages(out, sheets, key["study"], send)
@@ -92,6 +94,19 @@ def make_study(
     # written last: its presence means that the study is complete
     write_atomically(out / KEY, json.dumps(key, indent=1, ensure_ascii=False) + "\n")
     return sheets
+
+
+def _refuse_another_study(key: Path, study: str) -> None:
+    if not key.exists():
+        return
+    try:
+        existing = json.loads(key.read_text(encoding="utf-8"))["study"]
+    except (ValueError, KeyError, TypeError):
+        existing = "an unreadable one"
+    if existing != study:
+        raise UserError(
+            f"{key}: is the key of another study ({existing}), which answers may need; choose another --out"
+        )
 
 
 def _sheets(

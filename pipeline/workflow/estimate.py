@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import csv
 import heapq
+import math
 import statistics
 import sys
 from collections.abc import Sequence
@@ -17,7 +18,8 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from pipeline.config.name_checks import read_checked_names
+from pipeline.config.name_checks import read_checked_names, value_at
+from pipeline.config.reading import show_value
 from pipeline.errors import UserError
 from pipeline.runtime.command import run_command
 from pipeline.workflow.grid_cells import GridCell, cells, cores
@@ -90,7 +92,8 @@ def estimate_grid(
             f"{lines[0]}; the time of a cell is unknown: run one (snakemake --cores 1 …), or set "
             "sweep.seconds_per_cell in params.yaml"
         )
-    each = [cost.seconds for cost in known] if known else [float(seconds or 0)]
+    # where no cell has run, its time is shared equally among its jobs
+    each = [cost.seconds for cost in known] if known else [float(seconds or 0) / len(STAGES)] * len(STAGES)
     largest = max(cost.gigabytes for cost in known) if known else 0.0
     fit = int(memory / largest) if memory and largest else cores
     if not fit:
@@ -102,7 +105,7 @@ def estimate_grid(
         parts = (f"{stage} {cost.seconds:.0f} s" for stage, cost in zip(STAGES, known, strict=True))
         lines.append(f"measured on {known[0].jobs} cells here, medians: {', '.join(parts)}; at most {largest:.1f} GB")
     else:
-        lines.append(f"sweep.seconds_per_cell in params.yaml: {each[0]:.0f} s a cell")
+        lines.append(f"sweep.seconds_per_cell in params.yaml: {sum(each):.0f} s a cell")
     total = makespan(missing, each, slots, overhead)
     work = missing * sum(each)
     lines += [
@@ -160,8 +163,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         at_once = cores() if options.cores is None else options.cores
         if min(options.machines, at_once) < 1:
             raise UserError("--machines and --cores: whole numbers, 1 or more")
-        seconds = (params.get("sweep") or {}).get("seconds_per_cell")
-        print(estimate_grid(cells(params), options.machines, at_once, options.memory, options.overhead, seconds))
+        if options.memory is not None and not 0 < options.memory < math.inf:
+            raise UserError(f"--memory {options.memory:g}: a number of gigabytes above 0 is expected")
+        if not 0 <= options.overhead < math.inf:
+            raise UserError(f"--overhead {options.overhead:g}: a number of seconds, 0 or more, is expected")
+        grid = cells(params)
+        seconds = value_at(params, "sweep.seconds_per_cell")
+        if seconds is not None and (type(seconds) not in (int, float) or not 0 < seconds < math.inf):
+            raise UserError(f"params.yaml: sweep.seconds_per_cell: {show_value(seconds)} is no number above 0")
+        print(estimate_grid(grid, options.machines, at_once, options.memory, options.overhead, seconds))
 
     return run_command("estimate", work)
 

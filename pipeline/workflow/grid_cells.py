@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from pipeline.config.name_checks import read_checked_names, value_at
+from pipeline.config.reading import show_value
 from pipeline.config.views import listed_deps, listed_keys
 from pipeline.errors import UserError, reason
 from pipeline.runtime.checksums import check_captions, check_history, read_checksummed_json, write_checksums
@@ -63,15 +64,21 @@ class GridCell:
 def cells(params: Mapping[str, Any]) -> list[GridCell]:
     """Return all cells of `sweep` in params.yaml: for each grid of a method, the product of its options and its seeds.
 
-    A grid without seeds of its own uses `sweep.seeds`. Raises UserError for an unknown method, an option without a list
-    of values, or a duplicate cell.
+    A grid without seeds of its own uses `sweep.seeds`. Raises UserError for an unknown method, a grid that is no
+    mapping, an option without a list of values, or a duplicate cell.
     """
     sweep = params.get("sweep") or {}
+    if not isinstance(sweep, Mapping):
+        raise UserError(f"params.yaml: sweep: must be a mapping with seeds and grid, and is {show_value(sweep)}")
     grid: list[GridCell] = []
     for method, grids in (sweep.get("grid") or {}).items():
         if method not in (params.get("methods") or {}):
             raise UserError(f"params.yaml: sweep.grid.{method}: no such method under methods:; add it there")
         for options in grids if isinstance(grids, list) else [grids]:
+            if not isinstance(options or {}, Mapping):
+                raise UserError(
+                    f"params.yaml: sweep.grid.{method}: must map options to lists, and is {show_value(options)}"
+                )
             axes = {**(options or {})}
             axes["seed"] = axes.pop("seed", sweep.get("seeds") or [])
             for key, values in axes.items():

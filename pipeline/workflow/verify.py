@@ -1,7 +1,7 @@
 """`make verify`: a check that every DVC output, its cached copy, and every grid cell is unchanged since it was written.
 
 All bytes are read. `dvc status` trusts a file's size and time, and does not check its cache. dvc.lock is compared with
-dvc.yaml: every existing output must have a digest. Files that were added to an output's folder are not reported.
+dvc.yaml: every existing output must have a digest. A file that was added to an output's folder is a problem, too.
 """
 
 from __future__ import annotations
@@ -59,6 +59,9 @@ def _problems() -> Iterator[str]:
             except UserError as error:  # the other outputs are checked all the same
                 yield str(error)
                 continue
+            added = _files_below(out) - {path for path, _ in files}
+            for path in sorted(added):
+                yield f"{path}: was added to an output of {name}; move it elsewhere, or {rerun}"
             for path, expected in files:
                 yield _differs(path, expected, f"an output of {name}; {rerun} makes it again")
                 if (cached := CACHE / expected[:2] / expected[2:]).exists():
@@ -101,6 +104,11 @@ def _outs(stage: Any) -> list[dict[str, Any]]:
 
 def _is_folder(out: dict[str, Any]) -> bool:
     return str(out.get("md5")).endswith(".dir")
+
+
+def _files_below(out: dict[str, Any]) -> set[Path]:
+    """Return the files that are in an output's folder; none where the output is a file."""
+    return {path for path in Path(out["path"]).rglob("*") if path.is_file()} if _is_folder(out) else set()
 
 
 def _files(out: dict[str, Any]) -> Iterator[tuple[Path, str]]:

@@ -64,7 +64,7 @@ def _search_pretrained(name: str, text: str, files: list[Path]) -> tuple[PhotoGa
 
     listener = open_listener(name)
     if listener.unknown([text]):
-        print(one_line(f"note: mostly of words that are unknown to {listener.name}: {text}"), file=sys.stderr)
+        print(one_line(f"note: most words of this text are unknown to {listener.name}: {text}"), file=sys.stderr)
     gallery = encode_gallery(listener, files)
     return gallery, gallery.vectors @ listener.encode_texts([text])[0].numpy()
 

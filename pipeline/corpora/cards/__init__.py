@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from pathlib import Path
 from typing import Annotated, Self
@@ -45,6 +46,12 @@ class ArchiveSource(CardSource):
     needed: Count = 0  # number of files that the splits use; 0: all
     missing: Annotated[float, Field(ge=0, lt=1)] = 0.0  # largest share of files that may be missing
     unpacked: Count  # largest size on disk, in bytes
+
+    @property
+    def least(self) -> int:
+        """Return the smallest number of files that is accepted."""
+        expected = self.needed or self.files
+        return expected - math.floor(round(expected * self.missing, 6))  # 0.29 × 100 is 28.999999999999996
 
     @model_validator(mode="after")
     def _checkable(self) -> Self:

@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.data.corpus import SPLITS, AnnotatedCaption, Corpus, CorpusImage, tokenise
 from pipeline.dialog.data.dialog_corpus import Dialogs, DistinctTexts, Words
 from pipeline.errors import UserError
-from pipeline.readers.annotation_file import FileRow, JsonFile, UniqueNames
+from pipeline.readers.annotation_file import FileRow, JsonFile, UniqueNames, show_json
 from pipeline.readers.checks import make_caption
 from pipeline.runtime.untrusted import require_plain_file
 
@@ -39,6 +39,10 @@ def read_visdial(
     visdial_1.0_val_dense_annotations.json, for all rounds or for some. Raises UserError with file, dialog and round.
     """
     reader = _Reader(expected)
+    if without := next((split for split in relevance if split not in files), None):
+        raise UserError(
+            f"{relevance[without]}: {without}_relevance needs a file `{without}` with its dialogs; name both"
+        )
     for split in SPLITS:
         if split in files:
             reader.read(files[split], split, relevance.get(split))
@@ -93,6 +97,8 @@ class _Reader:
         for name, kind in (("questions", str), ("answers", str), ("dialogs", dict)):
             if not isinstance(data[name], list) or not all(isinstance(one, kind) for one in data[name]):
                 raise UserError(f"{file}: `{name}` of `data` must be a list of {'texts' if kind is str else 'dialogs'}")
+        if not data["dialogs"]:
+            raise UserError(f"{file}: `dialogs` of `data` is empty; at least one dialog is expected")
         questions, answers = ([tokenise(text) for text in data[name]] for name in ("questions", "answers"))
         question_of = np.array([self.questions.number(words) for words in questions], np.int32)
         answer_of = np.array([self.answers.number(words) for words in answers], np.int32)
@@ -114,9 +120,12 @@ class _Reader:
         place = replace(place, image=image)
         self._images.add(image, place)
         self._check_number("rounds", len(rounds), place)
-        asked, offered, truth = [], [], []
+        asked, offered, truth, annotations = [], [], [], []
         for number, entry in enumerate(rounds, start=1):
             here = replace(place, round=number)
+            numbers = (*entry["answer_options"], entry["gt_index"], entry["answer"], entry["question"])
+            if any(type(number) is not int for number in numbers):
+                here.fail("`answer_options`, `gt_index`, `answer` and `question` must be whole numbers")
             options, at = np.array(entry["answer_options"], np.int64), entry["gt_index"]
             self._check_number("options", len(options), here)
             if not 0 <= at < len(options):
@@ -131,14 +140,20 @@ class _Reader:
             asked.append(int(question_of[entry["question"]]))
             offered.append(answer_of[options])
             truth.append(at)
+            kind, refers = entry.get("kind", ""), entry.get("refers", "")
+            if not isinstance(kind, str) or not isinstance(refers, str):
+                here.fail("`kind` and `refers` must be texts")
+            annotations.append((kind, refers))
         self.images.append(image)
         self.captions.append(make_caption(dialog["caption"], None, place).words)
         self.rounds.append((asked, offered, truth))
-        self.annotations.append([(entry.get("kind", ""), entry.get("refers", "")) for entry in rounds])
+        self.annotations.append(annotations)
 
     def _check_number(self, key: str, number: int, place: _Dialog) -> None:
         """Check the number of rounds or options; the first dialog sets a number that is not required."""
         expected = getattr(self.expected, key)
+        if not number:
+            place.fail(f"there are no {key}; at least one is expected")
         if expected is None:
             self.expected = replace(self.expected, **{key: number})
         elif number != expected:
@@ -147,6 +162,7 @@ class _Reader:
     def _read_relevance(self, file: Path, rows: Mapping[str, int]) -> None:
         try:
             entries = json.loads(require_plain_file(file).read_text(encoding="utf-8"))
+            rounds = UniqueNames("round")
             for number, entry in enumerate(entries):
                 place = FileRow(file, number + 1, "entry")
                 row, at = rows.get(str(entry["image_id"])), entry["round_id"] - 1
@@ -155,9 +171,11 @@ class _Reader:
                     place.fail(f"no round {entry['round_id']} of image {entry['image_id']} is in this split")
                 if len(scores) != len(self.rounds[row][1][at]):
                     place.fail(f"{len(scores)} numbers for {len(self.rounds[row][1][at])} options")
-                self.relevance[row, at] = [float(score) for score in scores]
+                rounds.add(f"{entry['round_id']} of image {entry['image_id']}", place)
+                self.relevance[row, at] = [_relevance(score, place) for score in scores]
                 if "answers" in entry:
-                    self.answer_relevance[row, at] = entry["answers"]
+                    answers = entry["answers"].items()
+                    self.answer_relevance[row, at] = {text: _relevance(score, place) for text, score in answers}
         except FileNotFoundError:
             raise UserError(f"{file}: the file of relevances is missing") from None
         except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
@@ -189,6 +207,13 @@ class _Reader:
             refers=annotated[..., 1] if has_kinds else None,
             answer_relevance=answer_relevance if self.answer_relevance else None,
         )
+
+
+def _relevance(score: Any, place: FileRow) -> float:
+    """Return the relevance of an answer; raises UserError unless it is a number from 0 to 1."""
+    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
+        place.fail(f"the relevance {show_json(score)} is no number from 0 to 1")
+    return float(score)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,10 +55,11 @@ def test_an_older_folder_survives_an_error_and_a_kill_between_the_renames(tmp_pa
 def test_abandoned_folders_are_removed_and_locked_ones_stay(tmp_path):
     (tmp_path / ".out.12345678.part/x").mkdir(parents=True)
     (tmp_path / ".other.12345678.part").mkdir()
+    (tmp_path / ".out.b.12345678.part").mkdir()  # of a folder out.b
     with atomic_folder(tmp_path / "out") as held:
         write(tmp_path / "out", "1")
         assert held.is_dir()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".other.12345678.part", "out"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".other.12345678.part", ".out.b.12345678.part", "out"]
 
 
 def test_a_folder_in_use_is_reported_in_one_line(tmp_path, monkeypatch):

@@ -84,6 +84,18 @@ def test_captions_that_equal_the_references_are_not_asked(made_study):
     assert images["luo"] == len([image for image in subjects if image % 4])
 
 
+def test_a_folder_with_another_study_is_refused_and_the_same_study_is_made_again(trial, tmp_path):
+    trial.make(tmp_path, DESIGN)
+    key = (tmp_path / "key.json").read_bytes()
+    trial.make(tmp_path, DESIGN)
+    with pytest.raises(UserError, match=r"key\.json: is the key of another study \(.*\), which answers may need"):
+        trial.make(tmp_path, replace(DESIGN, seed=DESIGN.seed + 1))
+    assert (tmp_path / "key.json").read_bytes() == key
+    (tmp_path / "key.json").write_text("{")
+    with pytest.raises(UserError, match="an unreadable one"):
+        trial.make(tmp_path, DESIGN)
+
+
 def test_pairs_are_the_most_similar_images_and_no_image_is_in_two():
     pooled = np.array([[0.0, 0], [10, 0], [0, 0.1], [10, 0.1], [-5, 9], [-5, 9.1]])
     pairs = similar_pairs(pooled, 10, seed=1)

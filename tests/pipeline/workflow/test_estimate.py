@@ -47,5 +47,27 @@ def test_missing_cells_and_measured_times_give_the_estimate(tmp_path: Path, monk
 def test_the_estimate_without_finished_cells_uses_the_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     assert "4 machines, 4 jobs at once: 90 s" in estimate.estimate_grid(GRID, 4, 1, None, 0.0, 90.0)
+    # three jobs of 30 s, each with 10 s of overhead
+    assert "4 machines, 4 jobs at once: 2 minutes" in estimate.estimate_grid(GRID, 4, 1, None, 10.0, 90.0)
     unknown = estimate.estimate_grid(GRID, 4, 1, None, 0.0, None)
     assert unknown.startswith("4 of 4 cells have no results; the time of a cell is unknown: run one")
+
+
+@pytest.mark.parametrize(
+    ("sweep", "options", "message"),
+    [
+        ("{}", ["--memory", "-64"], "--memory -64: a number of gigabytes above 0 is expected"),
+        ("{}", ["--memory", "nan"], "--memory nan: a number of gigabytes above 0 is expected"),
+        ("{}", ["--overhead", "-1"], "--overhead -1: a number of seconds, 0 or more, is expected"),
+        ("{seconds_per_cell: ten}", [], 'sweep.seconds_per_cell: "ten" is no number above 0'),
+        ("[1]", [], "sweep: must be a mapping with seeds and grid, and is [1]"),
+        ("{grid: {luo: fast}}", [], 'sweep.grid.luo: must map options to lists, and is "fast"'),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path, monkeypatch, capsys, sweep, options, message):
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text(f"methods: {{luo: {{from: luo}}}}\nsweep: {sweep}\n")
+    assert estimate.main(options) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1

@@ -76,6 +76,16 @@ def test_changed_truncated_or_missing_files_are_named(folder, capsys, pattern, c
         path.write_bytes(whole)
 
 
+def test_a_file_that_was_added_to_a_folder_is_named(folder, capsys):
+    added = folder / "data/many/sub/c"
+    added.write_text("c")
+    try:
+        assert verify.main() == 1
+        assert "data/many/sub/c: was added to an output of many; move it elsewhere" in capsys.readouterr().out
+    finally:
+        added.unlink()
+
+
 def test_a_damaged_list_of_a_folder_hides_no_other_damage(folder, capsys):
     (listing,) = folder.glob(".dvc/cache/files/md5/*/*.dir")
     content, one = listing.read_bytes(), (folder / "data/one.txt").read_bytes()

@@ -204,6 +204,6 @@ def test_a_pretrained_listener_finds_photos(photos, listener, capsys):
         best = scores.argsort(descending=True)[:2].tolist()
         assert found.out == "".join(f"{scores[row]:.3f}\t{photos[row]}\n" for row in best)
     assert main(["find", "红色的狗", "photos", "--listener", listener]) == 1
-    assert capsys.readouterr().err.startswith("note: mostly of words that are unknown to clip: 红色的狗\n")
+    assert capsys.readouterr().err.startswith("note: most words of this text are unknown to clip: 红色的狗\n")
     assert main(["find", "a red dog", "photos", "--listener", listener, "--model", "x"]) == 2
     assert capsys.readouterr().err.startswith("--model names a trained model, with a listener of its own: leave out")

@@ -116,6 +116,19 @@ def test_dense_annotations_are_of_some_rounds(files, tmp_path, key):
         (lambda data: data["dialogs"][0].pop("caption"), r"dialog 0: not a dialog of VisDial's form \(KeyError"),
         (lambda data: data["dialogs"][1].update(image_id=10), r"image \"10\" occurs a second time"),
         (lambda data: data.pop("answers"), "line 1: no `data` with"),
+        (lambda data: data.update(dialogs=[]), "`dialogs` of `data` is empty; at least one dialog is expected"),
+        (
+            lambda data: data["dialogs"][0]["dialog"][0].update(answer_options=[0.9, 1, 2]),
+            r"round 1: `answer_options`, `gt_index`, `answer` and `question` must be whole numbers",
+        ),
+        (
+            lambda data: data["dialogs"][0]["dialog"][1].update(kind=["yes"]),
+            "round 2: `kind` and `refers` must be texts",
+        ),
+        (
+            lambda data: data["dialogs"][0]["dialog"][1].update(refers=None),
+            "round 2: `kind` and `refers` must be texts",
+        ),
     ],
 )
 def test_a_mistake_is_reported_with_file_dialog_and_round(files, change, message):
@@ -135,11 +148,41 @@ def test_relevance_of_a_round_that_is_not_there_is_refused(files, tmp_path):
         ),
         ({"image_id": 30, "round_id": 3, "gt_relevance": [1, 0, 0]}, "no round 3"),
         ({"image_id": 30, "round_id": 1, "gt_relevance": [1, 0]}, "2 numbers for 3 options"),
-        ({"image_id": 30, "round_id": 1, "gt_relevance": [1, 0, "high"]}, "not VisDial's dense annotations"),
+        (
+            {"image_id": 30, "round_id": 1, "gt_relevance": [1, 0, "high"]},
+            'the relevance "high" is no number from 0 to 1',
+        ),
+        ({"image_id": 30, "round_id": 1, "gt_relevance": [1, 0, float("nan")]}, "NaN is no number from 0 to 1"),
+        ({"image_id": 30, "round_id": 1, "gt_relevance": [1, 0, 10**400]}, "0… is no number from 0 to 1"),
+        ({"image_id": 30, "round_id": 1, "gt_relevance": [1, 0, 0], "answers": ["no"]}, "not VisDial's dense"),
+        (
+            {"image_id": 30, "round_id": 1, "gt_relevance": [1, 0, 0], "answers": {"no": -1}},
+            "the relevance -1 is no number from 0 to 1",
+        ),
     ):
         dense.write_text(json.dumps([entry]))
         with pytest.raises(UserError, match=pattern):
             read_visdial(files, {"test": dense}, SMALL)
+
+
+def test_a_second_relevance_of_one_round_is_refused(files, tmp_path):
+    dense = tmp_path / "dense.json"
+    dense.write_text(json.dumps([{"image_id": 30, "round_id": 1, "gt_relevance": [1, 0, 0]}] * 2))
+    with pytest.raises(UserError, match=r'entry 2: round "1 of image 30" occurs a second time, first at entry 1'):
+        read_visdial(files, {"test": dense}, SMALL)
+
+
+def test_relevance_of_a_split_without_its_own_file_is_refused(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(visdial, "HELD_OUT", 1)
+    del files["val"]
+    with pytest.raises(UserError, match=r"dense\.json: val_relevance needs a file `val` with its dialogs; name both"):
+        read_visdial(files, {"val": tmp_path / "dense.json"}, SMALL)
+
+
+def test_the_first_dialog_must_have_rounds_and_options(files):
+    changed(files["train"], lambda data: data["dialogs"][0].update(dialog=[]))
+    with pytest.raises(UserError, match=r"dialog 0 \(image 10\): there are no rounds; at least one is expected"):
+        read_visdial(files, {}, ExpectedDialog(rounds=None, options=None))
 
 
 def test_captions_and_files_are_taken_from_a_second_file(files, tmp_path):
