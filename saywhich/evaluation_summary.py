@@ -4,26 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipeline.analysis.bootstrap import draw_resamples
 from pipeline.analysis.judge_titles import TEXT, judge_title
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
 from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.metrics.registry import MEANS
 from pipeline.runtime.checksums import check_captions, read_checksummed_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SPLIT = "test"
 SAMPLES = 6  # captions shown in a model card
 
 
 def read_evaluation(folder: Path) -> dict[str, Any]:
-    """Return the settings, protocol, metrics and samples of the evaluation in `folder`; {} if there is none.
+    """Return method, settings, protocol, number of images, metrics and samples of the evaluation in `folder`.
 
-    A metric is {name, type, value, low, high}. `low` and `high` are the ends of its 95 % interval over 1,000 resamples
-    of the test images. Raises UserError where a file is not as the evaluate stage writes it.
+    Returns {} if there is none. A metric is {name, type, value, low, high}. `low` and `high` are the ends of its 95 %
+    interval over 1,000 resamples of the test images. Raises UserError where a file is not as the evaluate stage writes
+    it, and where the test split was not evaluated.
     """
     import pyarrow.parquet as pq
 
@@ -31,11 +35,19 @@ def read_evaluation(folder: Path) -> dict[str, Any]:
         return {}
     found = read_checksummed_json(folder / "metrics.json", "run the evaluate stage again")
     check_captions(folder / "metrics.json", found)
+    if SPLIT not in found:
+        raise UserError(
+            f"{folder}: has no results of the split {SPLIT}; add it to evaluate.splits and run the evaluate stage again"
+        )
     try:
-        table = pq.read_table(folder / "captions.parquet")
-        numbers = found[SPLIT]
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{folder}: not whole ({error}); run the evaluate stage again") from None
+        return _summarise(found, pq.read_table(folder / "captions.parquet"))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{folder}: not whole ({reason(error)}); run the evaluate stage again") from None
+
+
+def _summarise(found: Mapping[str, Any], table: pa.Table) -> dict[str, Any]:
+    """Return the result of `read_evaluation` from the content of metrics.json and the table of captions."""
+    numbers = found[SPLIT]
     rows = table.filter(np.array(table["split"].to_pylist()) == SPLIT)
     columns = {name: np.array(rows[name].to_pylist(), float) for name in rows.column_names if _is_number(name)}
     resamples = draw_resamples(len(rows))
@@ -47,8 +59,9 @@ def read_evaluation(folder: Path) -> dict[str, Any]:
     for judge in numbers["judges"]:
         title = judge_title(judge).title.lower()
         hard_rank, rank = columns.get(f"{HARD_GALLERY}_{judge}"), columns.get(f"rank_{judge}")
-        if hard_rank is not None:
-            value = numbers["judges"][judge]["galleries"][HARD_GALLERY]["R@1"]
+        # absent where every image is alone in its hard gallery
+        value = numbers["judges"][judge]["galleries"].get(HARD_GALLERY, {}).get("R@1")
+        if hard_rank is not None and value is not None:
             metrics.append(
                 _metric_with_interval(
                     f"R@1 (hard), {title}", "recall_at_1", value, 100 * (hard_rank == 1), resamples, hard_rank > 0

@@ -1,7 +1,8 @@
 """The feature extractor of a trained model: the network that made a set of features, applied to new photos.
 
-The manifest of a features folder states how the features were made; weights and fitted transforms lie beside it. A
-photo therefore gets the same preprocessing and the same features as an image of the data set.
+The manifest of a features folder states how the features were made. The fitted transforms lie beside it, and so do the
+weights of a detector that was trained here, or of an exported network. A photo therefore gets the same preprocessing
+and the same features as an image of the data set.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ MANIFEST = "manifest.json"
 NETWORK = "network.safetensors"  # in a folder that `FeatureExtractor.save` wrote
 AGAIN = "run the features stage again, or export the model again"
 FITTED = ("projection", "scale", "texture")
-LARGEST = 2**26  # limit of the numbers in the regions of one photo
+LARGEST = 2**26  # limit of the numbers in the regions, and in the vector, of one photo
 
 
 @dataclass(frozen=True)
@@ -121,10 +122,8 @@ class FeatureExtractor:
         Raises UserError where a feature is not finite.
         """
         features = self.network([tensor.flip(-1) for tensor in prepared] if mirrored else prepared)
-        pooled, regions = self.fitted(
-            _round_to_store(features.pooled), _round_to_store(features.regions), features.region_count.cpu()
-        )
         count = features.region_count.cpu()
+        pooled, regions = self.fitted(_round_to_store(features.pooled), _round_to_store(features.regions), count)
         pooled, regions = _round_to_store(pooled), _round_to_store(regions)
         if not (pooled.isfinite().all() and regions.isfinite().all()):
             raise UserError(f"{self.folder / MANIFEST}: a photo's features are infinite, or no numbers; {AGAIN}")
@@ -141,7 +140,7 @@ class FeatureExtractor:
         dropped = ("crc", "shape")  # these entries describe the feature store beside the manifest
         manifest = {key: value for key, value in self.manifest.items() if key not in dropped}
         if name.startswith(FROM_HUB):
-            written = save_hub_model(name.removeprefix(FROM_HUB), folder / CAPTIONER)
+            written = save_hub_model(_locate_hub_model(self.folder, name), folder / CAPTIONER)
             manifest["weights"] = {"source": CAPTIONER, "sha256": manifest["weights"]["sha256"]}
         else:
             content = save({key: tensor.detach().cpu().contiguous() for key, tensor in model.state_dict().items()})
@@ -165,8 +164,13 @@ def _round_to_store(values: Tensor) -> Tensor:
     return values.float().cpu().half().float()
 
 
+def _locate_hub_model(folder: Path, network: str) -> str:
+    """Return the path of the captioner of transformers that `save` wrote into `folder`, else its name on the hub."""
+    return str(folder / CAPTIONER) if (folder / CAPTIONER).is_dir() else network.removeprefix(FROM_HUB)
+
+
 def _refuse_fetching(path: Path, made: Manifest) -> None:
-    """Raise UserError for a network with a part to fetch from a hub, or from elsewhere on this machine."""
+    """Raise UserError for a network with a part that a hub, or another place on this machine, would provide."""
     name = made.network
     fetched = name.startswith(OPEN_CLIP) and fetches_text(name)
     if name.startswith(FROM_HUB) and (path.parent / CAPTIONER).is_dir():
@@ -210,9 +214,9 @@ def _build_network(folder: Path, made: Manifest, weights: str | None, device: to
     if made.network in TRAINED_HERE:
         path = _require_digest(folder / (made.weights.file or made.weights.source or NETWORK), made.weights.sha256)
         return wrap_for_films(WordDetectorNetwork(_load_detector(made.network, path), settings, device), settings)
-    if made.network.startswith(FROM_HUB) and (folder / CAPTIONER).is_dir():
-        settings = replace(settings, network=f"{FROM_HUB}{folder / CAPTIONER}")
-    if made.weights.source == HUB or made.network.startswith(FROM_HUB):
+    if made.network.startswith(FROM_HUB):
+        return open_network(replace(settings, network=f"{FROM_HUB}{_locate_hub_model(folder, made.network)}"), device)
+    if made.weights.source == HUB:
         return open_network(settings, device)
     path = folder / (made.weights.source or NETWORK)
     if not path.is_file() and weights is not None:

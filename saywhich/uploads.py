@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -32,18 +32,18 @@ class UploadLimits:
     photos: int = 60
     seconds: float = 60  # seconds for each phase: receiving, waiting, working, sending the response
     megapixels_together: int = 300  # size of all photos of a request together
-    captions: int = 20_000  # photos × models × samples, or × beam
+    captions: int = 20_000  # photos × models × candidates of a photo
     generated: int = 40  # captions that a pretrained model generates in one batch, each with memory of its own
     held_megabytes: int = 200  # size of all requests in memory together
     idle: float = 10  # seconds without data after which a request is dropped
 
 
 class RefusedError(Exception):
-    """A request refused before it is read completely; its arguments are an HTTP status and a reason."""
+    """A request that is refused before the application gets it; its arguments are an HTTP status and a reason."""
 
 
 class Uploads:
-    """Middleware that reads requests within limits of length and time, and all requests within a limit of memory.
+    """Middleware that reads POST requests within limits of length and time, and all of them within a limit of memory.
 
     A request is admitted if it takes at most half of the free memory, so that small requests fit beside large ones. The
     application reads the content from the scope, under `BODY`, and learns from `receive` that the client disconnected.
@@ -94,7 +94,7 @@ class Uploads:
         return held
 
     async def _read(self, receive: Receive, length: int) -> bytearray:
-        """Read the request's content into one buffer; raises RefusedError where it is slow or incomplete."""
+        """Read the request's content into one buffer; raises RefusedError where it is slow, too short or too long."""
         content, end = bytearray(length), 0
         try:
             async with asyncio.timeout(self.limits.seconds):
@@ -116,7 +116,7 @@ class Uploads:
         return content
 
     def _sender(self, send: Send) -> Send:
-        """Return a `send` that adds our headers and sends in pieces: an unread response must not stay in memory."""
+        """Return a `send` that adds `self.headers` and sends in pieces: an unread response must not stay in memory."""
 
         async def send_in_pieces(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -153,7 +153,7 @@ class Upload:
 
 
 def check_photos(photos: Sequence[bytes], limits: UploadLimits) -> None:
-    """Raise UserError for too many photos or pixels in all, from the headers, before any photo is decoded."""
+    """Raise UserError for too many photos or pixels in all, and for other files, from the headers before decoding."""
     if len(photos) > limits.photos:
         raise UserError(f"{len(photos)} photos; at most {limits.photos} at once")
     pixels = 0
@@ -184,5 +184,7 @@ def _raise_user_errors() -> Iterator[None]:
         yield
     except UserError:
         raise
+    except UnidentifiedImageError:  # its text is the address of an object in memory
+        raise UserError(f"not a photo that can be decoded (expected {', '.join(FORMATS)}); send another file") from None
     except Exception as error:  # decoders raise nearly anything for damaged files
         raise UserError(f"not a photo that can be decoded ({reason(error)})") from None

@@ -1,10 +1,12 @@
-"""Exact measurement of every gradient estimator in enumerable worlds. It is not a DVC stage and needs no data.
+"""Measurement of gradient estimators. This is a command, and not a DVC stage.
 
-python -m stages.gradients → data/gradients: gradients.json, .csv and .md, plane.png and claim.png. From then on
-the report shows them.
+`python -m stages.gradients` measures every estimator against the exact gradient in enumerable worlds, without any data.
+It writes gradients.json, .csv and .md, plane.png, claim.png and sha256.json into data/gradients. The report shows them
+from then on.
 
-python -m stages.gradients --trained data → data/gradients_scenes, named after the data set of the run. These are the
-same estimators at the pretrained speaker of the run in data/, compared with a gradient from 100,000 captions.
+`python -m stages.gradients --trained data` measures estimators at the pretrained speaker of the run in data/. It
+compares them with a gradient from at least 100,000 captions. It writes gradients.json and .md, plane.png and
+sha256.json into data/gradients_scenes, which is named after the data set of the run.
 """
 
 import argparse
@@ -30,18 +32,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status: 0 done; 2 an error, reported in one line; 128 + signal after a request to end."""
     parser = argparse.ArgumentParser(prog="python -m stages.gradients", allow_abbrev=False)
     for name, words in (
-        ("worlds", "random and pretrained worlds"),
-        ("epochs", "epochs of pretraining"),
-        ("rounds", "steps of estimators that cannot be enumerated"),
-        ("repeats", "timed steps"),
+        ("worlds", "random and pretrained worlds (without --trained)"),
+        ("epochs", "epochs of pretraining (without --trained)"),
+        ("rounds", "steps of estimators that cannot be enumerated; with --trained, of all"),
+        ("repeats", "timed steps (without --trained)"),
     ):
         parser.add_argument(f"--{name}", type=whole_number, metavar="N", help=words)
     parser.add_argument("--only", metavar="TEXT", default="", help="estimators whose name begins with this text")
     parser.add_argument("--trained", type=Path, metavar="DIR", help="the data folder of a run: measure on its speaker")
     parser.add_argument(
-        "--captions", type=whole_number, metavar="N", default=100_000, help="captions of the reference gradient"
+        "--captions",
+        type=whole_number,
+        metavar="N",
+        default=100_000,
+        help="captions of the reference gradient (with --trained)",
     )
-    parser.add_argument("--out", type=Path, metavar="DIR")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="the folder of the results")
     options = parser.parse_args(arguments)
     return run_command("gradients", partial(run_trained if options.trained else run, options))
 
@@ -65,6 +71,7 @@ def run(options: argparse.Namespace) -> None:
     torch.set_num_threads(1)  # the worlds are too small for threads to help
     given = {f.name: getattr(options, f.name, None) for f in fields(MeasurementEffort)}
     candidates = select_candidates(ESTIMATORS, options.only)
+    out.mkdir(parents=True, exist_ok=True)  # fails here, and not after the measurement
     effort = MeasurementEffort(**{name: value for name, value in given.items() if value is not None})
     with recorder.record_run("gradients", asdict(effort)) as record:
         measured = measure_candidates(candidates, effort, partial(print, flush=True, file=sys.stderr))
@@ -91,12 +98,13 @@ def run_trained(options: argparse.Namespace) -> None:
     from pipeline.report.number_files import markdown
 
     torch.set_num_threads(1)
+    candidates = select_candidates(ESTIMATORS, options.only)
     world, dataset = trained_world(options.trained)
     margin = load(options.trained.parent / "params.yaml").train.objective.margin
     out = options.out or DATA / f"gradients_{dataset}"
+    out.mkdir(parents=True, exist_ok=True)  # fails here, and not after the measurement
     print_line, steps = partial(print, flush=True, file=sys.stderr), options.rounds or 100
     with recorder.record_run(out.name, {"captions": options.captions, "steps": steps}) as record:
-        candidates = select_candidates(ESTIMATORS, options.only)
         measured = measure_trained(world, margin, candidates, print_line, options.captions, steps=steps)
         write_atomically(out / "gradients.json", json.dumps(measured, indent=1) + "\n")
         write_atomically(out / "plane.png", panels_png(trained_panels(measured)))
@@ -118,10 +126,13 @@ def select_candidates(candidates: Sequence[Any], beginning: str) -> list[Any]:
 
 
 def whole_number(text: str) -> int:
-    """Parse a positive integer of the command line. Raises ValueError for any other text."""
-    number = int(text)
+    """Parse a positive integer of the command line. Raises ArgumentTypeError for any other text."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
     if number < 1:
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f"expected an integer of 1 or more, got {text!r}")
     return number
 
 

@@ -50,6 +50,22 @@ def test_every_listed_digest_is_written_and_only_if_its_content_changes(tmp_path
     assert {path for path in after if path.stat().st_mtime} == {Path("data/code/report.sha256")}
 
 
+def test_a_damaged_digest_is_written_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    damaged = tmp_path / "data/code/draw.sha256"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_bytes(b"\xff\xfe")
+    write_code_digests(PARAMS)
+    assert damaged.read_text() == f"{code_digest('draw')}\n"
+
+
+def test_a_folder_of_bytecode_beside_a_module_is_no_package(tmp_path, monkeypatch):
+    (tmp_path / "pipeline/vocabulary/__pycache__").mkdir(parents=True)
+    (tmp_path / "pipeline/vocabulary.py").touch()
+    monkeypatch.setattr(dependencies, "ROOT", tmp_path)
+    assert dependencies._file("pipeline.vocabulary") == tmp_path / "pipeline/vocabulary.py"
+
+
 def test_a_method_without_a_module_is_reported_in_one_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r'methods\.x\.from = "lou" is no module of pipeline/methods; did you mean luo'):

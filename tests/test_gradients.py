@@ -6,7 +6,8 @@ import re
 import pytest
 from PIL import Image
 
-from pipeline.gradients import trained
+from pipeline.gradients import observe
+from pipeline.gradients import trained as gradients_of_a_run
 from pipeline.gradients.gradient_world import drawn_world
 from stages.gradients import main
 
@@ -37,14 +38,32 @@ def test_invalid_inputs_are_reported_in_one_line(tmp_path, capsys):
     error = capsys.readouterr().err
     assert error.startswith("--only PST: no such estimator; there are REINFORCE, no baseline")
     assert error.count("\n") == 1
-    with pytest.raises(SystemExit):
-        main(["--worlds", "0"])
+    for wrong in ("0", "many"):
+        with pytest.raises(SystemExit):
+            main(["--worlds", wrong])
+        assert f"--worlds: expected an integer of 1 or more, got '{wrong}'" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("trained", [[], ["--trained", "data"]])
+def test_mistakes_are_reported_before_anything_is_measured(tmp_path, capsys, monkeypatch, trained):
+    def fail(*arguments, **options):
+        raise AssertionError
+
+    monkeypatch.setattr(observe, "measure_candidates", fail)
+    monkeypatch.setattr(gradients_of_a_run, "measure_trained", fail)
+    monkeypatch.setattr(gradients_of_a_run, "trained_world", lambda root: (None, "toy"))
+    (tmp_path / "file").touch()
+    assert main([*trained, "--out", str(tmp_path / "file")]) == 2
+    assert "expected a folder, found a file" in capsys.readouterr().err
+    monkeypatch.setattr(gradients_of_a_run, "trained_world", fail)
+    assert main([*trained, "--only", "PST"]) == 2
+    assert capsys.readouterr().err.startswith("--only PST: no such estimator")
 
 
 def test_gradients_of_a_trained_speaker_writes_a_table_and_a_figure(tmp_path, capsys, monkeypatch):
     world = drawn_world(2, 3, 2, 5)
-    monkeypatch.setattr(trained, "trained_world", lambda root: (world, "toy"))
+    monkeypatch.setattr(gradients_of_a_run, "trained_world", lambda root: (world, "toy"))
     few = ["--captions", "640", "--rounds", "20", "--only", "ST-Multinomial"]
     assert main(["--trained", "data", *few, "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr()

@@ -161,6 +161,7 @@ STRICT = [
     ("pretrain.listener.optimisation.captions=two", "pretrain.listener.optimisation.captions", '"two"', "one | all"),
     ("features.main.mean=[0, 0]", "features.main.mean", "[0, 0]", "3 of them"),
     ("features.main.std=[1, 1, 0]", "features.main.std.2", "0", "above 0"),
+    ("features.main.detector.batch=1", "features.main.detector.batch", "1", "at least 2"),
     ("features.main.std=[1, 1, 2]", "features.main", "object_detector", "takes mean: null, std: null"),
     ("features.main.vector=mean_and_max", "features.main", "object_detector", "vector: mean_and_max"),
     ("features.main.vector=times", "features.main", "vector: times", "set frames"),

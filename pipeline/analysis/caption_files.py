@@ -53,7 +53,10 @@ def read_texts(run: Run, images: Sequence[int]) -> list[str]:
 def read_captions(
     runs: Sequence[Run], images: Sequence[int] | None, columns: Sequence[str]
 ) -> list[dict[int, dict[str, Any]]]:
-    """Return each run's captions rows of these test images (None: all), by image; each file is read once."""
+    """Return each run's rows of these test images (None: all), by image; each file is read once.
+
+    Other `columns` than caption may be missing. Raises UserError as `read_rows` does, and where image or caption is.
+    """
     rows_of: dict[tuple[Any, ...], dict[int, dict[str, Any]]] = {}
     for path in dict.fromkeys(run.captions for run in runs):
         filters: list[Any] = [("split", "==", "test")]
@@ -62,7 +65,11 @@ def read_captions(
         if in_file[0].cell is not None:
             filters.append(("method", "in", [run.speaker for run in in_file]))
             filters.append(("cell", "in", [run.cell for run in in_file]))
-        for row in read_rows(path, ["method", "cell", "image", *columns], filters).to_pylist():
+        table = read_rows(path, ["method", "cell", "image", *columns], filters)
+        for name in ("image", "caption"):
+            if name in ("image", *columns) and name not in table.column_names:
+                raise UserError(f"{path}: expected a column {name}, found none; delete it and run its stage again.")
+        for row in table.to_pylist():
             rows_of.setdefault((path, row.get("method"), row.get("cell")), {})[row["image"]] = row
     return [rows_of.get(run.captions_key, {}) for run in runs]
 

@@ -21,12 +21,12 @@ import numpy as np
 
 from pipeline.analysis.results import Point, Results, Run, named_setting
 
-TOLERANCE = 1e-9  # relative tolerance; the order of a sum causes smaller differences
+TOLERANCE = 1e-9  # relative tolerance for rounding errors; in `_pooled` absolute for values below 1
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Points of one method that differ only in the curve's setting: λ, or γ for guidance."""
+    """Points of one method that differ only in the curve's setting, `Results.curve_setting`: λ, or γ for guidance."""
 
     label: str  # the method, and its other settings that have several values
     method: str

@@ -20,13 +20,13 @@ Feed = Literal["distribution", "sample"]
 
 @dataclass(frozen=True)
 class PartialSampling(NamedStream):
-    """Partial sampling (PSST §5): a share ρ passes as full distributions, the others through `inner`.
+    """Partial sampling (PSST §5): an expected share ρ passes as full distributions, the others through `inner`.
 
-    With `mix` "caption", ρ is the share of captions (the paper); with "token", of tokens (the published code, whose
-    `prob` is 1 − ρ). With `feed` "distribution", the speaker's next input is the full distribution with its gradient
-    (the paper's deterministic mapper); with "sample", it is the sampled token. A token is drawn for full distributions
-    too, and its EOS ends the caption. With `Gumbel` as `inner`, the relaxed sample is the full distribution
-    (published code).
+    With `mix` "caption", each caption passes as a whole with probability ρ (the paper). With "token", each token does
+    (the published code, whose `prob` is 1 − ρ). With `feed` "distribution", the speaker's next input after a full
+    distribution is that distribution with its gradient (the paper's deterministic mapper). With "sample", it is the
+    sampled token. A token is drawn for full distributions too, and its EOS ends the caption. With `Gumbel` as `inner`,
+    the relaxed sample is the full distribution (published code).
     """
 
     inner: StraightThrough = StraightThrough()
@@ -65,12 +65,11 @@ class PartialSampling(NamedStream):
         def step(t: int, logits: Tensor, rows: Tensor) -> TokenChoice:
             index, noise = self.inner.sample(logits, numbers, rows)
             passing = (full() if captions is None else captions)[rows]
-            feeds_full = self.feed == "distribution"
             return TokenChoice(
                 index,
                 straight_through=self.inner.straight_through(index),
                 full=passing,
-                feeds_relaxed=feeds_full,
+                feeds_relaxed=self.feed == "distribution",
                 noise=noise,
             )
 

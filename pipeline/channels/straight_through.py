@@ -1,4 +1,4 @@
-"""Straight-through channels: a drawn token forward, the gradient of a distribution backward."""
+"""Straight-through channels: a sampled token in the forward pass, a distribution's gradient in the backward pass."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pipeline.types import Batch, TokenChoice
 
 @dataclass(frozen=True)
 class StraightThrough(NamedStream):
-    """ST-Multinomial (PSST §5, ρ = 0): a drawn token forward, the gradient of its distribution backward.
+    """ST-Multinomial (PSST §5, ρ = 0): a sampled token forward, the gradient of its distribution backward.
 
-    The speaker's next input is the drawn token, without a gradient. With `eos_gradient` "constant", the caption's EOS
+    The speaker's next input is the sampled token, without a gradient. With `eos_gradient` "constant", the caption's EOS
     passes no gradient (published code); with "soft", it passes one like any token.
     """
 
@@ -35,11 +35,11 @@ class StraightThrough(NamedStream):
         return self.samples
 
     def sample(self, logits: Tensor, numbers: BatchRandom, rows: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Sample a token per row (N,); return it with the noise that chose it, (N, V+1) or None."""
+        """Sample a token per row (N,); return it with the random draws that `relax` uses again, (N, …) or None."""
         return sample_tokens(logits, numbers.like(logits[:, :1], rows, self.width)), None
 
     def relax(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
-        """Return the distributions (M, V+1) that receive the gradient of the tokens `index` (M,)."""
+        """Return values (M, V+1) whose gradient the tokens `index` (M,) pass to `logits`; their value is not used."""
         return logits.softmax(-1)
 
     def distribution(self, logits: Tensor, noise: Tensor | None, index: Tensor) -> Tensor:
@@ -85,8 +85,8 @@ class ReinMax(StraightThrough):
     """ReinMax (Liu et al. 2023): like `StraightThrough`, but with a second-order gradient.
 
     The gradient is 2 ∇softmax, taken where its value is (token + softmax(logits / temperature)) / 2, minus
-    ½ ∇softmax(logits). At temperature 1 it is exact for a score that is quadratic in the token; the authors advise 1 or
-    more. A full distribution is the softmax, with its own gradient.
+    ½ ∇softmax(logits). At temperature 1 its expectation is exact for a score that is quadratic in the token. The
+    authors advise 1 or more. A full distribution is the softmax, with its own gradient.
     """
 
     temperature: float = 1.0

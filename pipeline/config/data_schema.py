@@ -113,7 +113,7 @@ class DetectorSettings(Section):
     epochs: Natural
     width: Size
     learning_rate: Positive
-    batch: Count
+    batch: Annotated[int, Field(ge=2, le=10_000_000)]  # its statistics are those of a batch
     seed: Seed = 0
     horizontal_flip: bool = False
 

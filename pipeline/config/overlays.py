@@ -11,8 +11,9 @@ writes params.yaml. START is the seed of everything: drawn data, networks, pretr
     grids          GRID: seeds and values to sweep; by default the grid that is named like METHODS
     profiles       NAME: {data: …, methods: …, grid: …}; a file and a variant are profiles, too
 
-A layer of base.yaml applies to all data; layers of the same name in extending files lie over it. Values may be anchored
-(`&name`) and repeated (`*name`, `<<: *name`) within a file. Lines are kept as they are written, comments included:
+A method set or a grid of base.yaml applies to all data; layers of the same name in extending files lie over it. The
+file base.yaml itself is no profile, and its variants and profiles are not used. Values may be anchored (`&name`) and
+repeated (`*name`, `<<: *name`) within a file. Lines are kept as they are written, comments included:
 ruamel.yaml gives the position of each key, and no value is reformatted.
 """
 
@@ -96,9 +97,10 @@ class Profiles:
         self.named = {name: Composition(name) for name in self.data}
         for file in own:
             for name, entry in self.files[file].groups[NAMES].items():
-                if name in self.named and self.named[name].data != name:
+                if name in self.named and self.data.get(name) != file:
                     raise UserError(f"{self.files[file].path}: profiles: {name} is in another file, too; rename it")
-                given = parse_yaml(entry.line, f"{self.files[file].path}: profiles")[name]
+                text = "\n".join([entry.line, *entry.rest])
+                (given,) = parse_yaml(text, f"{self.files[file].path}: profiles").values()
                 self.named[name] = self._composition(file, name, given)
 
     def names(self) -> list[str]:
@@ -140,8 +142,12 @@ class Profiles:
 
     def _composition(self, file: str, name: str, given: Any) -> Composition:
         place = f"{self.files[file].path}: profiles: {name}"
-        if not isinstance(given, dict) or given.keys() - {"data", "methods", "grid"}:
-            raise UserError(f"{place}: expected {{data: …, methods: …, grid: …}}, each of them optional")
+        if (
+            not isinstance(given, dict)
+            or given.keys() - {"data", "methods", "grid"}
+            or not all(isinstance(value, str | None) for value in given.values())
+        ):
+            raise UserError(f"{place}: expected {{data: …, methods: …, grid: …}}, each of them optional, and a name")
         composition = Composition(**{"data": file} | given)
         if self.data.get(composition.data) != file:
             raise UserError(f"{place}: data: {composition.data} is neither {file} nor a variant in this file")
@@ -152,7 +158,7 @@ class Profiles:
         file = self.files[name]
         if name == BASE:
             return [file]
-        (below,) = _listed_words(file.sections.section.get("extends")) or [BASE]
+        below = _extended(file.sections, str(file.path)) or BASE
         if below in (name, *above) or below not in self.files:
             others = sorted(self.files.keys() - {name})
             raise UserError(f"{file.path}: extends: {below} is no other file; {did_you_mean(below, others)}")
@@ -161,12 +167,12 @@ class Profiles:
     def _variants(self, file: ProfileFile, name: str, above: tuple[str, ...]) -> list[ProfileLine]:
         """Return the layers of a variant of `file`, from the lowest upward."""
         variants = file.groups[VARIANTS]
-        below = _listed_words(variants[name].section.get("extends"))
-        if not below:
+        below = _extended(variants[name], f"{file.path}: {name}")
+        if below is None:
             return [variants[name]]
-        if below[0] in (name, *above) or below[0] not in variants:
-            raise UserError(f"{file.path}: {name}: extends: {below[0]} is no other variant of this file")
-        return [*self._variants(file, below[0], (name, *above)), variants[name]]
+        if below in (name, *above) or below not in variants:
+            raise UserError(f"{file.path}: {name}: extends: {below} is no other variant of this file")
+        return [*self._variants(file, below, (name, *above)), variants[name]]
 
 
 def profile_text(name: str, folder: Path = PROFILES) -> str:
@@ -184,7 +190,7 @@ def profile_of(text: str, folder: Path = PROFILES) -> str | None:
 
 
 def nearest_profile(text: str, names: Collection[str], profiles: Profiles) -> tuple[str, list[str]]:
-    """Return the profile of `names` with the fewest other lines than `text`, and these lines, as they are in `text`."""
+    """Return the profile of `names` that lacks the fewest lines of `text`, and these lines."""
     given, start = without_layout(text), _start_of(text)
     differing = {}
     for name in names:
@@ -225,8 +231,19 @@ def _read(path: Path) -> ProfileFile:
     for former in ("over", "instead"):
         if former in section:
             raise UserError(f"{path}: {former}: this key is now {RENAMED[former]}; rename it")
-    groups = {group: section.pop(group).section if group in section else {} for group in GROUPS}
+    groups: dict[str, dict[str, ProfileLine]] = {}
+    for group in GROUPS:
+        groups[group] = _require_keys(section.pop(group), f"{path}: {group}") if group in section else {}
+        for name, layer in groups[group].items() if group != NAMES else ():
+            _require_keys(layer, f"{path}: {group}: {name}")
     return ProfileFile(path, own, ProfileLine([], "", "", [], section), groups)
+
+
+def _require_keys(entry: ProfileLine, place: str) -> dict[str, ProfileLine]:
+    """Return the keys below an entry, one per line. Raises UserError where its value is neither such keys nor empty."""
+    if not entry.section and (entry.rest or entry.line.partition(":")[2].strip() not in ("", "{}", "null")):
+        raise UserError(f"{place}: write its keys one per line, below it")
+    return entry.section
 
 
 def _expand_aliases(text: str, path: Path) -> str:
@@ -285,7 +302,7 @@ def _merge_layer(below: ProfileLine, above: ProfileLine, place: str) -> ProfileL
     """Merge the sections of `above` over `below`, without the sections that its key `replace` names."""
     own = {key: entry for key, entry in above.section.items() if key not in ("extends", "replace")}
     sections = dict(below.section)
-    for name in _listed_words(above.section.get("replace")):
+    for name in _listed_words(above, "replace", place):
         if name not in sections or name not in own:
             raise UserError(f"{place}: replace: {name} is no section below; {did_you_mean(name, sections)}")
         sections[name] = replace(sections[name], section={}, rest=[], line=own[name].line)
@@ -293,10 +310,26 @@ def _merge_layer(below: ProfileLine, above: ProfileLine, place: str) -> ProfileL
     return replace(merged, above=[])
 
 
-def _listed_words(entry: ProfileLine | None) -> list[str]:
-    """Return the words that the value of a key consists of: one word, or several in brackets."""
-    value = "" if entry is None else entry.line.partition(":")[2].strip(" []")
+def _listed_words(layer: ProfileLine, key: str, place: str) -> list[str]:
+    """Return the words in the value of a layer's `key`: one word, or several in brackets; none where it is missing.
+
+    Raises UserError where the value stands below its key, and not on the key's line.
+    """
+    entry = layer.section.get(key)
+    if entry is None:
+        return []
+    if entry.rest or entry.section:
+        raise UserError(f"{place}: {key}: expected a name, or names in brackets, on the line of the key")
+    value = entry.line.partition(":")[2].strip(" []")
     return [word.strip() for word in value.split(",")] if value else []
+
+
+def _extended(layer: ProfileLine, place: str) -> str | None:
+    """Return the name under the key `extends` of a layer; None where there is none. Raises UserError for several."""
+    names = _listed_words(layer, "extends", place)
+    if len(names) > 1:
+        raise UserError(f"{place}: extends: expected one name, got {', '.join(names)}; keep one")
+    return names[0] if names else None
 
 
 def _section(lines: Sequence[str], tree: Any, begin: int, keys: tuple[str, ...]) -> dict[str, ProfileLine]:
@@ -313,11 +346,16 @@ def _section(lines: Sequence[str], tree: Any, begin: int, keys: tuple[str, ...])
             above=[line.strip() for line in lines[begin:first]],
             line=lines[first][column:stop].rstrip(),
             comment=lines[first][stop:].strip(),
-            rest=[] if section else [line[column:] for line in lines[first + 1 : _end(value)]],
+            rest=[] if section else [_unindent(line, column) for line in lines[first + 1 : _end(value)]],
             section=_section(lines, value, first + 1, place) if section else {},
         )
         begin = _end(value)
     return keys_of
+
+
+def _unindent(line: str, column: int) -> str:
+    """Remove the indentation up to `column`; a comment may be indented less."""
+    return line[min(column, len(line) - len(line.lstrip())) :]
 
 
 def _end(tree: Any) -> int:
@@ -371,6 +409,8 @@ def main(arguments: Sequence[str]) -> int:
 
     def work() -> None:
         profiles, data = Profiles(), given.data or "scenes"
+        if given.start is not None and given.start < 0:
+            raise UserError(f"START={given.start}: expected a seed of 0 or more; give another number")
         if given.name and (given.data or given.methods or given.grid):
             raise UserError("PROFILE: names data, methods and grid itself; leave it out, or DATA, METHODS and GRID")
         if given.name:

@@ -23,14 +23,14 @@ from pipeline.config.renamed_keys import present_name
 from pipeline.errors import UserError, reason
 
 KeyPath = tuple[str, ...]
-MAX_DEPTH = 64  # levels of nesting; the parser's time grows with their square
+MAX_DEPTH = 64  # nested brackets, or dashes in a row; the parser's time grows with their square
 # Upper bounds of this size or more only limit memory. Messages name such a bound only where a value exceeds it.
 MEMORY_BOUND = 1000
 UNIONS = (Union, types.UnionType)
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """Parse the YAML 1.2 document `text` as DVC does. Raises UserError with line and column for invalid YAML.
+    """Parse the YAML 1.2 document `text` as DVC does. Raises UserError for invalid YAML, with its place where known.
 
     Aliases are refused, because a few lines of them can stand for gigabytes.
     """
@@ -61,9 +61,9 @@ def parse_yaml(text: str, where: str) -> Any:
 @lru_cache(maxsize=64)
 def _parse_once(text: str) -> tuple[Any, Any]:
     """Return ruamel.yaml's node of the document `text` and its value; cached, since parsing takes most of a second."""
-    constructor, _ = YAML(typ="safe", pure=True).get_constructor_parser(text)
-    node = constructor.composer.get_single_node()
-    return node, None if node is None else constructor.construct_document(node)
+    yaml = YAML(typ="safe", pure=True)
+    node = yaml.compose(text)
+    return node, None if node is None else yaml.constructor.construct_document(node)
 
 
 def _refuse_unusual(value: Any, where: str) -> None:
@@ -75,6 +75,7 @@ def _refuse_unusual(value: Any, where: str) -> None:
         for key in value:
             if not isinstance(key, str | int | float | None):
                 raise UserError(f"{where}: the key {show_value(key)} must be a word or a number")
+            _refuse_unusual(key, where)
         for inner in value.values():
             _refuse_unusual(inner, where)
     elif isinstance(value, list):
@@ -83,7 +84,7 @@ def _refuse_unusual(value: Any, where: str) -> None:
 
 
 def _depth(text: str) -> int:
-    """Return the nesting depth of brackets and dashes in `text`. Quoted brackets and dashes count, too."""
+    """Return the depth of brackets, or of eight or more dashes in a row, in `text`, whether quoted or not."""
     deepest = depth = 0
     for found in re.finditer(r"[\[{]|[\]}]|(?:[-?] ){8,}", text):
         word = found[0]
@@ -141,7 +142,7 @@ def override(raw: dict[str, Any], assignments: Iterable[str]) -> dict[KeyPath, s
             inner = inner[part]
             if not isinstance(inner, dict):
                 name = ".".join(parts[: i + 1])
-                raise UserError(f"--set {assignment}: {name} = {show_value(inner)} has no keys; set it alone")
+                raise UserError(f"--set {assignment}: {name} = {show_value(inner)} has no keys; set {name} itself")
         inner[parts[-1]] = parse_yaml(text, f"--set {assignment}")
         origins[parts] = f"--set {assignment}"
     return origins
@@ -161,18 +162,20 @@ def did_you_mean(word: str, allowed: Iterable[str]) -> str:
 
 
 def describe_error(error: ValidationError, model: type[BaseModel], below: KeyPath = ()) -> tuple[KeyPath, str]:
-    """Return the key path of the first problem of `error`, and a line with the key, its value and the allowed values.
+    """Return the key path of one problem of `error`, and a line with the key, its value and the allowed values.
 
-    `below` is the path of `model` in the file. A misspelt key makes two problems: it is unknown, and the right key is
-    missing. The unknown key is reported, because the user wrote it.
+    `below` is the path of `model` in the file. The first unknown key is reported before any other problem. A misspelt
+    key makes two problems: it is unknown, and the right key is missing. The user wrote the unknown key.
     """
-    unknown_key = ("extra_forbidden", "unexpected_keyword_argument")  # in a model, in a dataclass
+    # in a model, in a dataclass; a key that is a number
+    unknown_key = ("extra_forbidden", "unexpected_keyword_argument", "invalid_key")
     problem = min(error.errors(), key=lambda problem: problem["type"] not in unknown_key)
     path, allowed, container = _follow(model, tuple(map(str, problem["loc"])))
     value = show_value(problem["input"])
     name = ".".join((*below, *path)) or "parameters"
     if problem["type"] in unknown_key:
-        line = f"unknown key {name} = {value}; {did_you_mean(path[-1], keys_of(container))}"
+        shown = "" if problem["type"] == "invalid_key" else f" = {value}"  # pydantic's input is then the key
+        line = f"unknown key {name}{shown}; {did_you_mean(path[-1], keys_of(container))}"
         new = present_name((*below, *path))
         if new in keys_of(container):
             line = f"{name} = {value}: this key is now {new}; rename it"
@@ -183,7 +186,7 @@ def describe_error(error: ValidationError, model: type[BaseModel], below: KeyPat
     elif problem["type"] == "value_error":
         line = f"{name}: {problem['ctx']['error']}"
     elif problem["type"] == "less_than_equal" and (limit := problem["ctx"]["le"]) >= MEMORY_BOUND:
-        line = f"{name} = {value} is not allowed: a number of at most {limit:.0f}"
+        line = f"{name} = {value} is not allowed: a number of at most {int(limit)}"
     else:
         line = f"{name} = {value} is not allowed: {_allowed(allowed)}"
     return (*below, *path), line

@@ -38,7 +38,10 @@ class StageParameters(Generic[P]):
         return copy.deepcopy(dict(_part(self._tree, self._paths)))
 
     def flat(self) -> dict[str, Any]:
-        """Return every listed value by its dotted key, without counting it as read (for digests)."""
+        """Return every listed value by its dotted key, without counting it as read (for digests).
+
+        An empty mapping has no entry.
+        """
         return _flat(_part(self._tree, self._paths))
 
     def lists(self, keys: Keys) -> bool:
@@ -94,7 +97,7 @@ def _part(tree: Any, keys: list[Keys]) -> Any:
 
 
 def _flat(tree: Mapping[str, Any], above: Keys = ()) -> dict[str, Any]:
-    """Return the values of a nested mapping by their dotted keys."""
+    """Return the values of a nested mapping by their dotted keys; an empty mapping has none."""
     flat: dict[str, Any] = {}
     for name, value in tree.items():
         keys = (*above, name)
@@ -107,7 +110,8 @@ def listed_keys(
 ) -> tuple[str, ...]:
     """Return the keys under `params:` of a stage, with ${key} and ${item} replaced by the instance of its `foreach`.
 
-    `workflow` is dvc.yaml as read, `tree` the parameters. Raises UserError for an unknown stage or instance.
+    `workflow` is dvc.yaml as read, `tree` the parameters. Raises UserError for an unknown stage or instance, for a
+    `foreach` that is no mapping or list of parameters, and for parameters of other files.
     """
     stages = workflow.get("stages") or {}
     if stage not in stages:
@@ -115,7 +119,11 @@ def listed_keys(
     block = stages[stage]
     foreach = block.get("foreach", ())
     if isinstance(foreach, str):  # "${methods}"
-        foreach = reduce(getitem, foreach.strip("${}").split("."), tree)
+        try:
+            foreach = [*reduce(getitem, foreach.strip("${}").split("."), tree)]
+        except (KeyError, TypeError):
+            problem = f"expected foreach to name a mapping or list of params.yaml, got {foreach}"
+            raise UserError(f"dvc.yaml: stage {stage}: {problem}; correct it") from None
     instances = [str(name) for name in foreach]
     if bool(instances) != (instance is not None):
         expected = f"one of {', '.join(instances)}" if instances else "none"
@@ -130,10 +138,10 @@ def listed_keys(
 
 
 def listed_deps(workflow: Mapping[str, Any], stage: str, item: Mapping[str, Any]) -> list[str]:
-    """Return the paths under `deps:` of a stage, without those that name ${key}.
+    """Return the paths under `deps:` of a stage, without those that name ${key} or a parameter.
 
-    The values of `item` replace ${item.…}. `workflow` is dvc.yaml as read, `item` the entry of its foreach for the
-    instance, such as a method's block.
+    The values of `item` replace ${item.…}, and "" replaces a missing one. `workflow` is dvc.yaml as read, `item` the
+    entry of its foreach for the instance, such as a method's block.
     """
     block = workflow["stages"][stage]
     listed = [_ITEM.sub(lambda match: str(item.get(match[1], "")), path) for path in block.get("do", block)["deps"]]

@@ -13,11 +13,11 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from tqdm import tqdm
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, one_line
 from pipeline.runtime.files import rename, sha256, write_atomically
 
 CHUNK = 1 << 18
-MIN_PROGRESS = 1 << 24  # bytes; an attempt that receives as many does not count as failed
+MIN_PROGRESS = 1 << 24  # bytes; an attempt that adds as many to the longest partial file does not count as failed
 TRANSIENT_STATUSES = {408, 425, 429, 500, 502, 503, 504}  # statuses after which another attempt may help
 
 
@@ -30,10 +30,11 @@ def download(
 ) -> None:
     """Download `url` (http or https), of `size` bytes and the SHA-256 `digest`, to the path `to`.
 
-    A partial download is kept in `to`.part and resumed by HTTP ranges, in this run and in later ones. The pauses
-    between attempts are `pause`, 2·`pause`, 4·`pause`, … seconds, at most 60. A server that is silent for `wait`
-    seconds fails the attempt. Raises UserError after `attempts` in a row with little progress, and for a wrong digest,
-    whose file is removed.
+    A partial download is kept in `to`.part and resumed by HTTP ranges, in this run and in later ones. The pause after n
+    attempts in a row with little progress is `pause`·2ⁿ seconds, at most 60. A server that is silent for `wait` seconds
+    fails the attempt. Raises UserError after `attempts` in a row with little progress, and at once for an error that
+    another attempt does not mend. Raises UserError for a wrong digest; a received file is then removed, and a file that
+    was at `to` before is kept.
     """
     to.parent.mkdir(parents=True, exist_ok=True)
     part, tag = part_of(to), to.with_name(f"{to.name}.etag")
@@ -41,13 +42,13 @@ def download(
         if (actual := sha256(to)) != digest:
             raise UserError(f"{to}: its SHA-256 is {actual}, and {digest} is expected; move it away and run this again")
         return
+    if _size(part) > size:
+        part.unlink()
     best, failed = _size(part), 0
     with tqdm(total=size, desc=to.name, unit="B", unit_scale=True, disable=None) as bar:
         while (have := _size(part)) != size:
             bar.update(have - bar.n)
             try:
-                if have > size:
-                    part.unlink()
                 _receive(url, part, tag, size, wait, bar)
             except _TransientError as fault:
                 reached = _size(part)
@@ -59,7 +60,7 @@ def download(
                         "again to go on"
                     ) from None
                 seconds = min(pause * 2**failed, 60.0)
-                tqdm.write(f"{to.name}: {fault}; next attempt in {seconds:.0f} s", file=sys.stderr)
+                tqdm.write(one_line(f"{to.name}: {fault}; next attempt in {seconds:.0f} s"), file=sys.stderr)
                 time.sleep(seconds)
         bar.update(size - bar.n)
     if (actual := sha256(part)) != digest:
@@ -136,7 +137,9 @@ def _open(request: Request, part: Path, have: int, wait: float) -> HTTPResponse:
             f"{request.full_url}: the server answers {error.code} {error.reason}; a copy from elsewhere may be put at "
             f"{part.with_suffix('')}: its SHA-256 is checked"
         ) from None
-    except (OSError, HTTPException) as error:
+    except UserError:
+        raise
+    except (OSError, HTTPException, ValueError) as error:  # ValueError: the address of a redirection is malformed
         raise _TransientError(f"no answer ({getattr(error, 'reason', error) or type(error).__name__})") from None
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 DETECTOR = "fasterrcnn_resnet50_fpn_v2"
 NMS_IOU = 0.3  # TEST.NMS of the bottom-up attention code; torchvision has 0.5 for detections
-MAX_SIDE_RATIO = 1333 / 800  # the longest side as a multiple of the shortest, as in torchvision and Faster R-CNN
+MAX_SIDE_RATIO = 1333 / 800  # the longer side's limit as a multiple of image_size, as in torchvision and Faster R-CNN
 
 
 class FasterRCNN:
@@ -33,10 +33,12 @@ class FasterRCNN:
     has_boxes = True
 
     def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
-        """Build the detector; `image_size` is the shorter side, the longer one is at most 1333/800 of it.
+        """Build the detector. Images are resized to a shorter side of `image_size` pixels.
 
-        `options` go to torchvision. `boxes` is {fixed: n}, or {min_boxes, max_boxes, threshold}: the regions that
-        score at least `threshold`, between `min_boxes` and `max_boxes` of them. Raises UserError as TimmNetwork does.
+        An image whose longer side would exceed 1333/800 of `image_size` is resized to that limit instead. `options` go
+        to torchvision. `boxes` is {fixed: n}, or {min_boxes, max_boxes, threshold}: the regions that score at least
+        `threshold`, between `min_boxes` and `max_boxes` of them. Without `boxes`, 36 regions are selected. Raises
+        UserError as TimmNetwork does.
         """
         declare_operators()
         from torchvision.models import get_model_weights

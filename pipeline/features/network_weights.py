@@ -1,6 +1,6 @@
 """Weights of networks: from their hubs by name, checked against the hub's digest, or from a file.
 
-Files are safetensors; those of torchvision are pickles, of which only tensors are read (`weights_only`).
+Files are safetensors. Those that torchvision publishes are pickles, of which only tensors are read (`weights_only`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class UnreachableWeightsError(UserError):
 def load_local(model: nn.Module, weights: str, name: str) -> dict[str, str]:
     """Load the safetensors file `weights`, of any precision, into the network `name`; return its entry in the manifest.
 
-    Raises UserError where the file is missing or damaged, and for the first tensor that does not fit.
+    Raises UserError where the file is missing or damaged, for numbers that are not finite, and for the first tensor
+    that does not fit.
     """
     path = _require_file(weights, name)
     _, given = read_tensors(path, REMEDY)
@@ -39,10 +40,10 @@ def load_local(model: nn.Module, weights: str, name: str) -> dict[str, str]:
 
 
 def check_fit(build: Callable[[], nn.Module], weights: str, name: str) -> None:
-    """Compare the shapes of the network `name` with those of the file `weights`, before the network is built.
+    """Compare the shapes of the network `name` with those of the file `weights`, without memory for its tensors.
 
-    The file therefore limits the memory that a network allocates, whatever its options. Weights of a hub are not
-    compared. Raises UserError for the first tensor that differs.
+    The file therefore limits the memory of a network that is built afterwards, whatever its options. Weights of a hub
+    are not compared. Raises UserError for a missing or damaged file, and for the first tensor that differs.
     """
     if weights == HUB:
         return
@@ -55,8 +56,9 @@ def check_fit(build: Callable[[], nn.Module], weights: str, name: str) -> None:
 def hugging_face_file(repository: str, file: str, name: str) -> tuple[Path, dict[str, str]]:
     """Return a safetensors file of the Hugging Face hub, fetched or from its cache, and its entry in the manifest.
 
-    The cache names a file by the SHA-256 that the hub states. Raises UserError where the content has another digest,
-    and where the file is neither cached nor can be fetched.
+    The cache names a large file by the SHA-256 that the hub states. Raises UserError where the content has another
+    digest, where the file is neither cached nor can be fetched, and where it is in another format. A small file, which
+    the cache names by another digest, is not compared.
     """
     from huggingface_hub import hf_hub_download
 
@@ -85,7 +87,8 @@ def load_torchvision(model: nn.Module, weights: str, entry: Any, name: str) -> d
 
     `weights` is a safetensors file, or `hub` for `entry` (a member of one of torchvision's enumerations), fetched or
     from PyTorch's cache. The file's name ends in the first digits of its SHA-256, which are compared each time. Raises
-    UserError where the file cannot be fetched (it may be put there by hand), or has another digest.
+    UserError where the file cannot be fetched (it may be put there by hand) or has another digest. Raises UserError
+    for other objects than tensors, and for the first tensor that does not fit.
     """
     if weights != HUB:
         return load_local(model, weights, name)
@@ -111,6 +114,8 @@ def load_torchvision(model: nn.Module, weights: str, entry: Any, name: str) -> d
         )
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+            raise TypeError("no mapping of names to tensors")
     except Exception as error:  # a pickle with other objects than tensors, or no pickle
         raise UserError(f"{path}: not a file of tensors only ({reason(error)})") from None
     _load_strictly(model, state, path, name)
@@ -141,7 +146,7 @@ def _compare(expected: Shapes, given: Shapes, path: Path, name: str) -> None:
         if given_shape != expected_shape:
             problem = "is missing" if given_shape is None else f"has the shape {given_shape}"
             if expected_shape is None:
-                problem += ", which the network does not have"
+                problem += ", and the network has no such tensor"
             else:
                 problem += f", the network expects {expected_shape}"
             raise UserError(f"{path}, {key}: {problem}; these are not the weights of {name} with these options")

@@ -46,7 +46,7 @@ class ObjectDetector(nn.Module):
         return self.whole.regions(pixels)
 
     def pooled(self, regions: Tensor) -> Tensor:
-        """Return (B, 8·width): mean and maximum over the cells, each standardised over the training images."""
+        """Return (B, 8·width): mean and maximum over the cells, each standardised as by `WordDetector.pooled`."""
         return self.whole.pooled(regions)
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""A small ResNet trained to predict the captions' words, for data without pretrained weights.
+"""A small ResNet trained to predict the captions' words, where no pretrained weights are available.
 
 Fang et al., From captions to visual concepts and back (CVPR 2015), predict words as labels of images. Here the target
 of a word is the share of an image's captions that contain it.
@@ -29,7 +29,10 @@ class CaptionReferences(Protocol):
 
 
 class WordDetector(nn.Module):
-    """A network from images (B, 3, S, S), 0 … 255, to a map (B, 4·width, S/16, S/16), a vector, and logits (B, V)."""
+    """A network from images (B, 3, S, S), 0 … 255, to logits (B, V) of V words, by `regions` and `pooled`.
+
+    The side of the feature map is S/16, or ⌈⌊S/4⌋/4⌉ where 16 does not divide S.
+    """
 
     def __init__(self, words: int, width: int):
         super().__init__()
@@ -41,11 +44,14 @@ class WordDetector(nn.Module):
         self.words = nn.Linear(8 * width, words)
 
     def regions(self, pixels: Tensor) -> Tensor:
-        """Return the last feature map (B, 4·width, H, W), not negative."""
+        """Return the last feature map (B, 4·width, H, W), which is not negative."""
         return self.stages(self.stem(pixels / 127.5 - 1))
 
     def pooled(self, regions: Tensor) -> Tensor:
-        """Return (B, 8·width): mean and maximum over the cells, each standardised over the training images."""
+        """Return (B, 8·width): mean and maximum over the cells, each standardised.
+
+        In training the batch gives mean and deviation, else their running averages over training batches.
+        """
         return self.standardised(torch.cat([regions.mean((2, 3)), regions.amax((2, 3))], 1))
 
     def forward(self, pixels: Tensor) -> Tensor:
@@ -60,8 +66,9 @@ class _Residual(nn.Module):
         self.body = nn.Sequential(_convolution(size, out, stride), nn.ReLU(), _convolution(out, out, 1))
         self.shortcut: nn.Module = nn.Identity()
         if stride > 1 or size != out:
+            # half of an odd size is rounded up, as in the strided convolution
             self.shortcut = nn.Sequential(
-                nn.AvgPool2d(stride), nn.Conv2d(size, out, 1, bias=False), nn.BatchNorm2d(out)
+                nn.AvgPool2d(stride, ceil_mode=True), nn.Conv2d(size, out, 1, bias=False), nn.BatchNorm2d(out)
             )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -84,7 +91,7 @@ def word_shares(references: np.ndarray, words: int) -> Tensor:
 class WordPrediction:
     """The task of a `WordDetector`: the share of captions with each word 1 … `words`, by binary cross-entropy.
 
-    Mirrored images would make "left of" false.
+    Training on mirrored images makes words such as "left" false.
     """
 
     captions: CaptionReferences
@@ -95,7 +102,7 @@ class WordPrediction:
         return WordDetector(self.words, width)
 
     def begin(self, detector: WordDetector, rows: np.ndarray) -> None:
-        """Initialise the biases with each word's frequency, so that no epoch is spent on learning it."""
+        """Initialise the biases with each word's frequency in at most 2,000 images, which saves epochs."""
         share = word_shares(self.captions.references(rows[:2000]), self.words).mean(0).clamp(1e-4, 1 - 1e-4)
         with torch.no_grad():
             detector.words.bias.copy_(torch.logit(share))
@@ -107,9 +114,9 @@ class WordPrediction:
 
 
 class WordDetectorNetwork(GridNetwork):
-    """A detector trained in this project as an `Extractor`: the vector is [mean, maximum] over its last map's cells.
+    """A detector trained in this project as an `Extractor`: the vector is `WordDetector.pooled`.
 
-    The image is squashed to the square, (3, S, S) uint8.
+    An image is resized to a square, (3, S, S) uint8, whatever its aspect ratio.
     """
 
     def __init__(self, detector: nn.Module, settings: NetworkSettings, device: torch.device | str = "cpu"):

@@ -41,7 +41,7 @@ class EstimatorCandidate:
 
 
 def score_function(name: str, baseline: Baseline, min_samples: int = 1) -> EstimatorCandidate:
-    """Return REINFORCE minus `baseline`."""
+    """Return REINFORCE with `baseline`, which is subtracted from the score."""
     return EstimatorCandidate(
         f"REINFORCE, {name}", lambda k, _: ScoreFunction(Multinomial(k), baseline), min_samples=min_samples
     )

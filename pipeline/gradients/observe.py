@@ -21,7 +21,7 @@ from pipeline.protocols import Estimator, Score
 from pipeline.scores.discriminability import Hinge
 
 MARGIN = 1.0  # PSST's Eq. 4; with 0.2 the listener soon separates two images, and the gradient is 0
-LARGE = {"images": 8, "vocabulary": 300, "max_words": 12, "size": 128}  # sizes of the drawn scenes' speaker
+LARGE = {"images": 8, "vocabulary": 300, "max_words": 12, "size": 128}  # sizes of the world in which steps are timed
 
 
 @dataclass(frozen=True)

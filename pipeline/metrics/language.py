@@ -1,4 +1,4 @@
-"""The metrics of the registry, computed of generated text and human references."""
+"""The metrics of the registry, computed from generated captions and human references."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class LanguageScores:
 def bleu_statistics(hypotheses: Sequence[str], all_references: Sequence[Sequence[str]]) -> np.ndarray:
     """Return counts (N, 10) int32 of tokenised texts; pycocoevalcap's corpus BLEU is a function of their sums.
 
-    The first two counts are the tokens of the caption and of the reference closest in length. The others are the
-    caption's n-grams, n = 1 … 4, and its matching n-grams, n = 1 … 4.
+    The first two are the numbers of tokens of the caption and of the reference closest in length. The others are the
+    numbers of the caption's n-grams, n = 1 … 4, and of its matching n-grams, n = 1 … 4.
     """
     from pycocoevalcap.bleu.bleu_scorer import cook_refs, cook_test
 
@@ -47,14 +47,12 @@ class LanguageScorer:
 
     METEOR takes many seconds to load its tables, so processes start on entry; captions may be generated meanwhile.
     `timeout`: the limit in seconds for a Java program on one set of captions; after it, its metric is not computed.
-    Raises UserError for a score that no metric has.
+    `metrics`: names of scores. SPIDEr, a sum, is added where both of its parts are computed. Raises UserError for a
+    name that is not in COMPUTED.
     """
 
     def __init__(self, metrics: Sequence[str] = COMPUTED, timeout: float = 900.0) -> None:
-        unknown = [metric for metric in metrics if metric not in COMPUTED]
-        if unknown:
-            raise UserError(f"metrics: {unknown[0]!r} is not known; choose from {', '.join(COMPUTED)}")
-        self._metrics = tuple(metrics)
+        self._metrics = _check_names(metrics)
         self._timeout = timeout
         self._tokenised: dict[str, str] = {}
         self._processes: dict[str, MetricProcess] = {}
@@ -74,14 +72,15 @@ class LanguageScorer:
         """Score one caption per image against the image's references; `metrics` replaces the scorer's own.
 
         An empty caption is scored like any other. A metric that cannot run has no score, and `not_computed` holds the
-        reason. Raises UserError if captions and images differ in number, or if an image has no reference with a word.
+        reason. Raises UserError if captions and images differ in number or are none, if an image has no reference
+        with a word, and for unknown `metrics`.
         """
         if len(hypotheses) != len(references) or not len(hypotheses):
             raise UserError(
                 f"language metrics: {len(hypotheses)} captions for references of {len(references)} images; "
                 "give one caption and its references for every image"
             )
-        wanted = self._metrics if metrics is None else tuple(metrics)
+        wanted = self._metrics if metrics is None else _check_names(metrics)
         try:
             self._start(wanted)
             flat = iter(self.tokenise([*hypotheses, *chain.from_iterable(references)]))  # one start of Java
@@ -139,6 +138,13 @@ class LanguageScorer:
         new = [text for text in dict.fromkeys(texts) if text not in self._tokenised]
         self._tokenised.update(zip(new, java.tokenise_ptb(new, self._timeout), strict=True))
         return [self._tokenised[text] for text in texts]
+
+
+def _check_names(metrics: Sequence[str]) -> tuple[str, ...]:
+    """Return `metrics`. Raises UserError for a name that is not in COMPUTED."""
+    if unknown := [metric for metric in metrics if metric not in COMPUTED]:
+        raise UserError(f"metrics: {unknown[0]!r} is not known; choose from {', '.join(COMPUTED)}")
+    return tuple(metrics)
 
 
 def _result(answer: Future[java.Score]) -> list[java.Score]:

@@ -25,11 +25,11 @@ class Metric:
     """A metric of captions. It is computed by one of `compute`, `start` and `parts`.
 
     `compute(captions, references, timeout)` receives N captions and the references of each, as tokens joined by spaces.
-    It returns one (corpus score, scores of N captions) for each name in `scores`. It imports its packages when it is
-    called, and raises NotComputedError, with a reason of one line, where it cannot run.
+    It returns one (corpus score, scores of N captions) for each of `names`. It imports its packages when it is called,
+    and raises NotComputedError, with a reason of one line, where it cannot run.
     """
 
-    name: str  # in evaluate.metrics
+    name: str  # in evaluate.metrics; a metric with `parts` is computed with them and is not listed there
     compute: Callable[[Sequence[str], Sequence[Sequence[str]], float], Iterable[Score]] | None = None
     # starts a process, with a timeout in seconds, that scores while other metrics are computed
     start: Callable[[float], MetricProcess] | None = None
@@ -46,7 +46,7 @@ class Metric:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of its scores in metrics.json."""
+        """Return the names of the metric's scores in metrics.json."""
         return self.scores or (self.name,)
 
 
@@ -58,7 +58,7 @@ METRICS = (
     Metric("SPICE", spice, check=find_spice, reward="text", best_of_beam=True),
     Metric("SPIDEr", parts=("CIDEr", "SPICE"), range=(0.0, 11.0)),  # Liu et al. 2017
 )
-FIRST = "CIDEr"  # in tables
+FIRST = "CIDEr"  # the first metric in tables
 IN_TABLES = tuple(sorted(METRICS, key=lambda metric: metric.name != FIRST))
 
 BY_NAME = {metric.name: metric for metric in METRICS}

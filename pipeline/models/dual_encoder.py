@@ -26,7 +26,7 @@ class DualEncoder(nn.Module):
     def __init__(self, architecture: str, options: dict[str, Any], features: str) -> None:
         """Build the network from `architecture` and `options` of open_clip.create_model.
 
-        Raises UserError for an architecture that open_clip does not list.
+        Raises UserError for an architecture that open_clip does not list, and for options that are not allowed.
         """
         super().__init__()
         declare_operators()
@@ -58,9 +58,10 @@ class DualEncoder(nn.Module):
     def lengths(self, captions: Sequence[str]) -> Tensor:
         """Count the tokens of N captions, (N,), with begin and end tokens, up to twice `max_tokens`."""
         twice = 2 * self.max_tokens
-        padding = self._tokens([""], twice)[0, -1]
-        there: Tensor = self._tokens(list(captions), twice) != padding
-        return there.shape[1] - there.flip(1).long().argmax(1)
+        empty, full = self._tokens(["", "a " * twice], twice)  # these end in padding and in the end token
+        pads_with_end = int(full[-1] == empty[-1])  # as SigLIP's tokenizer does
+        positions: Tensor = (self._tokens(list(captions), twice) != empty[-1]) * torch.arange(1, twice + 1)
+        return (positions.amax(1) + pads_with_end).clamp(max=twice)
 
     def encode_text(self, captions: Sequence[str]) -> Tensor:
         """Encode N captions as unit vectors (N, D); captions above `max_tokens` are truncated."""

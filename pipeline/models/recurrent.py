@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from pipeline.models.kernels.text_lstm import TextStates, text_lstm
+from pipeline.runtime import devices
 
 
 class _AnywhereRnn(nn.RNNBase):
@@ -33,3 +38,18 @@ class Gru(_AnywhereRnn, nn.GRU):
 
 class Lstm(_AnywhereRnn, nn.LSTM):
     """nn.LSTM that takes any states, and has a gradient in evaluation mode, on every device."""
+
+
+def text_states(lstm: nn.LSTM, words: Tensor, lengths: Tensor) -> TextStates:
+    """Compute the states of `lstm` for the first `lengths` (N,) ≥ 1 inputs of `words` (N, T, E), on any device."""
+    if devices.is_synchronous(words.device):
+        return text_lstm(lstm, words, lengths)
+    packed = pack_padded_sequence(words, lengths.cpu(), batch_first=True, enforce_sorted=False)
+    states, (_, cells) = lstm(packed)
+    order, back = packed.sorted_indices, packed.unsorted_indices
+    assert order is not None
+    assert back is not None
+    steps = torch.arange(words.shape[1], device=words.device)
+    places = (order.unsqueeze(1) * words.shape[1] + steps).T[(steps < lengths[order].unsqueeze(1)).T]
+    starts = (packed.batch_sizes.cumsum(0) - packed.batch_sizes).to(words.device)
+    return TextStates(states.data, places, starts[lengths - 1] + back, cells[0])

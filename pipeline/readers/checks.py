@@ -34,15 +34,20 @@ def check_corpus(
     corrupt: Collection[str] = (),
     missing: float = 0.0,
 ) -> Corpus:
-    """Check the number of images per split, and decode every image below `images`; None decodes no image.
+    """Check the number of images per split, and decode every image of `corpus` in `images`; None decodes no image.
 
-    `expected` are annotated images per split. Images that cannot be decoded are skipped if `corrupt` names their files,
-    which are published broken. At most a share `missing` of all images may also be absent or undecodable, and is
-    skipped. Raises UserError for an empty split, other counts, and a file outside the folder, by its name or as a link.
-    Raises UserError for any other image that is missing or cannot be decoded.
+    `expected` has the number of annotated images of each split. Images that cannot be decoded are skipped if `corrupt`
+    names their files, which are published broken. At most a share `missing` of all images may also be absent or
+    undecodable, and is skipped. Raises UserError for other counts, and for a split without an image, also after
+    skipping. Raises UserError for a file outside the folder, by its name or as a link. Raises UserError for any other
+    image that is missing or cannot be decoded.
     """
     expected = expected or {}
-    counts = _count_images(corpus)
+    counts = corpus.counts()
+    if empty := _empty_split(corpus):
+        raise UserError(
+            f"{corpus.sources[-1]}: no image is in the split {empty}; each of {', '.join(SPLITS)} needs one"
+        )
     if wrong := [split for split in SPLITS if counts[split] != expected.get(split, counts[split])]:
         counted = ", ".join(f"{split} has {counts[split]} images and {expected[split]} are expected" for split in wrong)
         hint = "is it the right file? If it is, correct prepare.expected_counts"
@@ -69,15 +74,12 @@ def check_corpus(
         images=tuple(image for image in corpus.images if image.file not in skipped),
         skipped=tuple(image for image in corpus.images if image.file in skipped),
     )
-    _count_images(remaining)
+    if empty := _empty_split(remaining):
+        skips = f"all {counts[empty]} images of the split {empty} are skipped"
+        raise UserError(f"{images}: {skips}; each of {', '.join(SPLITS)} needs one that can be decoded")
     return remaining
 
 
-def _count_images(corpus: Corpus) -> dict[str, int]:
-    """Return the number of images per split; raises UserError where one has none."""
-    counts = corpus.counts()
-    if empty := [split for split, count in counts.items() if count == 0]:
-        raise UserError(
-            f"{corpus.sources[-1]}: no image is in the split {empty[0]}; each of {', '.join(SPLITS)} needs one"
-        )
-    return counts
+def _empty_split(corpus: Corpus) -> str | None:
+    """Return the first split without an image; None where each has one."""
+    return next((split for split, count in corpus.counts().items() if not count), None)

@@ -39,7 +39,7 @@ def markdown(tables: Sequence[Table], rule: str = "", failed: Sequence[str] = ()
 
 
 def curve_csv(results: Results) -> str:
-    """Return the CSV with a line per run and split; numbers are unrounded, and missing numbers are empty."""
+    """Return the CSV with a line per run and split, val and test; numbers are unrounded, missing numbers empty."""
     judges, settings = list(results.judges), {key for run in results.runs for key in run.settings}
     keys: dict[str, Keys] = {name: ("language", name) for name in LANGUAGE}
     for label, measure, where in [
@@ -68,8 +68,9 @@ def comparison_csv(comparison: Comparison) -> str:
     """Return the CSV with a line per value read from the curves; numbers are unrounded.
 
     Methods are compared at the value `at` of the metric `fixed`; `bound` is ≥ where the value is a lower bound.
-    `difference`, its interval and p (Holm-adjusted) are against `reference`. They are empty where bounds do not
-    determine the order. `difference bound` states whether the difference is a lower or an upper bound.
+    `difference`, its interval and p (Holm-adjusted) are against `reference`, in the report's score at an equal CIDEr.
+    They are empty for other metrics, without resamples, and where bounds do not determine the order. `difference bound`
+    states whether the difference is a lower or an upper bound.
     """
     rows = []
     for slice_ in (*comparison.at_cider, *comparison.at_score):
@@ -122,11 +123,15 @@ def as_csv(head: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def as_text(cell: str) -> str:
-    """Escape tags, links and images in a Markdown cell, so that a caption is shown as written."""
-    return re.sub(r"<(?=[A-Za-z/!?])|(?<=\])\(", r"\\\g<0>", re.sub(r"[\r\n]+", " ", cell))
+    """Escape tags, links and images in a Markdown cell, so that none of them takes effect; make it one line."""
+    line = re.sub(r"[\r\n]+", " ", cell)
+    # backslashes before a tag are doubled: one that stands there already would escape the added one
+    return re.sub(r"(\\*)(<(?=[A-Za-z/!?])|(?<=\])\()", r"\1\1\\\2", line)
 
 
 def _bullets(notes: Sequence[str]) -> str:
-    return "\n".join(
-        textwrap.fill(replace_method_names(note), WIDTH, initial_indent="- ", subsequent_indent="  ") for note in notes
+    # only between words: a reader of Markdown shows a line break as a space, also within a method's name or a path
+    wrapper = textwrap.TextWrapper(
+        WIDTH, initial_indent="- ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
+    return "\n".join(wrapper.fill(replace_method_names(note)) for note in notes)

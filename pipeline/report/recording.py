@@ -19,10 +19,10 @@ from pipeline.report.result_file import PrintedFigure, PrintedTable, ResultFile,
 from pipeline.runtime.checksums import check_checksums
 from pipeline.runtime.files import sha256, write_atomically
 
-COMMANDS = {  # folders in data/, and the commands that write them; the folder of a profile is data/report
+COMMANDS = {  # folders in data/, and the commands whose tables they hold; the folder of a profile is data/report
     "gradients": "make gradients",
     "benchmarks": "make bench",
-    "cluster": "python benchmarks/cluster.py",
+    "cluster": "make bench-cluster",
     "costs": "make costs",
     "judging": "make bench-judging",
     "judging_photos": "python benchmarks/judging_photos.py",
@@ -33,7 +33,7 @@ COMMANDS = {  # folders in data/, and the commands that write them; the folder o
     "gradients_flickr8k": "make gradients TRAINED=data",
 }
 START = re.compile(r"(.+)@start(\d+)")
-CODE = ("pipeline", "stages", "benchmarks", "profiles", "dvc.yaml", "Snakefile")
+CODE = ("pipeline", "saywhich", "stages", "benchmarks", "profiles", "dvc.yaml", "Snakefile")
 
 
 def write_record(
@@ -50,7 +50,8 @@ def write_record(
     `further_tables` returns more tables of a profile's run as Markdown. The name `scenes@xeon` is the profile scenes on
     another machine, and `scenes@start2` is its start 2.
 
-    Raises UserError if the last run was of another name.
+    Raises UserError where params.yaml is not that of the profile and start, and outside a git repository. Raises it
+    also where outputs are damaged, where a table or figure is missing, and for tables with unequal rows.
     """
     kind = name.partition("@")[0]
     folder = root / "data" / (kind if kind in COMMANDS else "report")
@@ -58,27 +59,32 @@ def write_record(
     check_checksums(folder, f"{command} writes it again")
     sources = sorted(folder.glob("*.md"))
     texts = [path.read_text(encoding="utf-8") for path in sources] + ([] if kind in COMMANDS else [further_tables()])
-    tables = {caption: table for text in texts for caption, table in tables_in(text)}
+    try:
+        tables = {caption: table for text in texts for caption, table in tables_in(text)}
+    except ValidationError as error:
+        raise UserError(
+            f"{folder}: a table is damaged ({error.errors()[0]['msg']}); {command} writes it again"
+        ) from None
     if not (sources and tables):
         raise UserError(f"{folder} has no tables; {command} writes them")
-    try:
-        result = ResultFile(
-            command=command,
-            commit=_commit(root),
-            date=date.fromtimestamp(max(path.stat().st_mtime for path in sources)).isoformat(),
-            machine=_machine(),
-            seeds=sorted({int(row["seed"]) for row in _curve(folder) if row["seed"]}),
-            tables=tables,
-            figures={figure: _copy_figure(root, name, folder / f"{figure}.png") for figure in figures},
-        )
-    except ValidationError as error:
-        raise UserError(f"{folder}: {error.errors()[0]['loc']}: {error.errors()[0]['msg']}") from None
+    result = ResultFile(
+        command=command,
+        commit=_commit(root),
+        date=date.fromtimestamp(max(path.stat().st_mtime for path in sources)).isoformat(),
+        machine=_machine(),
+        seeds=sorted({int(row["seed"]) for row in _curve(folder) if row["seed"]}),
+        tables=tables,
+        figures={figure: _copy_figure(root, name, folder / f"{figure}.png") for figure in figures},
+    )
     write_atomically(path_of(root, name), result.text())
     return path_of(root, name)
 
 
 def tables_in(markdown: str) -> Iterator[tuple[str, PrintedTable]]:
-    """Yield the tables of a Markdown text with their captions, which are bold lines above them."""
+    """Yield the tables of a Markdown text, each with the last bold line above it as its caption, "" without one.
+
+    Raises pydantic's ValidationError for a row with more or fewer cells than columns, and for two equal columns.
+    """
     caption, rows = "", list[list[str]]()
     for line in [*markdown.splitlines(), ""]:
         if line.startswith("|"):
@@ -97,7 +103,10 @@ def start_of(name: str) -> int | None:
 
 
 def _profile_command(root: Path, name: str, profile_text: Callable[[str, Path], str]) -> str:
-    """Return the command that wrote data/report; raises UserError if it was a run of another profile or start."""
+    """Return the command that runs a profile and start.
+
+    Raises UserError where params.yaml is not that of the profile and start, or where data/sweep is damaged.
+    """
     profile, start = name.partition("@")[0], start_of(name)
     try:
         text = profile_text(name, root / "profiles")
@@ -135,13 +144,18 @@ def _curve(folder: Path) -> list[dict[str, str]]:
 
 
 def _commit(root: Path) -> str:
-    """Return HEAD's short hash, with `-dirty` where code differs from it; raises UserError outside a repository."""
+    """Return HEAD's short hash, with `-dirty` where files of CODE differ from it or are not in it.
+
+    Raises UserError outside a git repository, and in one without a commit.
+    """
     git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True)
     if git.returncode:
-        raise UserError(f"{root} is not a git repository: expected the commit of the run")
-    existing = [name for name in CODE if (root / name).exists()]
-    same = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", *existing], cwd=root).returncode == 0
-    return git.stdout.strip() + ("" if same else "-dirty")
+        raise UserError(
+            f"{root} is not a git repository with a commit: expected the commit of the run; commit the code"
+        )
+    changed = ["git", "status", "--porcelain", "--untracked-files=all", "--", *CODE]
+    status = subprocess.run(changed, cwd=root, capture_output=True, text=True, check=True)
+    return git.stdout.strip() + ("-dirty" if status.stdout else "")
 
 
 def _machine() -> str:

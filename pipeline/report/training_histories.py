@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from pipeline.analysis.selection import Choice
+from pipeline.errors import UserError, reason
 from pipeline.report.number_files import as_csv
 from pipeline.runtime.checksums import check_history
 from pipeline.runtime.processor_seconds import read_processor_seconds
@@ -25,7 +26,8 @@ def training_runs(
     """Return the training histories of each method's chosen setting by method, one per seed.
 
     `cells_file` holds the histories of all cells, and `models` are the folders of single runs. `seconds` is the folder
-    of processor seconds, which are added to the entries. A method is omitted where a seed has no history.
+    of processor seconds, which are added to the entries. A method is omitted where a seed has no history. Raises
+    UserError for a damaged file.
     """
     cells: dict[tuple[str, str], list[dict[str, float]]] = {}
     for entry in _lines(cells_file) or []:
@@ -42,7 +44,10 @@ def training_runs(
 
 
 def mean_history(runs: Sequence[History]) -> History:
-    """Return the mean over seeds of each value that all seeds have, entry by entry."""
+    """Return the mean over seeds of each value that all seeds have, entry by entry.
+
+    The mean history ends where the shortest history ends.
+    """
     return [_mean(entries) for entries in zip(*runs, strict=False)]
 
 
@@ -56,9 +61,12 @@ def training_csv(histories: Mapping[str, History]) -> str:
 
 
 def _lines(path: Path) -> list[dict[str, Any]] | None:
-    """Return the entries of a file of histories; None where there is no file."""
+    """Return the entries of a file of histories; None where there is no file. Raises UserError for a damaged file."""
     check_history(path.with_name("weights.safetensors"))
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.is_file() else None
+    try:
+        return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.is_file() else None
+    except ValueError as error:
+        raise UserError(f"{path}: a line is not JSON ({reason(error)}); run the stage that writes it again") from None
 
 
 def _with_seconds(history: History, folder: Path | None) -> History:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from pipeline.errors import UserError, one_line
 from pipeline.runtime import (
-    home,  # noqa: F401 (for libraries that look for it)
+    home,  # noqa: F401 (sets HOME, which libraries need)
     signals,
 )
 
@@ -43,18 +43,18 @@ def report_failure(name: str, error: UserError | OSError) -> int:
 def run_command(name: str, work: Callable[[], int | None]) -> int:
     """Run `work` and return the exit status of the command `name`.
 
-    The status is 0 or the result of `work`. It is 2 for a user error or an error of the system, reported in one line.
-    After a request to end it is 128 + signal, also where another error hides the request: 130 for Ctrl-C, 143 for
-    SIGTERM.
+    The status is 0 or the result of `work`. It is 2 for a user error or a numbered error of the system, reported in one
+    line. After a request to end it is 128 + signal, also where an error of another kind hides the request: 130 for
+    Ctrl-C, 143 for SIGTERM. SystemExit, and an error of another kind without a request, are raised again.
     """
     with signals.raise_requests():
         try:
             return work() or 0
-        except (UserError, OSError) as error:
-            return report_failure(name, error)
         except SystemExit:
             raise
         except BaseException as error:
+            if isinstance(error, UserError) or (isinstance(error, OSError) and error.errno is not None):
+                return report_failure(name, error)
             # the request may have gone to a child process; a library may turn StopRequest into another error
             request = error.request if isinstance(error, signals.StopRequest) else signals.last_request()
             if request is not None:

@@ -1,7 +1,7 @@
 """Options of networks that a parameter file or a file of weights may set.
 
-The libraries that build networks also take paths and switches that load pickles. So only options of a network's shape
-and of its image preprocessing are allowed.
+The libraries that build networks also take paths and switches that load pickles. So only options of a network's layers,
+its image preprocessing and its detections are allowed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ PARTS = {  # options that are mappings, and their keys
     "text_cfg": SIZES,
     "vision_cfg": SIZES,
 }
-MAX_LENGTH = 100  # entries of a list, characters of a word
-# the largest number for options whose names contain this part; `size` is pixels a side
+MAX_LENGTH = 100  # entries of a list, characters of a text
+# the largest number for options whose names contain this part; the first part that a name contains counts
 MAX_VALUES = {
     "layers": 128,
     "heads": 1024,
@@ -30,7 +30,8 @@ MAX_VALUES = {
     "rpn_": 2**16,
     "detections": 2**16,
 }
-MAX_OTHERS = 2**20
+MAX_DEPTH = 2  # levels of lists in lists
+MAX_OTHERS = 2**20  # the largest number for other options
 ALLOWED = {
     "open_clip": frozenset(
         (*PARTS, "embed_dim", "force_context_length", "force_image_size", "force_patch_dropout", "force_quick_gelu")
@@ -51,27 +52,33 @@ ALLOWED = {
 def check_options(library: str, network: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return `options` for `network` of `library`.
 
-    Raises UserError for an unknown option or a value of another kind.
+    Raises UserError for an unknown option, a value of another type, and a number above its limit. Texts and lists above
+    MAX_LENGTH and lists nested deeper than MAX_DEPTH are refused, too.
     """
     for name, value in options.items():
         refused = f"features.options: the network {network} does not accept them"
         if name not in ALLOWED[library]:
             raise UserError(f"{refused} ({name}; allowed are {', '.join(sorted(ALLOWED[library]))})")
-        inner = value if name in PARTS and isinstance(value, Mapping) else {}
-        if wrong := sorted(inner.keys() - PARTS.get(name, frozenset())):
-            raise UserError(f"{refused} ({name}.{wrong[0]}; allowed are {', '.join(sorted(PARTS[name]))})")
-        for key, given in inner.items() if inner else [(name, value)]:
+        inner: Mapping[Any, Any] = {name: value}
+        if name in PARTS and value is not None:
+            if not isinstance(value, Mapping):
+                raise UserError(f"{refused} ({name}: a mapping of {', '.join(sorted(PARTS[name]))} is allowed)")
+            if wrong := sorted(map(str, value.keys() - PARTS[name])):
+                raise UserError(f"{refused} ({name}.{wrong[0]}; allowed are {', '.join(sorted(PARTS[name]))})")
+            inner = value
+        for key, given in inner.items():
             if not _is_plain(given):
-                raise UserError(f"{refused} ({name}: numbers, words, true and false are allowed, and lists of them)")
+                raise UserError(f"{refused} ({name}: numbers, texts, true and false are allowed, and lists of them)")
             most = next((most for part, most in MAX_VALUES.items() if part in key), MAX_OTHERS)
             if any(not abs(number) <= most for number in _numbers(given)):
                 raise UserError(f"{refused} ({key}: {most:,} is the largest number that is possible)")
     return dict(options)
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: Any, depth: int = 0) -> bool:
+    """Return whether a value is null, a number, a short text, or a short list of them or of such lists."""
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return len(value) <= MAX_LENGTH and all(_is_plain(item) for item in value)
+        return depth < MAX_DEPTH and len(value) <= MAX_LENGTH and all(_is_plain(item, depth + 1) for item in value)
     return value is None or isinstance(value, int | float) or (isinstance(value, str) and len(value) <= MAX_LENGTH)
 
 

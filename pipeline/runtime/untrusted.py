@@ -1,4 +1,4 @@
-"""Access to untrusted files: paths that stay in their folder, plain files, arrays that their file can hold."""
+"""Access to untrusted files: paths inside a folder, plain files, and arrays whose claimed size is checked."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ from pipeline.errors import UserError
 if TYPE_CHECKING:
     import h5py
 
-MAX_ARRAY_BYTES = 64 * 2**20  # an array up to this size may be packed as densely as it likes
+MAX_ARRAY_BYTES = 64 * 2**20  # up to this size an array may have any compression
 MAX_COMPRESSION = 256  # maximal ratio of unpacked to stored size for larger arrays
 
 
 def leads_outside(name: str) -> bool:
-    """Return whether a name in annotations is not a plain downward path, on any system."""
+    """Return whether `name` is an absolute path, contains `..` or contains a null byte, by the rules of any system."""
     absolute = PurePosixPath(name).is_absolute() or bool(PureWindowsPath(name).anchor)
     return absolute or ".." in re.split(r"[/\\]", name) or "\0" in name
 
 
 def path_inside(folder: Path, name: str) -> Path:
-    """Return the path of `name` below `folder`. Raises UserError where it leads outside by `..`, a root or a link."""
+    """Return the path of `name` below `folder`.
+
+    Raises UserError where `leads_outside` is True, also for `a/../b`, and where a link leads outside `folder`.
+    """
     path, within = Path(folder, name), os.path.realpath(folder)
     if leads_outside(name) or os.path.commonpath([within, os.path.realpath(path)]) != within:
         raise UserError(f"{path}: leads outside {folder}; put the file itself there")
@@ -41,33 +44,33 @@ def require_plain_file(path: Path) -> Path:
 
 
 def read_dataset(file: h5py.File, name: str) -> h5py.Dataset:
-    """Return the numeric array `name` of an HDF5 file. Raises KeyError where there is none.
+    """Return the numeric array `name` of an HDF5 file. Raises KeyError where there is nothing of this name.
 
-    Raises UserError where it lies in another file, by a link or by its storage, or claims to be far larger than the
-    file.
+    Raises UserError for a link of any kind, for other values than numbers, and for an array stored in another file.
+    Raises UserError, too, for an array that claims to be far larger than its stored bytes.
     """
     import h5py
 
     node: Any = file
-    for part in filter(None, name.split("/")):
-        if isinstance(node, h5py.Dataset):
+    for part in (part for part in name.split("/") if part not in ("", ".")):
+        if not isinstance(node, h5py.Group):
             raise KeyError(name)
         if (link := node.get(part, getlink=True)) is None:
             raise KeyError(name)
         if not isinstance(link, h5py.HardLink):
             raise UserError(f"{file.filename}: {name} is a link; put the data themselves there")
         node = node[part]
-    if not isinstance(node, h5py.Dataset) or node.dtype.kind not in "iufb":
+    if not isinstance(node, h5py.Dataset) or node.shape is None or not _has_numbers(node):
         raise UserError(f"{file.filename}: {name} is not an array of numbers")
     if node.is_virtual or node.external:
         raise UserError(f"{file.filename}: {name} lies in another file; put the data themselves there")
-    if node.shape is None or _too_large(node.nbytes, node.id.get_storage_size()):
+    if _too_large(node.nbytes, node.id.get_storage_size()):
         raise UserError(f"{file.filename}: {name} claims to have {node.nbytes:,} bytes, which the file cannot hold")
     return node
 
 
 def read_npy(content: bytes) -> np.ndarray:
-    """Return the array of an .npy file's bytes, as a view. Raises ValueError for incomplete bytes or Python objects."""
+    """Return the array of an .npy file's bytes, as a view. Raises ValueError for damaged bytes or Python objects."""
     stream = io.BytesIO(content)
     try:
         version = np.lib.format.read_magic(stream)
@@ -79,8 +82,15 @@ def read_npy(content: bytes) -> np.ndarray:
         if count < 0 or count * kind.itemsize != len(rest):
             raise ValueError(f"{len(rest)} bytes where {shape} of {kind} are announced")
         return np.frombuffer(rest, kind).reshape(shape, order="F" if fortran else "C")
-    except Exception as error:  # NumPy reads the header as Python, which raises anything
+    except Exception as error:  # NumPy parses the header as Python, which raises errors of many types
         raise ValueError(" ".join(str(error).split())[:160] or type(error).__name__) from None
+
+
+def _has_numbers(node: h5py.Dataset) -> bool:
+    try:
+        return node.dtype.kind in "iufb"
+    except TypeError:  # NumPy has no such type
+        return False
 
 
 def _too_large(size: int, stored: int) -> bool:

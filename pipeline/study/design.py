@@ -1,7 +1,8 @@
 """Design of a study: sheets of questions, each question for several raters, no pair of images twice on a sheet.
 
-A sheet holds the questions of one rater. Every method appears equally often on a sheet. The right image of a question
-is on the left for half of its raters (rounded), and for half of a sheet's questions.
+A sheet holds the questions of one rater. The numbers of two methods' captions on a sheet differ by at most one, where
+no methods share a caption. The first option of a question is on the left for half of its raters (rounded), and for half
+of a sheet's questions (rounded).
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ QUALIFICATION, PASSED = 10, 9  # rounds, and right answers needed: one rater in 
 class StudyDesign:
     """The sizes and settings of a study; the defaults are the paper's."""
 
-    pairs: int = 300  # also the number of images of the naturalness task
+    pairs: int = 300  # at most; also the number of images of the naturalness task
     raters: int = 5  # per question
     rounds: int = 50  # per rater
-    methods: tuple[str, ...] = ()  # empty: those of the paper that were run
+    methods: tuple[str, ...] = ()  # empty: those of the paper that were run, else all but the control
     reference: str | None = None  # reference of the naturalness task; None: ST-Multinomial, or the first method
     # validation CIDEr of the methods in the retrieval task; None: the highest that all reach
     cider: float | None = None
@@ -65,7 +66,7 @@ class StudyRound:
 
 @dataclass(frozen=True)
 class Sheet:
-    """The rounds of one rater, the qualification first, and the codes that the page shows at its end."""
+    """The rounds of one rater, the qualification first, and the two codes; the page shows one of them at its end."""
 
     name: str
     task: Task
@@ -85,8 +86,8 @@ def lay_out(
 ) -> list[Sheet]:
     """Distribute the questions of one task to sheets of at most `rounds`, each question to `raters` sheets.
 
-    The design is a Latin square. The questions about the n-th image go to the sheets n, n + 1, … of its block, one
-    each. Their order is that of their first methods in `methods`.
+    The design is a Latin square over blocks of at most `rounds` images. A question about the n-th image of a block goes
+    to the sheets n + m, modulo the number of methods. Its first method is the m-th of `methods`.
     """
     draw = np.random.default_rng([seed, TASKS.index(questions[0].task)])
     about: dict[int, list[StudyQuestion]] = {}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pipeline.errors import UserError
+
 LEVEL, POWER = 0.05, 0.8
+MIN_CORRELATION = 1e-8  # below it scipy's beta-binomial loses digits, and the binomial is as good
 
 
 @dataclass(frozen=True)
 class RatingPlan:
-    """A plan with `raters` votes per pair: the majority's accuracies, the pairs for `POWER`, and the votes in all."""
+    """Plan with `raters` votes per pair and method: the majorities' accuracies, and the number of pairs for `POWER`."""
 
     raters: int
     accuracies: tuple[float, float]
@@ -17,7 +20,7 @@ class RatingPlan:
 
     @property
     def votes(self) -> int:
-        """Return the number of all votes."""
+        """Return the number of votes on the captions of both methods."""
         return 2 * self.raters * self.pairs
 
 
@@ -28,7 +31,7 @@ def majority_accuracy(skill: float, raters: int, correlation: float = 0.0) -> fl
     """
     from scipy.stats import betabinom, binom
 
-    if correlation > 0:
+    if correlation > MIN_CORRELATION:
         strength = (1 - correlation) / correlation
         votes = betabinom(raters, skill * strength, (1 - skill) * strength)
     else:
@@ -37,10 +40,19 @@ def majority_accuracy(skill: float, raters: int, correlation: float = 0.0) -> fl
 
 
 def skill_of(accuracy: float, raters: int, correlation: float = 0.0) -> float:
-    """Return the single rater's accuracy at which the majority has `accuracy`: the inverse of `majority_accuracy`."""
+    """Return the single rater's accuracy at which the majority has `accuracy`: the inverse of `majority_accuracy`.
+
+    Raises UserError for an accuracy that needs a skill of less than 1e-6 or more than 1 − 1e-6.
+    """
     from scipy.optimize import brentq
 
-    return float(brentq(lambda skill: majority_accuracy(skill, raters, correlation) - accuracy, 1e-6, 1 - 1e-6))
+    low, high = 1e-6, 1 - 1e-6
+    if not majority_accuracy(low, raters, correlation) <= accuracy <= majority_accuracy(high, raters, correlation):
+        raise UserError(
+            f"raters: expected an accuracy that a majority of {raters} can have, got {100 * accuracy:.10g} %; give one "
+            "further from 0 and 100"
+        )
+    return float(brentq(lambda skill: majority_accuracy(skill, raters, correlation) - accuracy, low, high))
 
 
 def power(left: float, right: float, pairs: int) -> float:
@@ -56,10 +68,15 @@ def power(left: float, right: float, pairs: int) -> float:
 
 
 def pairs_needed(left: float, right: float) -> int:
-    """Return the smallest number of pairs with a power of at least `POWER`."""
+    """Return the smallest number of pairs with a power of at least `POWER`. Raises UserError for equal accuracies."""
     from scipy.stats import norm
 
     gap, discordant = abs(left - right), left * (1 - right) + right * (1 - left)
+    if gap == 0:
+        raise UserError(
+            f"raters: both majorities are right in {100 * left:.10g} % of pairs, and no number of pairs distinguishes "
+            "them; give accuracies further apart or further from 100"
+        )
     ends = norm.ppf(1 - LEVEL / 2) * discordant**0.5 + norm.ppf(POWER) * (discordant - gap**2) ** 0.5
     return int(-(-((ends / gap) ** 2) // 1))
 

@@ -55,15 +55,18 @@ class CapturedStep:
 
 
 class StepRunner:
-    """Runs `compute`, a training step: on a GPU as CUDA graphs, else directly.
+    """Runner of `compute`, a training step: on a GPU as CUDA graphs, else directly.
 
-    A graph holds one combination of trained roles, epoch and shapes. Each combination's first step runs directly and
-    records which generators it makes; its second step is captured, and the later ones are replays. A step that waits
-    for the GPU, such as one with scores of text, is never captured, nor is one of several ranks. The environment
+    A graph holds one combination of trained roles, epoch and shapes. The first step of these roles runs directly.
+    Then each combination's first step runs directly and records the generators that it makes. Its second step is
+    captured and replayed, and the later ones are replayed.
+
+    Once a recorded step waits for the GPU, such as one with scores of text, no further step is captured or replayed.
+    Steps of several ranks, and those whose batch is a subclass of `Batch`, always run directly. The environment
     variable SAYWHICH_CUDA_GRAPHS=0 turns capturing off.
 
-    Direct and captured steps give the same bits. Within a captured step `batch.step` is None, since it would have the
-    same value in every replay; a method that computes with it raises UserError.
+    Direct and captured steps give the same bits. While a step is captured, `batch.step` is None, since it would have
+    the same value in every replay. A method that does arithmetic with it raises UserError.
     """
 
     def __init__(self, compute: Compute, device: torch.device) -> None:
@@ -78,7 +81,7 @@ class StepRunner:
 
     def run(self, batch: Batch, learners: frozenset[str]) -> StepResult:
         """Run one step that trains the roles `learners`."""
-        if not self._enabled:
+        if not self._enabled or type(batch) is not Batch:  # a replay would keep the nested tensors of a subclass
             return self._compute(batch)
         if batch.epoch != self._epoch:
             self._recorded, self._captured, self._epoch = {}, {}, batch.epoch

@@ -42,7 +42,7 @@ CELL_STAGES = ("train", "adapt", "evaluate")  # stages that Snakemake runs for e
 def import_graph() -> ImportGraph:
     """Return the import graph, without the modules of WITHOUT_EFFECT.
 
-    It includes imports within functions, and those of architectures by their names.
+    The graph includes imports within functions, and those of architectures by their names.
     """
     import grimp
 
@@ -65,7 +65,7 @@ def import_closure(modules: Iterable[str]) -> set[str]:
 
 
 def stage_modules(stage: str, methods: Collection[str] = ()) -> set[str]:
-    """Return the import closure of a stage; `methods`: the modules of methods that the stage trains by."""
+    """Return the import closure of a stage; `methods` are the modules of the methods that the stage trains."""
     scripts, modules = {stage, *CELL_STAGES} if stage == "sweep" else {stage}, method_modules()
     return import_closure({f"stages.{name}" for name in scripts} | {modules[name] for name in methods})
 
@@ -83,10 +83,10 @@ def code_digest(stage: str, methods: Collection[str] = ()) -> str:
 
 
 def write_code_digests(params: Mapping[str, Any]) -> None:
-    """Write data/code/<stage>.sha256 of each stage, and data/code/train/<module>.sha256 of each method's module.
+    """Write data/code/train/<module>.sha256 of each method's module, and data/code/<stage>.sha256 of other stages.
 
-    The digest of `sweep` covers the methods of its grid. Files are written only where their content changes. Raises
-    UserError for a method whose module does not exist.
+    The digest of `sweep` covers the methods of its grid. Files are written only where their content changes, and other
+    digests are removed. Raises UserError for a method whose module does not exist.
     """
     methods = _named_modules(params)
     digests = {f"train/{module}": code_digest("train", [module]) for module in set(methods.values())}
@@ -94,9 +94,9 @@ def write_code_digests(params: Mapping[str, Any]) -> None:
     for script in import_graph().find_children("stages") - {"stages.train"}:
         stage = script.rpartition(".")[2]
         digests[stage] = code_digest(stage, swept if stage == "sweep" else ())
-    files = {CODE / f"{name}.sha256": f"{digest}\n" for name, digest in digests.items()}
+    files = {CODE / f"{name}.sha256": f"{digest}\n".encode() for name, digest in digests.items()}
     for path, content in files.items():
-        if not path.exists() or path.read_text(encoding="utf-8") != content:
+        if not path.exists() or path.read_bytes() != content:
             write_atomically(path, content)
     for path in set(CODE.rglob("*.sha256")) - files.keys():
         path.unlink(missing_ok=True)
@@ -115,7 +115,7 @@ def _named_modules(params: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _code_sha256(module: str) -> str:
-    """Return the SHA-256 of a module's file; of a method's module, without its cards."""
+    """Return the SHA-256 of a module's file. The file of a method's module counts without its cards."""
     if module in method_modules().values():
         return hashlib.sha256(_split_cards(module)[0].encode()).hexdigest()
     return sha256(_file(module))
@@ -135,4 +135,5 @@ def _split_cards(module: str) -> tuple[str, str]:
 
 def _file(module: str) -> Path:
     base = ROOT / module.replace(".", "/")
-    return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+    package = base / "__init__.py"  # a former package may leave a folder with bytecode beside the module
+    return package if package.is_file() else base.with_suffix(".py")

@@ -64,8 +64,8 @@ class GridCell:
 def cells(params: Mapping[str, Any]) -> list[GridCell]:
     """Return all cells of `sweep` in params.yaml: for each grid of a method, the product of its options and its seeds.
 
-    A grid without seeds of its own uses `sweep.seeds`. Raises UserError for an unknown method, a grid that is no
-    mapping, an option without a list of values, or a duplicate cell.
+    A grid without seeds of its own uses `sweep.seeds`. Raises UserError for an unknown method, and for a `sweep` or
+    grid that is no mapping. It also refuses an option without a list of values, a date, and two cells of one name.
     """
     sweep = params.get("sweep") or {}
     if not isinstance(sweep, Mapping):
@@ -82,10 +82,16 @@ def cells(params: Mapping[str, Any]) -> list[GridCell]:
             axes = {**(options or {})}
             axes["seed"] = axes.pop("seed", sweep.get("seeds") or [])
             for key, values in axes.items():
+                place = f"sweep.grid.{method}.{key}" if key in (options or {}) else "sweep.seeds"
                 if not isinstance(values, list) or not values:
+                    raise UserError(f"params.yaml: {place}: must be a list of values, as in [1, 2]")
+                try:
+                    json.dumps(values)
+                except TypeError:  # dates, bytes and sets have no JSON
                     raise UserError(
-                        f"params.yaml: sweep.grid.{method}.{key}: must be a list of values, as in [0.1, 0.2]"
-                    )
+                        f"params.yaml: {place}: must be numbers, texts, lists or mappings, and is "
+                        f"{show_value(values)}; put texts in quotes"
+                    ) from None
             for combination in itertools.product(*axes.values()):
                 settings = dict(zip(axes, combination, strict=True))
                 grid.append(GridCell(method, settings, settings.pop("seed")))
@@ -98,7 +104,10 @@ def cells(params: Mapping[str, Any]) -> list[GridCell]:
 
 
 def digests(paths: Iterable[str]) -> dict[str, str]:
-    """Return a digest of each file's content, or of a folder's names and contents; "missing" for absent paths."""
+    """Return a digest of each file's content, or of a folder's names and contents, by path.
+
+    It is "missing" for absent paths and empty folders.
+    """
     digests_of = {}
     for path in set(paths):
         try:
@@ -111,7 +120,7 @@ def digests(paths: Iterable[str]) -> dict[str, str]:
 def cell_digest(
     cell: GridCell, stage: str, params: Mapping[str, Any], content: Mapping[str, str], workflow: Mapping[str, Any]
 ) -> str:
-    """Return a digest of all that decides a cell's results: the parameters and the content of the stage's dependencies.
+    """Return a digest of all that decides a cell's results in a stage: parameters and the content of dependencies.
 
     The parameters are those that dvc.yaml (`workflow`) lists for the stage, with the cell's own settings in place.
     `content` has the digest of each dependency, as `digests` returns it.
@@ -128,19 +137,23 @@ def gather_results(grid: Sequence[GridCell], out: Path) -> None:
     """Write the results of all cells, in the order of `grid`, into the folder `out`.
 
     cells.json has the metrics, captions.parquet the captions with columns that name the cell, and history.jsonl the
-    epochs of training. The SHA-256 of these files is written last. Raises UserError for results that are damaged or
-    belong to another method or seed.
+    epochs of training. The SHA-256 of every file in `out` is written last. Raises UserError for results that are
+    damaged or belong to another method or seed.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     entries, tables, epochs = [], [], []
     for cell in grid:
-        check_history(cell.folder / "weights.safetensors")
-        for line in (cell.folder / "history.jsonl").read_text(encoding="utf-8").splitlines():
-            epochs.append(json.dumps({"method": cell.method, "cell": cell.name, **json.loads(line)}))
-        measured = cell.folder / "evaluation/metrics.json"
         remedy = f"delete {cell.folder} and run the grid again"
+        check_history(cell.folder / "weights.safetensors")
+        history = cell.folder / "history.jsonl"
+        try:
+            for line in history.read_text(encoding="utf-8").splitlines():
+                epochs.append(json.dumps({"method": cell.method, "cell": cell.name, **json.loads(line)}))
+        except (ValueError, TypeError) as error:  # weights that are damaged, too, have no digest to compare
+            raise UserError(f"{history}: a line is no JSON object ({reason(error)}); {remedy}") from None
+        measured = cell.folder / "evaluation/metrics.json"
         metrics = read_checksummed_json(measured, remedy)
         if (metrics.get("method"), metrics.get("settings", {}).get("seed")) != (cell.method, cell.seed):
             raise UserError(f"{measured}: expected results of {cell.method} with seed {cell.seed}; {remedy}")
@@ -171,7 +184,10 @@ def gather_results(grid: Sequence[GridCell], out: Path) -> None:
 
 
 def cores() -> int:
-    """Return the number of cells that run at once: SAYWHICH_CORES, by default the number of cores."""
+    """Return the number of cells that run at once: SAYWHICH_CORES, by default the number of cores.
+
+    Raises UserError where SAYWHICH_CORES is not a whole number from 1.
+    """
     given = os.environ.get("SAYWHICH_CORES")
     if given and not (given.isdecimal() and int(given)):
         raise UserError(f"SAYWHICH_CORES = {given}: give a whole number of cores, 1 or more")
@@ -179,7 +195,10 @@ def cores() -> int:
 
 
 def gpus() -> int:
-    """Return how much of the Snakemake resource `gpu` a training job requests: 1 where this machine has one, else 0."""
+    """Return how much of the Snakemake resource `gpu` each job of a cell requests.
+
+    It is 1 where this machine has an NVIDIA GPU and CUDA_VISIBLE_DEVICES is not empty, else 0.
+    """
     return int(os.environ.get("CUDA_VISIBLE_DEVICES") != "" and any(Path("/dev").glob("nvidia[0-9]*")))
 
 

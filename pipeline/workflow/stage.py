@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import os
 import re
 import sys
@@ -85,18 +86,31 @@ class Stage:
 
     @property
     def checkpoint_seconds(self) -> float:
-        """Return the seconds between checkpoints: SAYWHICH_CHECKPOINT_SECONDS, 60 by default; 0: every step."""
-        return float(os.environ.get("SAYWHICH_CHECKPOINT_SECONDS", "60"))
+        """Return the seconds between checkpoints: SAYWHICH_CHECKPOINT_SECONDS, 60 by default; 0: every step.
+
+        Raises UserError where the variable is no number of 0 or more.
+        """
+        given = os.environ.get("SAYWHICH_CHECKPOINT_SECONDS", "60")
+        try:
+            seconds = float(given)
+        except ValueError:
+            seconds = math.nan
+        if not seconds >= 0:
+            raise UserError(f"SAYWHICH_CHECKPOINT_SECONDS={given}: must be a number of seconds, 0 or more")
+        return seconds
 
     @cached_property
     def device(self) -> torch.device:
-        """Return the accelerator, or the CPU. Each of several processes has its own device and joins the group here."""
+        """Return the accelerator, or the CPU. Each of several processes joins their group here.
+
+        Each process has its own accelerator, if there are any.
+        """
         import torch
 
         from pipeline.runtime import matmul_precision, ranks
 
         device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu")
-        if device.type == "cuda":  # judges' products, too; on a CPU the largest model of a training decides
+        if device.type == "cuda":  # for judges, too; on a CPU, `build_training` measures
             matmul_precision.choose_precision((), device)
         ranks.join(device)
         return device
@@ -114,7 +128,8 @@ class Stage:
     def key(self, inputs: Sequence[Path]) -> str:
         """Return a digest of the stage's parameters, the content of its inputs, and the code that it imports.
 
-        The paths of the model and of the outputs do not change the key.
+        The paths of the model and of the outputs do not change the key. In `train` and `adapt`, neither do the method's
+        name and its keys rerank and pragmatic, which only an evaluation uses.
         """
         own, params = f"methods.{self.instance}.", self.params.flat()
         methods = [str(params[f"{own}from"])] if self.name == "train" else []
@@ -132,11 +147,11 @@ class Stage:
 
 
 def main(name: str, run: Callable[[Stage], None], arguments: Sequence[str] | None = None) -> int:
-    """Read the command line of stage `name`, check params.yaml, and run it; return the exit status of `run_command`.
+    """Read the command line of stage `name`, check params.yaml, and call `run`; return `run_command`'s exit status.
 
     A training saves a checkpoint on a request to end. OMP_NUM_THREADS sets the number of threads, by default the number
-    of available cores. With SAYWHICH_PROCESSES=n a training runs as n processes under torchrun. Each process has its
-    own accelerator, if there are any, and its part of each batch.
+    of available cores. With SAYWHICH_PROCESSES=n a training runs as n processes under torchrun, by default with an n-th
+    of the threads. Each process has its own accelerator, if there are any, and its part of each batch.
     """
     options = _options(name, arguments)
 

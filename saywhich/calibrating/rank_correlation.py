@@ -18,7 +18,10 @@ BLOCK_COUNTS = 2**21  # most counts of ratings at once; bounds the memory
 
 @dataclass(frozen=True)
 class RankCorrelation:
-    """τ-b and τ-c over `ratings` ratings, and their central 95 % intervals; None where they are not defined."""
+    """τ-b and τ-c over `ratings` ratings, and their central 95 % intervals.
+
+    An undefined coefficient is NaN. An interval is None where no resample has a defined coefficient.
+    """
 
     ratings: int
     tau_b: float
@@ -30,11 +33,11 @@ class RankCorrelation:
 def kendall(ratings: np.ndarray, scores: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:
     """Return τ-b and τ-c of N ratings and their scores (2,), or with `counts` (R, N) those of R resamples (R, 2).
 
-    Rating n and its score stand `counts[r, n]` times in resample r. C pairs of ratings are concordant, D discordant,
-    and m is the smaller number of distinct values:
+    Rating n and its score stand `counts[r, n]` times in resample r, whose N is the sum of its counts. C pairs of
+    ratings are concordant, D discordant, and m is the smaller number of distinct values:
 
         τ-b = (C − D) / √(pairs with different ratings · pairs with different scores)
-        τ-c = (C − D) · 2m / N² (m − 1)
+        τ-c = 2m (C − D) / (N² (m − 1))
 
     Both are NaN for m < 2.
     """
@@ -55,8 +58,9 @@ def kendall(ratings: np.ndarray, scores: np.ndarray, counts: np.ndarray | None =
 def _concordant_minus_discordant(classes: np.ndarray, places: np.ndarray, times: np.ndarray) -> np.ndarray:
     """Return C − D (R,) of items with ranks `classes` (N,) and `places` (N,); item n stands `times[r, n]` times.
 
-    Two different classes differ first at one of their bits. For each bit, items whose higher bits agree form a group. A
-    cumulative sum along a group's places counts the items with the bit 0 below and above each item with the bit 1.
+    Each pair of different classes is counted at the highest bit in which they differ. For each bit, items whose higher
+    bits agree form a group. Cumulative sums along a group's places count the items with the bit 0 below and above each
+    item with the bit 1.
     """
     difference = np.zeros(len(times))
     for bit in range(int(classes.max()).bit_length()):
@@ -80,10 +84,10 @@ def _class_sizes(ranks: np.ndarray, times: np.ndarray) -> np.ndarray:
 def correlate(
     ratings: np.ndarray, scores: np.ndarray, owners: np.ndarray, images: int, resamples: int = RESAMPLES
 ) -> RankCorrelation:
-    """Return the correlation of N `ratings` and `scores` of captions of the images `owners` (N,), of `images`.
+    """Return the correlation of N `ratings` and `scores`; `owners` (N,) is each rating's image, below `images`.
 
     A resample draws images with replacement, and each brings all of its ratings. Ratings whose score is NaN do not
-    count.
+    count, nor do resamples without a defined correlation.
     """
     there = ~np.isnan(scores)
     ratings, scores, owners = ratings[there], scores[there], owners[there]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,16 @@ from saywhich.judging.notes import Notes
 
 IMAGES = (*FILE_KEYS, "image_id")  # columns that may name the image
 COLUMNS = (*IMAGES, "caption", "rating", "rater")
+STRING_OR_NAN = re.compile(rb'("[^"\\]*+(?:\\.[^"\\]*+)*+")|\bNaN\b')  # in JSON; group 1: the string
 JSON_FORM = '{id: {"image_path", "ground_truth": [captions], "human_judgement": [{"image_path", "caption", "rating"}]}}'
 
 
 def read_ratings(path: Path, captions: CaptionSet | None, notes: Notes) -> RatingFile:
-    """Read a table with the columns image, caption, rating and possibly rater, or a published form.
+    """Read a table with the columns image, caption, rating and possibly rater, CLIPScore's JSON form, or another one.
 
-    `captions` are further references of the images, and resolve the ids of Flickr8k's captions. Rows without a rating
-    are left out with a note. Raises UserError with the row for a rating that is no number.
+    `captions` are further references of the images, and resolve the ids of Flickr8k's captions. Captions without a
+    rating are left out with a note. Raises UserError for a rating that is no number, and for fewer than two different
+    ratings.
     """
     ending = path.suffix.lower()
     if ending == ".txt":
@@ -40,7 +43,8 @@ def read_ratings(path: Path, captions: CaptionSet | None, notes: Notes) -> Ratin
         for image, texts in (captions.captions if captions else {}).items():
             found.references.setdefault(image, []).extend(texts)
     if len({each.rating for each in found.ratings}) < 2:
-        raise UserError(f"{path}: {len(found.ratings):,} ratings, all of one value; two values or more are needed")
+        given = f"{len(found.ratings):,} ratings, all of one value" if found.ratings else "no ratings"
+        raise UserError(f"{path}: {given}; two values or more are needed")
     return found
 
 
@@ -59,20 +63,24 @@ def _read_table(path: Path, notes: Notes) -> Iterator[CaptionRating]:
 
 
 def _read_json(path: Path, notes: Notes) -> RatingFile:
-    content = read_bytes(path, "give another file", LARGEST).replace(b": NaN", b": null")  # missing ratings
+    content = read_bytes(path, "give another file", LARGEST)
+    content = STRING_OR_NAN.sub(lambda found: found[1] or b"null", content)  # NaN is a missing rating
     given = parse_json(content, str(path), f"the form is {JSON_FORM}")
     if not isinstance(given, Mapping):
         raise UserError(f"{path}: holds {show_json(given)}; the form is {JSON_FORM}")
     found = RatingFile([])
     for key, entry in given.items():
         try:
-            found.references[_image_key(entry["image_path"])] = [
-                _require_text(text) for text in _require_list(entry["ground_truth"])
-            ]
+            texts = [_require_text(text) for text in _require_list(entry["ground_truth"])]
+            known = found.references.setdefault(_image_key(entry["image_path"]), [])
+            known += [text for text in texts if text not in known]
             for each in _require_list(entry["human_judgement"]):
                 image, caption = _image_key(each["image_path"]), _require_text(each["caption"])
-                rating = parse_rating(each["rating"])
-                if rating is None or math.isnan(rating):
+                rating = None if isinstance(each["rating"], bool) else parse_rating(each["rating"])
+                if rating is None:
+                    rated = show_json(each["rating"])
+                    raise UserError(f"{path}, {show_json(key)}: the rating is {rated}, and a number is expected")
+                if math.isnan(rating):
                     notes.add(f"captions of {path.name} without a rating", image)
                     continue
                 found.ratings.append(CaptionRating(image, " ".join(caption.split()), rating))

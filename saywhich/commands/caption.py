@@ -76,7 +76,7 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Caption the photos in batches; return 1 where one could not be read, else 0."""
+    """Caption the photos in batches; return 1 where a photo could not be read or could not take its caption, else 0."""
     from saywhich.photos import photo_files
 
     photos = photo_files(options.photos)
@@ -87,11 +87,10 @@ def run(options: Namespace) -> int:
     samples = CANDIDATES if options.samples is None and many else options.samples
     if samples is None and options.temperature is not None:
         raise UserError(f"--temperature {options.temperature:g}: goes with samples; give --samples {CANDIDATES}")
+    if options.listener is not None and not ranked:
+        raise UserError(f"--listener {options.listener}: ranks captions; give --among FOLDER or --score similarity")
     with open_outputs(options, photos) as outputs:
         if options.speaker is None and options.preset is None:
-            if options.listener is not None and not ranked:
-                remedy = "give --among FOLDER or --score similarity"
-                raise UserError(f"--listener {options.listener}: ranks captions; {remedy}")
             refuse_pretrained(options)
             broken = _run_trained(options, photos, gallery, samples, pragmatic, outputs)
         else:
@@ -125,7 +124,10 @@ def _run_trained(
     pragmatic: PragmaticDecoding | None,
     outputs: CaptionOutputs,
 ) -> int:
-    """Caption the photos by a trained model and its own or the given listener; return how many are unreadable."""
+    """Caption the photos by a trained model and its own or the given listener.
+
+    Returns the number of photos, those of the gallery included, that could not be read.
+    """
     import torch
 
     from saywhich.captioning_model import BEAM
@@ -168,7 +170,7 @@ def _run_trained(
 
 
 def _write(parts: Iterator[tuple[list[Path], list[Caption]]], photos: int, outputs: CaptionOutputs) -> int:
-    """Write captions as they come, with a progress bar over so many photos; return how many have no caption."""
+    """Write captions as they are generated, with a progress bar over `photos`; return how many have no caption."""
     left, alone = photos, 0
     with tqdm(total=photos, desc="photos", unit="", disable=None) as bar:
         for part, captions in parts:

@@ -8,7 +8,7 @@ saywhich study raters 75 72        print how many raters and pairs distinguish t
 from __future__ import annotations
 
 import math
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 from dataclasses import fields
 from pathlib import Path
 
@@ -40,12 +40,16 @@ def add(parser: ArgumentParser) -> None:
         "--seed", type=_seed, default=default.seed, metavar="N", help="the seed of random choices; default: 0"
     )
     parser.add_argument(
-        "--methods", type=_names, default=(), metavar="A,B", help="the compared methods; default: those of the paper"
+        "--methods",
+        type=_names,
+        default=(),
+        metavar="A,B",
+        help="the methods; default: those of the paper that were run, else all",
     )
     parser.add_argument("--reference", metavar="NAME", help="the reference method of the naturalness task")
-    parser.add_argument("--cider", type=_number, metavar="X", help="validation CIDEr of the methods in retrieval")
+    parser.add_argument("--cider", type=_finite, metavar="X", help="validation CIDEr of the methods in retrieval")
     parser.add_argument(
-        "--score", type=_number, metavar="PERCENT", help="validation recall of the methods in naturalness"
+        "--score", type=_finite, metavar="PERCENT", help="validation recall of the methods in naturalness"
     )
     steps = parser.add_subparsers(dest="step", title="steps")
     read = steps.add_parser("read", help="print the results of the answers as Markdown")
@@ -60,7 +64,8 @@ def add(parser: ArgumentParser) -> None:
     raters.add_argument(
         "--of", type=_count, default=default.raters, metavar="N", help="raters in each of these majorities"
     )
-    raters.add_argument("--pairs", type=_count, default=default.pairs, metavar="N", help="default: %(default)s")
+    # without a default of its own, which would replace a number given before the step
+    raters.add_argument("--pairs", type=_count, default=SUPPRESS, metavar="N", help=f"default: {default.pairs}")
     raters.add_argument(
         "--alike",
         type=_share,
@@ -173,6 +178,13 @@ def _share(text: str) -> float:
     value = _number(text)
     if not 0 <= value < 1:
         raise ArgumentTypeError(f"{text} is no number from 0 to less than 1")
+    return value
+
+
+def _finite(text: str) -> float:
+    value = _number(text)
+    if not math.isfinite(value):
+        raise ArgumentTypeError(f"{text} is no finite number, such as 0.9")
     return value
 
 

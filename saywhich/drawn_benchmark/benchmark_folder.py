@@ -1,7 +1,7 @@
 """The benchmark on disk: a folder of pictures for the captioner, and a key file outside it with the facts.
 
 The folder has images/NNNN.png and images.parquet: the file, gallery and SHA-256 of each picture. The key has the seed,
-the facts of every picture, and the SHA-256 of images.parquet.
+the difficulty, the facts of every picture, and the SHA-256 of images.parquet.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SEEDS = 2**63
 
 @dataclass(frozen=True)
 class DrawnBenchmark:
-    """Pictures of a benchmark with what their key says: M files, their galleries (numbers) and scenes."""
+    """The M pictures of a benchmark by its key: their files, the numbers of their galleries, and their scenes."""
 
     difficulty: int
     files: Sequence[str]
@@ -54,9 +54,9 @@ class DrawnBenchmark:
 def make_benchmark(
     folder: Path, key: Path, seed: int, images: int = 800, difficulty: int = 3, workers: int | None = None
 ) -> None:
-    """Draw a benchmark into `folder`, and write its `key`; both depend on the numbers alone.
+    """Draw a benchmark into `folder`, and write its `key`; their content depends on seed, images and difficulty alone.
 
-    Raises UserError for numbers out of range, and where `folder` or `key` exists or the key would lie in the folder.
+    Raises UserError for numbers out of range, and where `folder` or `key` exists or one would lie in the other.
     """
     if difficulty not in DIFFICULTIES:
         raise UserError(f"--difficulty {difficulty}: give 1, 2, 3 or 4")
@@ -69,6 +69,8 @@ def make_benchmark(
             raise UserError(f"{path}: exists; move it away, or give another name")
     if folder.resolve() in key.resolve().parents:
         raise UserError(f"{key}: the key would lie in the folder that the captioner gets; give another --key")
+    if key.resolve() in (folder.resolve(), *folder.resolve().parents):
+        raise UserError(f"{key}: the key would be the folder of the pictures, or one above it; give another --key")
     folder.parent.mkdir(parents=True, exist_ok=True)
     part = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.part")
     try:
@@ -91,12 +93,14 @@ def make_benchmark(
                 for row in order
             ],
         }
-        os.rename(part, folder)
-        write_checked(key, json.dumps(record).encode())
+        os.rename(part, folder)  # fails where another process has put files there
+        try:
+            write_checked(key, json.dumps(record).encode())
+        finally:
+            if not key.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # pictures cannot be scored without their facts
     finally:
         shutil.rmtree(part, ignore_errors=True)
-        if not key.exists():
-            shutil.rmtree(folder, ignore_errors=True)  # pictures cannot be scored without their facts
 
 
 def read_benchmark(folder: Path, key: Path) -> DrawnBenchmark:
@@ -139,7 +143,7 @@ def _build_benchmark(record: Mapping[str, Any]) -> DrawnBenchmark:
 
 
 def _draw(folder: Path, seed: int, wanted: Mapping[int, tuple[int, str]], row: int) -> Scene:
-    """Draw the picture of one row, its scene's number and its file; return the scene."""
+    """Draw the picture of a row into `folder`, and return its scene; `wanted` has each row's scene number and file."""
     number, file = wanted[row]
     scene = sample_scene(seed, number)
     draw_scene(scene, seed, number, SIZE).save(folder / file, "PNG")

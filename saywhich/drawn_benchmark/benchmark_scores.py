@@ -58,7 +58,7 @@ class BenchmarkScores:
     notes: Sequence[str]
 
     def record(self) -> dict[str, Any]:
-        """Return all scores as values of JSON."""
+        """Return all scores and notes as values of JSON; an interval is a pair, or None."""
         return {
             "images": self.images,
             "difficulty": self.difficulty,
@@ -73,7 +73,7 @@ class BenchmarkScores:
     def lines(self) -> Iterator[str]:
         """Yield the lines of a table for a terminal."""
         yield f"{self.images:,} drawn scenes, difficulty {self.difficulty}; 95 % intervals over images, in brackets"
-        yield f"{RECALL}: among eight look-alike scenes, by the facts; a caption that fits two equally well is missed"
+        yield f"{RECALL}: among the scenes of a gallery, by the facts; a caption that fits two equally well is missed"
         yield ""
         yield " " * WIDTH + "".join(row.name[: CELL - 2].rjust(CELL) for row in self.rows)
         known = {name for row in self.rows for name in row.scores}
@@ -119,7 +119,10 @@ def score_answers(benchmark: DrawnBenchmark, folder: Path, answers: Source) -> B
 def _scores(
     judge: SymbolicJudge, captions: Sequence[Sequence[str]], scenes: Sequence[Scene], galleries: torch.Tensor
 ) -> dict[str, ScoreValues]:
-    """Return the scores of the captions of M images, by name; a kind of fact that nobody claims has none."""
+    """Return the scores of the captions of M images, by name.
+
+    The scores of a kind are left out where no caption has a claim, or no scene a fact, of that kind.
+    """
     texts, owners = flatten(captions)
     images = len(captions)
     claims, facts = judge.embed(JudgedCaptions(torch.empty(0), texts), torch.arange(images))

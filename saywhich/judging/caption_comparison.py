@@ -21,6 +21,7 @@ from saywhich.judging.retrieval_scores import flatten
 LEVEL = 0.05  # error rate of the family of all differences of a pair
 OPEN = "open"
 MOST = 10**9  # images; a difference that needs more counts as none
+ROUNDING = 1e-9  # a smaller difference is none, as in `two_sided`
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class ScoreDifference:
     """One score of the second captions minus that of the first, over the same images and resamples.
 
     `p` is two-sided and Holm-adjusted over the pair's differences. `verdict`: better or worse (higher or lower where
-    neither is), or open. `needed`: the number of images that would decide an open one if difference and variance stay.
+    neither is), or open. A score of the whole set of captions has no interval, no `p` and the verdict "". `needed`: the
+    number of images that would decide an open difference if it and its variance stay; None: see `decisive_images`.
     """
 
     key: ScoreKey
@@ -46,7 +48,10 @@ class ScoreDifference:
 
 @dataclass(frozen=True)
 class JudgeAgreement:
-    """Agreement of two judges on an image's better caption, in %, over the `images` whose ranks differ by both."""
+    """Agreement of two judges on an image's better caption, in %, over the `images` whose ranks differ by both judges.
+
+    `agree` is NaN without such images.
+    """
 
     judges: tuple[str, str]
     agree: float
@@ -99,15 +104,16 @@ class CaptionComparison:
 
 
 def check_comparison(captions: int, judges: Sequence[object], rewarded_by: Sequence[str]) -> None:
-    """Raise UserError, before the work, for fewer than two files, or for a rewarding judge that no judge can be.
+    """Raise UserError, before any judging, for fewer than two files, or for a rewarding judge that is not given.
 
     A judge may be named as it is given, or by its name in the table. That is a folder's last part, or a name without
-    its file.
+    its file. Names are not checked here if a judge is given as an object.
     """
     if captions < 2:
-        raise UserError(f"compare: {captions} caption file; give two or more")
+        raise UserError(f"compare: expected two caption files or more, found {captions}; give two or more")
     given = [judge for judge in judges if isinstance(judge, str)]
-    names = {*given, *(each.partition("=")[0] for each in given), *(Path(each).resolve().name for each in given)}
+    folders = [Path(each).resolve().name for each in given if Path(each).is_dir()]
+    names = {*given, *(each.partition("=")[0] for each in given), *folders}
     if len(given) == len(judges) and (unknown := [name for name in rewarded_by if name not in names]):
         raise UserError(f"--rewarded-by {unknown[0]}: is no judge here; the judges are {', '.join(given)}")
 
@@ -127,9 +133,9 @@ def decisive_images(images: int, value: float, deviation: float, tests: int) -> 
     """Return the number of images at which a difference would be significant, at the deviation seen over `images`.
 
     The deviation falls with the root of the number. The level is that of the strictest of `tests` tests. Returns None
-    where there is no difference, or more than a billion images would be needed.
+    for a difference below 1e-9, which is rounding, and where more than a billion images would be needed.
     """
-    if not value:
+    if abs(value) < ROUNDING:
         return None
     threshold = NormalDist().inv_cdf(1 - LEVEL / 2 / max(tests, 1))
     needed = images * (threshold * deviation / value) ** 2

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipeline.config.reading import show_value
 from pipeline.errors import UserError
 from pipeline.readers.annotation_file import lines_of, show_json
 from pipeline.readers.table_files import READERS, SPREADSHEETS, read_texts
 from pipeline.runtime.records import parse_json, read_bytes
 from saywhich.judging.notes import Notes
 
-LARGEST = 2 * 2**30  # bytes of a caption file
+LARGEST = 2 * 2**30  # bytes of a JSON file
 DIGITS = 18  # most digits of a number that names an image
 TOKEN_FILES = (".txt", ".token")  # endings of Flickr8k's and Flickr30k's captions
 TOKEN_LINE = re.compile(r"(?P<image>[^\t]+)#[0-9]+\t(?P<caption>.*)")
@@ -61,9 +62,9 @@ class CaptionSet:
 
 
 def read_caption_set(source: Source, notes: Notes) -> CaptionSet:
-    """Read captions or references of any form, from a file or a mapping {file: caption}.
+    """Read captions or references of any form, from a file or a mapping {file: caption} or {file: [captions]}.
 
-    Raises UserError where the form is unknown, or the file is missing, damaged or larger than 2 GiB.
+    Raises UserError where the form is unknown, the file is missing or damaged, or a JSON file is larger than 2 GiB.
     """
     if isinstance(source, Mapping):
         found = CaptionSet("captions")
@@ -84,7 +85,10 @@ def as_number(text: str) -> int | None:
 
 
 def read_ids(path: Path) -> dict[int, str]:
-    """Read a table of image_id and file, in CSV or Parquet, or a JSON mapping {image_id: file}."""
+    """Read a table of image_id and file, in CSV, JSON Lines or Parquet, or a JSON mapping {image_id: file}.
+
+    Pairs without a file, or whose id is no whole number, are left out. Raises UserError where no pair remains.
+    """
     if path.suffix.lower() == ".json":
         given = parse_json(read_bytes(path, "give a mapping {image_id: file}", LARGEST), str(path), "write it again")
         pairs: Iterable[tuple[Any, Any]] = given.items() if isinstance(given, dict) else ()
@@ -93,8 +97,8 @@ def read_ids(path: Path) -> dict[int, str]:
             (values["image_id"], values["file"])
             for _, values in read_texts(path, ("image_id", "file"), ("image_id", "file"))
         ]
-    numbers = ((as_number(str(key)), name) for key, name in pairs if isinstance(name, str))
-    found = {number: name for number, name in numbers if number is not None}
+    numbers = ((_image_id(key), name) for key, name in pairs if isinstance(name, str) and name)
+    found = {number: name for number, name in numbers if isinstance(number, int)}
     if not found:
         raise UserError(f"{path}: holds no pairs of image_id and file; give a table with these two columns")
     return found
@@ -189,7 +193,7 @@ def _annotations(
         if key in seen:
             notes.add(f"images that {found.name} lists twice", key)
         seen.add(key)
-        name, image_id = _file(image), next((image[k] for k in ID_KEYS if isinstance(image.get(k), int)), None)
+        name, image_id = _file(image), next((given for given in _ids(image) if isinstance(given, int)), None)
         if name is not None and image_id is not None:
             found.files[image_id] = name
         for sentence in _list(image.get("sentences"), f"{where}.sentences"):
@@ -201,6 +205,8 @@ def _annotations(
 
 def _add_mapping(found: CaptionSet, content: Mapping[Any, Any], where: str, notes: Notes) -> None:
     for image, texts in content.items():
+        if not isinstance(image, str | int):
+            raise UserError(f"{where}: the key {show_value(image)} is no text; name files as texts, with str(path)")
         for text in _texts(texts, f"{where}, {show_json(image)}"):
             found.add(image, text, notes)
 
@@ -208,7 +214,7 @@ def _add_mapping(found: CaptionSet, content: Mapping[Any, Any], where: str, note
 def _list(given: Any, where: str) -> list[Any]:
     """Return a list, empty where there is none; raises UserError for anything else."""
     if not isinstance(given, list | None):
-        raise UserError(f"{where}: is {show_json(given)}, and a list is expected; {FORMS}")
+        raise UserError(f"{where}: is {show_json(given)}, and a list is expected; the forms are {FORMS}")
     return given or []
 
 
@@ -216,7 +222,8 @@ def _texts(given: Any, where: str) -> list[str]:
     """Return one or several captions as a list; raises UserError for anything else."""
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-        raise UserError(f"{where}: is {show_json(given)}, and a caption or a list of captions is expected; {FORMS}")
+        shown = show_value(given)
+        raise UserError(f"{where}: is {shown}, and a caption or a list of captions is expected; the forms are {FORMS}")
     return list(texts)
 
 
@@ -224,14 +231,25 @@ def _image(entry: Mapping[str, Any], where: str) -> ImageKey:
     """Return the name of an entry's file, or else its id; an id of digits is a number."""
     if (name := _file(entry)) is not None:
         return name
-    given = next((entry[key] for key in ID_KEYS if isinstance(entry.get(key), int | float | str)), None)
-    if given is None or given == "" or isinstance(given, bool):
+    if (given := next(_ids(entry), None)) is None:
         raise UserError(f"{where}: names no image; one of {', '.join((*FILE_KEYS[:3], ID_KEYS[0]))} is needed")
+    return given
+
+
+def _ids(entry: Mapping[str, Any]) -> Iterator[ImageKey]:
+    """Yield the ids that an entry gives its image."""
+    for key in ID_KEYS:
+        given = entry.get(key)
+        if isinstance(given, int | float | str) and not isinstance(given, bool) and given != "":
+            yield _image_id(given)
+
+
+def _image_id(given: float | str) -> ImageKey:
+    """Return an id as a number where it is a whole number, also 42 of a table's 42.0; else as a text."""
     if isinstance(given, int):
         return given
-    text = str(given)
-    number = as_number(text.removesuffix(".0"))  # tables with missing values have ids such as 42.0
-    return text if number is None else number
+    number = as_number(str(given).removesuffix(".0"))  # a column with missing values has ids such as 42.0
+    return str(given) if number is None else number
 
 
 def _file(entry: Mapping[str, Any]) -> str | None:
@@ -242,7 +260,7 @@ def _file(entry: Mapping[str, Any]) -> str | None:
 
 
 def _repeated_keys(content: bytes) -> list[str]:
-    """Return the keys of the file's object that stand in it twice; Python keeps the last of them."""
+    """Return a key for each repetition in an object of the file; Python keeps the last value."""
     repeated: list[str] = []
 
     def note_repeated(pairs: list[tuple[str, Any]]) -> None:

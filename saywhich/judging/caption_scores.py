@@ -1,4 +1,4 @@
-"""Scores of captions: how each is named and shown, its values per image, and its bootstrap over images."""
+"""Scores of captions: their names and display, their values per image, and their bootstrap over images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from saywhich.judging.clip_metrics import CLIP_SCORE, PAC_SCORE
 
 
 class ScoreKey(NamedTuple):
-    """A score: the judge's name, or "" where no judge gives it, and the score's name."""
+    """Key of a score: the judge's name, or "" for a score without a judge, and the score's name."""
 
     judge: str
     name: str
@@ -69,11 +69,11 @@ KINDS = {kind.name: kind for kind in (*BY_JUDGE, *BY_REFERENCES, *OF_TEXT)}
 
 @dataclass(frozen=True)
 class ScoreValues:
-    """One score of M images: its value over all, and the parts of which a resample's value is computed.
+    """One score of M images: its value over all, and the parts from which a resample's value is computed.
 
-    `sums` (M,) are an image's sums over its `counts` (M,) values, and the score is their ratio. `bleu` (M, 10) are
-    BLEU's counts in place of them, and `order` is BLEU's n. A score with neither belongs to the set of captions, and
-    has no interval.
+    `sums` (M,) are an image's sums over its `counts` (M,) values. The score is the ratio of their totals, or close to
+    it, as METEOR of a corpus is. `bleu` (M, 10) are BLEU's counts in place of them, and `order` is BLEU's n. A score
+    with neither belongs to the set of captions, and has no interval.
     """
 
     value: float
@@ -95,7 +95,7 @@ def mean_over(owners: np.ndarray, values: np.ndarray, images: int, counted: np.n
 
 
 def ratio(sums: np.ndarray, counts: np.ndarray) -> ScoreValues:
-    """Return the score Σ sums / Σ counts over images."""
+    """Return the score Σ sums / Σ counts over images; 0 if Σ counts is 0."""
     value = resampled_means(sums[:, None], counts[:, None], np.empty((0, len(sums))))[1]
     return ScoreValues(float(value[0]), sums, counts)
 
@@ -103,9 +103,10 @@ def ratio(sums: np.ndarray, counts: np.ndarray) -> ScoreValues:
 def resample_scores(
     rows: Sequence[Scores], images: int, resamples: int = RESAMPLES
 ) -> list[dict[ScoreKey, np.ndarray]]:
-    """Return each score in every resample of the images, (resamples,) each; all scores share the resamples.
+    """Return each row's scores in every resample of the images, (resamples,) each; all scores share the resamples.
 
-    A score that is not a mean of its parts, such as METEOR of a corpus, is shifted by the difference.
+    A score without parts per image is left out. A score that is not the mean of its parts, such as METEOR of a corpus,
+    is shifted by the difference. A resample without any counted value has the mean 0.
     """
     means = [(row, key, values) for row, each in enumerate(rows) for key, values in each.items() if _is_mean(values)]
     bleus = [

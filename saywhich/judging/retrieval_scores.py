@@ -1,4 +1,4 @@
-"""Scores of captions by one judge: recalls in both directions, in all images and in hard galleries, and CLIPScore."""
+"""Scores of captions by one judge: recalls in both directions and in hard galleries, and CLIPScore or PAC-S."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ PAIRS_AT_ONCE = 2**16
 
 @dataclass(frozen=True)
 class CaptionRanks:
-    """Ranks by one judge of N captions, 1 is best."""
+    """Ranks by one judge of N captions of M images, 1 is best."""
 
     among_all: np.ndarray  # (N,)
     among_hard: np.ndarray  # (N,): 0 where the gallery holds no other image
-    retrieved: np.ndarray  # (N, 5): the images ranked first
+    retrieved: np.ndarray  # (N, 5), or (N, M) of fewer images: the images ranked first
 
 
 def flatten(captions: Sequence[Sequence[str]]) -> tuple[list[str], np.ndarray]:
@@ -53,7 +53,8 @@ def judge_row(
     """Return the scores by one judge, called `name`, of the captions of M images, and the captions' ranks.
 
     `images` (M, H) are the judge's embeddings; `galleries` (M, K) are the other images of each hard gallery, padded
-    with −1. `references` of an image may be empty.
+    with −1. `references` of an image may be empty. Raises UserError for an image without a caption, and for embeddings
+    with NaN or infinity.
     """
     texts, owners = flatten(captions)
     of = torch.from_numpy(owners)
@@ -103,7 +104,10 @@ def _clip_scores(
 def _nearest_reference(
     captions: Tensor, owners: np.ndarray, references: Tensor, of: np.ndarray
 ) -> tuple[Tensor, np.ndarray]:
-    """Return the cosine (N,) of each caption and its image's nearest reference, and whether there is one."""
+    """Return the cosine (N,) of each caption and its image's nearest reference, and whether there is one, (N,).
+
+    The cosine is −∞ where there is none. `owners` and `of` are the images of captions and references, ascending.
+    """
     first = np.searchsorted(of, owners, "left")
     counts = np.searchsorted(of, owners, "right") - first
     which = np.repeat(np.arange(len(owners)), counts)

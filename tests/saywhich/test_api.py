@@ -105,7 +105,11 @@ def test_the_api_describes_itself(server):
 @pytest.mark.parametrize(
     ("body", "status", "detail"),
     [
-        ({"photos": [base64.b64encode(b"no photo").decode()]}, 422, "photo 1: not a photo that can be decoded"),
+        (
+            {"photos": [base64.b64encode(b"no photo").decode()]},
+            422,
+            "photo 1: not a photo that can be decoded (expected JPEG, PNG, WEBP, GIF, BMP, TIFF); send another file",
+        ),
         ({"photos": ["aGk="] * 13}, 422, "13 photos; at most 12 at once"),
         (
             {"photos": ["aGk="], "among": True, "pragmatic": 1, "score": "similarity"},

@@ -9,8 +9,10 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -112,6 +114,48 @@ def test_intervals_are_those_of_the_mean(tmp_path):
     assert near["high"] - near["low"] == pytest.approx(2 * 1.96 * deviation, rel=0.1)
     assert metrics["R@10, own listener"]["low"] == metrics["R@10, own listener"]["high"] == 100
     assert read_evaluation(tmp_path / "nothing") == {}
+
+
+def change_evaluation(folder: Path, change: Callable[[dict[str, Any]], object], without: str = "") -> None:
+    """Write an evaluation with changed numbers, and captions without the column `without`."""
+    evaluate(folder)
+    content = json.loads((folder / "metrics.json").read_text())
+    change(content)
+    content.pop("sha256")
+    (folder / "metrics.json").write_text(checksummed_json(content))
+    table = pq.read_table(folder / "captions.parquet")
+    pq.write_table(table.drop_columns([without] if without else []), folder / "captions.parquet")
+
+
+def test_a_hard_gallery_without_other_images_has_no_metric(tmp_path):
+    """The evaluate stage leaves R@1 out where every test image is alone in its hard gallery."""
+    change_evaluation(
+        tmp_path / "e",
+        lambda found: found["test"]["judges"]["own"].update(galleries={"neighbourhood": {"alone": 40.0}}),
+    )
+    assert [each["name"] for each in read_evaluation(tmp_path / "e")["metrics"]] == ["CIDEr", "R@10, own listener"]
+
+
+def test_an_evaluation_without_the_test_split_is_reported_with_the_remedy(tmp_path):
+    change_evaluation(tmp_path / "e", lambda found: found.pop("test"))
+    with pytest.raises(UserError, match=r"has no results of the split test; add it to evaluate\.splits and run"):
+        read_evaluation(tmp_path / "e")
+
+
+@pytest.mark.parametrize(
+    ("change", "without"),
+    [
+        (lambda found: None, "split"),
+        (lambda found: None, "caption"),
+        (lambda found: found["test"].pop("language"), ""),
+        (lambda found: found.pop("method"), ""),
+        (lambda found: found.update(test=[]), ""),
+    ],
+)
+def test_an_evaluation_with_missing_parts_is_reported_in_one_line(tmp_path, change, without):
+    change_evaluation(tmp_path / "e", change, without)
+    with pytest.raises(UserError, match=r"not whole \(.*\); run the evaluate stage again"):
+        read_evaluation(tmp_path / "e")
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,11 @@ class NPairScore:
     """Log-probability of the human answer among candidates, by a softmax over the discriminator's scores.
 
     The score equals minus Eq. 4 of Lu et al. 2017, log(1 + Σ exp(negative − human)). The negatives are all other
-    options, or `options` of them (D-NP), and `others` human answers to other questions of the batch. With `adversary`,
-    the message's answer is a further negative (GAN2). No negative equals the human answer. Negatives are drawn
-    uniformly without replacement; fewer candidates are all used. The draw depends on the seed and the step
-    (`bind_batch`). `norms` is the weight of a penalty on the squared lengths of encodings and answers.
+    options, or `options` of them (D-NP), and `others` human answers to other questions of this rank's part of the
+    batch. With `adversary`, the message's answers are further negatives (GAN2). No negative equals the human answer.
+    Negatives are drawn uniformly without replacement; fewer candidates are all used. The draw depends on the seed and
+    the step (`bind_batch`), and that of `others` also on the number of ranks. `norms` is the weight of a penalty: an
+    encoding's squared length plus the mean squared length of the rank's distinct answers.
     """
 
     discriminator: Discriminator
@@ -76,8 +77,9 @@ def _draw_negatives(answers: Tensor, human: Tensor, count: int, numbers: BatchRa
 class PairwiseScore:
     """Pairwise preference log σ(s(answer) − s(human answer)): minus the loss of one pair, Eq. 5 of Lu et al. 2017.
 
-    `reverse` swaps the two answers, for the training of the discriminator (GAN1); equal answers score 0. The paper's
-    −L_G is unbounded. `norms` is the weight of a penalty on the squared length of the answer's encoding.
+    `reverse` swaps the two answers, for the training of the discriminator (GAN1). Equal answers score 0 with
+    `reverse`, and −log 2 without it. The paper's −L_G is unbounded. `norms` is the weight of a penalty on the squared
+    length of the answer's encoding; it has no effect with `reverse`.
     """
 
     discriminator: Discriminator

@@ -1,8 +1,8 @@
 """Wordings of questions and answers; a text that is listed twice is twice as likely.
 
 In questions {s}, {o} and {p} are a thing's name or pronoun as subject, object and possessive. {be} and {do} are the
-matching forms of these verbs, {plural} is the category's plural, {garment} the garment, and {asked} the value in
-question.
+matching forms of these verbs, {plural} is the category's plural, and {garment} the garment. {asked} is the value in
+question, {a_asked} that value with its article, and {marks} a pattern's noun. {noun} is the noun of another thing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEPTHS = {"top": "at the top", "back": "in the back", "front": "in the front"}
 PATTERN_NOUNS = {"striped": "stripes", "spotted": "spots"}
 HEDGES = ("i can't tell", "i can't tell", "can't tell", "can't tell", "not sure", "hard to tell", "i don't know")
 
-THING_QUESTIONS: dict[str, tuple[str, ...]] = {  # ":worn": about clothes; ":group": "how many" about named things
+THING_QUESTIONS: dict[str, tuple[str, ...]] = {  # ":worn": about clothes; ":group": a count, without the noun
     "colour": (
         "what color {be} {s}",
         "what color {be} {s}",
@@ -51,8 +51,8 @@ THING_QUESTIONS: dict[str, tuple[str, ...]] = {  # ":worn": about clothes; ":gro
     "brand": ("what brand {be} {s}", "can you see a logo on {o}"),
     "inside": ("is anyone inside {o}", "is there anyone in {o}"),
 }
-REPEAT_TEXTS = ("and the {noun}", "what about the {noun}")  # repeats the last question for another thing
-OTHER_TEXTS = ("and the other one", "what about the other one")  # does the same if two things have been named
+REPEAT_TEXTS = ("and the {noun}", "what about the {noun}")  # these repeat the last question for another thing
+OTHER_TEXTS = ("and the other one", "what about the other one")  # these do so where two things have been named
 KIND_TEXTS = ("what kind", "which kind", "what kind do you see")  # after "yes" to a kind of things
 SCENE_QUESTIONS: dict[str, tuple[str, ...]] = {
     "exist": ("is there {a_asked}", "do you see {a_asked}", "are there any {plural}", "can you see any {plural}"),
@@ -76,19 +76,19 @@ RELATIONS = {  # relations of other things to the thing in question
     "right_of": "to the right of",
 }
 SCENERY = {name: name for name in ("trees", "buildings", "mountains")} | {"cactus": "cactuses", "fence": "fences"}
-ATMOSPHERES = {
+ATMOSPHERES = {  # a short answer, a sentence, and longer answers
     "sunny": ("sunny", "it is sunny", "sunny and bright", "it looks sunny"),
     "cloudy": ("cloudy", "it is cloudy", "a bit cloudy", "it looks cloudy"),
     "rainy": ("rainy", "it is raining", "raining", "it looks rainy"),
     "sunset": ("clear", "the sun is setting", "clear with a sunset", "it looks like sunset"),
     "night": ("dark", "it is night", "clear but dark", "it is dark out"),
 }
-LIGHTS = {
+LIGHTS = {  # a short answer, longer answers, and a sentence
     "day": ("day", "daytime", "during the day", "it is daytime"),
     "sunset": ("sunset", "evening", "the sun is setting", "it looks like sunset"),
     "night": ("night", "night time", "at night", "it is night"),
 }
-SIZE_ANSWERS = {
+SIZE_ANSWERS = {  # a short answer, and longer ones
     "small": ("small", "pretty small", "kind of small"),
     "medium": ("medium", "average", "medium size"),
     "large": ("large", "pretty big", "very big"),
@@ -125,7 +125,7 @@ def be(thing: Thing) -> str:
 
 
 def noun(thing: Thing, other: bool = False) -> str:
-    """Return the noun of a thing, plural for several objects; with `other`, a true synonym if there is one."""
+    """Return the noun of a thing, plural for several objects; with `other`, its last true synonym, if it has any."""
     words = [n for n in w.NOUNS[thing.category] if n.size in ("", thing.size) and not n.kind]
     word = words[-1] if other else words[0]
     return word.plural if thing.count > 1 else word.singular
@@ -152,19 +152,19 @@ def is_worn(thing: Thing) -> bool:
 
 
 def garment(thing: Thing) -> str:
-    """Return the garment of a category, plural for several objects."""
+    """Return the garment of a person, plural for several. Raises KeyError for a thing without clothes."""
     word = w.GARMENTS[thing.category][0]
     return word if thing.count == 1 else w.GARMENT_PLURALS[word]
 
 
 def side(thing: Thing) -> str:
-    """Return the third of the image that holds the thing's middle."""
+    """Return left, middle or right by the centre of the thing's box; the middle is 0.38 to 0.62 of the width."""
     x = (thing.box[0] + thing.box[2]) / 2
     return SIDES[(x >= 0.38) + (x > 0.62)]
 
 
 def depth(thing: Thing) -> str:
-    """Return whether the thing is at the top (in the air), in the back or in the front of the picture."""
+    """Return top for a thing in the air, front for a box that reaches below 0.78 of the height, else back."""
     if thing.place == "air":
         return "top"
     return "front" if thing.box[3] > 0.78 else "back"

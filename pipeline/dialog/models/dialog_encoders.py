@@ -1,7 +1,7 @@
 """Encoders of image, history and question as one vector.
 
 An encoder returns (N, 3, H) for N = D·R questions: the encoding, and the hidden and cell states of the question's LSTM.
-These states initialise a decoder. Without `history` or `image`, zeros replace that input.
+These states initialise a decoder. Without `history` or `image`, zeros replace that input's encoding.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence
 
 from pipeline.dialog.data.dialog_questions import DialogQuestions, questions_of
 from pipeline.models.constructor_arguments import constructor_arguments
 from pipeline.models.decoder import RolloutDropout
-from pipeline.models.recurrent import Lstm
+from pipeline.models.recurrent import Lstm, text_states
 from pipeline.random import BatchRandom
 from pipeline.types import Batch
 
@@ -38,8 +37,8 @@ class DialogEncoder(nn.Module, ABC):
         """Build the layers for word embeddings of size `words`.
 
         `places` is the number of grid regions with learned position vectors, 0 for none. `layer_norm` normalises the
-        fusion layer's output before its tanh, which otherwise saturates in generators. The paper has no position
-        vectors and no normalisation.
+        fusion layer's output before its tanh, which otherwise saturates in generators. The papers have
+        neither.
         """
         super().__init__()
         self.arguments = constructor_arguments(locals())
@@ -66,7 +65,7 @@ class DialogEncoder(nn.Module, ABC):
         """Return the encodings of history and image, (N, H) each, for the questions (N, H)."""
 
     def attention_shares(self, batch: Batch, word: nn.Embedding) -> tuple[Tensor, Tensor] | None:
-        """Return attention weights of history items (N, R) and of regions (N, K); None without attention."""
+        """Return attention weights of history items (N, R) and of regions (N, K); None unless both exist."""
         return None
 
     def expand_regions(self, batch: Batch, rounds: DialogQuestions) -> tuple[Tensor, Tensor]:
@@ -80,7 +79,7 @@ class Hciae(DialogEncoder):
     """History-conditioned image attention (Lu et al. 2017, Eq. 1–3).
 
     The question attends to the history items, and question and history attend to the image. With `order`, each history
-    item also has an embedding of its distance from the current round, which the paper lacks.
+    item also has an embedding of its distance from the current round, at most DISTANCES - 1. The paper has none.
     """
 
     def __init__(self, *arguments: Any, order: bool = False, **options: Any) -> None:
@@ -189,7 +188,7 @@ class Hierarchical(DialogEncoder):
         return [history, image]
 
 
-DISTANCES = 16  # distances in rounds with an embedding
+DISTANCES = 16  # distances in rounds that have an embedding: 0 … 15; greater ones have that of 15
 ENCODERS: dict[str, type[DialogEncoder]] = {"hciae": Hciae, "lf": LateFusion, "hre": Hierarchical}
 
 
@@ -200,8 +199,9 @@ def mean_regions(regions: Tensor, mask: Tensor) -> Tensor:
 
 
 def last_lstm_states(lstm: nn.LSTM, embedded: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Return hidden and cell states (n, H) after the last word of `tokens` (n, T), embedded as `embedded` (n, T, E)."""
-    lengths = (tokens > 0).sum(1).clamp(min=1).cpu()
-    packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
-    _, (h, c) = lstm(packed)
-    return h[0], c[0]
+    """Return hidden and cell states (n, H) after the last word of `tokens` (n, T), embedded as `embedded` (n, T, E).
+
+    Words precede EOS and padding (0). A text without words has the states after its first token.
+    """
+    found = text_states(lstm, embedded, (tokens > 0).sum(1).clamp(min=1))
+    return found.states[found.last], found.cells

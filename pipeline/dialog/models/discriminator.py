@@ -6,12 +6,11 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from pipeline.dialog.models.dialog_encoders import DialogEncoder
 from pipeline.models.constructor_arguments import constructor_arguments
 from pipeline.models.kernels.shared_weight import SharedWeight
-from pipeline.models.recurrent import Lstm
+from pipeline.models.recurrent import Lstm, text_states
 from pipeline.types import Batch, Message, caption_mask
 
 
@@ -61,14 +60,13 @@ class Discriminator(nn.Module):
         words = self.drop(words.view(*tokens.shape, -1))
         mask = message.mask if self.encode_eos else message.mask & (tokens > 0)
         lengths = mask.sum(1)
-        packed = pack_padded_sequence(words, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
-        states, (last, _) = self.lstm(packed)
-        encodings = last[0]
+        found = text_states(self.lstm, words, lengths.clamp(min=1))
+        encodings = found.states[found.last]
         if self.inner is not None and self.weight is not None:
-            padded, _ = pad_packed_sequence(states, batch_first=True)
-            scores = self.weight(self.drop(torch.tanh(self.inner(padded)))).squeeze(-1)
-            valid = torch.arange(padded.shape[1], device=tokens.device) < lengths.clamp(min=1).unsqueeze(1)
-            shares = scores.masked_fill(~valid, -torch.inf).softmax(-1)
-            encodings = (shares.unsqueeze(1) @ padded).squeeze(1)
+            scores = self.weight(self.drop(torch.tanh(self.inner(found.states)))).squeeze(-1)
+            places, size = found.places, tokens.numel()
+            shares = scores.new_full((size,), -torch.inf).index_copy(0, places, scores).view(tokens.shape).softmax(-1)
+            padded = encodings.new_zeros(size, encodings.shape[1]).index_copy(0, places, found.states)
+            encodings = (shares.unsqueeze(1) @ padded.view(*tokens.shape, -1)).squeeze(1)
         encodings = encodings * (lengths > 0).unsqueeze(1)
         return torch.tanh(self.outer(self.drop(encodings)))

@@ -1,4 +1,4 @@
-"""Loops compiled by numba: the element-wise parts of Att2in2 and of the GRU, between the matrix products.
+"""Loops compiled by numba: the element-wise parts of Att2in2, of the GRU and of the LSTM, between the matrix products.
 
 models/att2in.py has the same computation in plain torch. `rows` holds the index of a call's first caption and the index
 after its last caption. All captions of one image belong to one call, so calls may run in parallel. The compiler
@@ -132,6 +132,49 @@ def lstm_backward(rows, gates, c, after, grad_h, grad_after, grad_gates, grad_c)
             grad_gates[n, 2 * size + j] = grad_h[n, j] * active * leave * (one - leave)
             grad_gates[n, 3 * size + j] = grad_cell * enter * which
             grad_gates[n, 4 * size + j] = grad_cell * enter * (one - which)
+            grad_c[n, j] = grad_cell * forget
+
+
+@compile_loop
+def text_lstm_forward(gates, c, after, h):
+    """Compute a step of torch's LSTM from `gates` (n, 4H), in, forget, candidate and out, and cells `c` (n, H).
+
+    `gates` is overwritten with the activated gates. New cells are written to `after`, and hidden states to `h`.
+    """
+    size = c.shape[1]
+    half = gates.dtype.type(0.5)
+    for n in range(len(gates)):
+        enter, forget = gates[n, :size], gates[n, size : 2 * size]
+        candidate, leave = gates[n, 2 * size : 3 * size], gates[n, 3 * size :]
+        for j in range(2 * size):
+            gates[n, j] = half + half * tanh(half * gates[n, j])
+        for j in range(size):
+            candidate[j] = tanh(candidate[j])
+        for j in range(size):
+            leave[j] = half + half * tanh(half * leave[j])
+        for j in range(size):
+            after[n, j] = forget[j] * c[n, j] + enter[j] * candidate[j]
+        for j in range(size):
+            h[n, j] = leave[j] * tanh(after[n, j])
+
+
+@compile_loop
+def text_lstm_backward(gates, c, after, grad_h, grad_c, grad_gates):
+    """Compute the gradients `grad_gates` (n, 4H) of `text_lstm_forward` from `grad_h` and `grad_c` of its outputs.
+
+    `grad_c` (n, H) is overwritten with the gradient of the earlier cells `c`.
+    """
+    size, one = c.shape[1], c.dtype.type(1)
+    for n in range(len(gates)):
+        for j in range(size):
+            enter, forget = gates[n, j], gates[n, size + j]
+            candidate, leave = gates[n, 2 * size + j], gates[n, 3 * size + j]
+            active = tanh(after[n, j])
+            grad_cell = grad_c[n, j] + grad_h[n, j] * leave * (one - active * active)
+            grad_gates[n, j] = grad_cell * candidate * enter * (one - enter)
+            grad_gates[n, size + j] = grad_cell * c[n, j] * forget * (one - forget)
+            grad_gates[n, 2 * size + j] = grad_cell * enter * (one - candidate * candidate)
+            grad_gates[n, 3 * size + j] = grad_h[n, j] * active * leave * (one - leave)
             grad_c[n, j] = grad_cell * forget
 
 

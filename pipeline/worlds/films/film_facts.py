@@ -73,7 +73,10 @@ class FilmRecord(NamedTuple):
 
 
 def read_films(path: Path) -> dict[str, FilmRecord]:
-    """Return the films of a `films.jsonl` by image id. Raises UserError if the file is missing or malformed."""
+    """Return the films of a `films.jsonl` by image id.
+
+    Raises UserError if the file is missing or a line lacks facts. Types and ranges of the values are not checked.
+    """
     return read_drawn(path, "film", _film_record)
 
 

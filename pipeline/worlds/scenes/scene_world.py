@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 Extent = tuple[float, float, float]
-"""Extent of a drawing to the left, to the right and upwards from the middle of its base, in its own units."""
+"""Extent of a drawing to the left, to the right and upwards from the middle of its base, in its own units.
+
+The drawing faces right; one that faces left is its mirror image.
+"""
 
 
 @dataclass(frozen=True)
@@ -17,7 +20,7 @@ class Category:
     colours: tuple[str, ...]
     poses: dict[str, Extent]
     salience: float  # relative weight in the order in which annotators name things
-    patterned: float = 0.3  # share of striped or spotted things
+    patterned: float = 0.3  # probability of stripes or spots before facts are varied; 0: always plain
     most: int = 3  # maximum count
 
 
@@ -78,7 +81,7 @@ CATEGORIES: dict[str, Category] = {
     "ball": Category("thing", 0.31, CLOTHES, {"lying": (0.51, 0.51, 1.01)}, 0.8),
 }
 
-NEIGHBOURS = 8  # scenes per neighbourhood: image i belongs to neighbourhood i // NEIGHBOURS
+NEIGHBOURS = 8  # scenes or films per neighbourhood: image i belongs to neighbourhood i // NEIGHBOURS
 
 # factors of a drawing's size: by the thing's size, by its count, and by the number of things in the scene
 SIZES = {"small": 0.76, "medium": 1.0, "large": 1.2}

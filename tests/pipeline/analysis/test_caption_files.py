@@ -1,7 +1,11 @@
+import re
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.analysis.caption_files import AS_CONTROL, read_captions, read_texts, with_control_overlap
-from pipeline.analysis.results import read_results
+from pipeline.analysis.results import Run, read_results
 from pipeline.errors import UserError
 
 
@@ -48,3 +52,14 @@ def test_the_share_of_captions_that_are_the_controls_of_that_seed(world, make_ce
 def test_a_control_with_several_settings_is_not_compared(world):
     results = read_results(world.sweep, world.evaluations)
     assert with_control_overlap(results, "st_multinomial") == results
+
+
+@pytest.mark.parametrize("name", ["image", "caption"])
+def test_a_file_without_a_needed_column_is_named(tmp_path, name):
+    columns = {"split": ["test"], "image": [5], "caption": ["a dog"], "CIDEr": [1.0]}
+    run = Run("luo", {}, "one", {}, {}, tmp_path / "captions.parquet")
+    pq.write_table(pa.table(columns), run.captions)
+    assert read_captions([run], None, ["caption", "other"]) == [{5: {"image": 5, "caption": "a dog"}}]
+    pq.write_table(pa.table({key: values for key, values in columns.items() if key != name}), run.captions)
+    with pytest.raises(UserError, match=re.escape(f"{run.captions}: expected a column {name}, found none")):
+        read_captions([run], None, ["caption", "other"])

@@ -261,6 +261,13 @@ def test_no_comment_of_a_file_is_lost(path):
         ("profiles:\n  new_one: {data: large}\n", "new_one: data: large is neither new nor a variant in this file"),
         ("variants:\n  large_short: {}\n", "variants: large_short is in large.yaml, too; rename it"),
         ("profiles:\n  large_both: {methods: both}\n", "profiles: large_both is in another file, too; rename it"),
+        ("profiles:\n  large: {methods: both}\n", "new.yaml: profiles: large is in another file, too; rename it"),
+        ("profiles:\n  1: {methods: [both]}\n", "profiles: 1: expected {data: …, methods: …"),
+        ("profiles: {new: {methods: both}}\n", "new.yaml: profiles: write its keys one per line, below it"),
+        ("variants:\n  new_one: {seed: 2}\n", "new.yaml: variants: new_one: write its keys one per line"),
+        ("extends: [large, larger]\n", "new.yaml: extends: expected one name, got large, larger; keep one"),
+        ("extends:\n  large\n", "new.yaml: extends: expected a name, or names in brackets, on the line of the key"),
+        ("replace:\n- train\ntrain:\n  rate: 1\n", "new.yaml: replace: expected a name, or names in brackets"),
         (
             "variants:\n  new_one:\n    extends: large_short\nprofiles:\n  new: {data: new_one}\n",
             "new.yaml: new_one: extends: large_short is no other variant",
@@ -275,6 +282,16 @@ def test_a_mistake_in_a_profile_is_reported_in_one_line(folder, text, message):
         overlays.profile_text("new", folder)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_named_composition_may_take_two_lines_and_be_a_number(folder):
+    (folder / "new.yaml").write_text("profiles:\n  1: {methods: both,\n      grid: none}\n")
+    assert yaml.safe_load(overlays.profile_text("1", folder)) == parameters_of("plain", "both", "none")
+
+
+def test_a_comment_that_is_indented_less_than_its_value_stays_a_comment(folder):
+    (folder / "new.yaml").write_text("train:\n  more:\n# of: both\n    - 1\n    # and\n    - 2\n")
+    assert "\n  more:\n  # of: both\n    - 1\n    # and\n    - 2\n" in overlays.profile_text("new", folder)
 
 
 def test_params_are_written_and_edits_by_hand_are_kept(folder, capsys):
@@ -383,6 +400,7 @@ def test_the_nearest_profile_is_named_with_the_lines_that_differ(folder):
             "METHODS=bath: DATA=large has none of that name; did you mean both?",
         ),
         (["--data", "large", "--grid", "nine"], "GRID=nine: DATA=large has none of that name; did you mean none?"),
+        (["large", "--start", "-1"], "START=-1: expected a seed of 0 or more; give another number"),
         (["large", "--grid", "none"], "PROFILE: names data, methods and grid itself"),
     ],
 )

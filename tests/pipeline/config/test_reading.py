@@ -1,12 +1,15 @@
 """YAML as DVC reads it, and its mistakes with their places."""
 
 from pathlib import Path
+from typing import Annotated
 
 import pytest
+from pydantic import Field, ValidationError
 
 from pipeline.config.load import load
-from pipeline.config.reading import parse_yaml
+from pipeline.config.reading import describe_error, parse_yaml
 from pipeline.errors import UserError
+from pipeline.section import Section
 
 ROOT = Path(__file__).parents[1]
 
@@ -27,6 +30,7 @@ def error_of(path: Path) -> str:
         ("", "must be a mapping"),
         ("seed: [1\n", "line 2, column 1: "),
         ("seed: 1: 2\n", "line 1, column 8: "),
+        (f"? 0x{'f' * 5000}\n: 1\n", "a whole number of about 6666 digits is too large"),
     ],
 )
 def test_yaml_errors_name_their_place(tmp_path, text, message):
@@ -61,3 +65,31 @@ def test_scalars_are_read_as_dvc_reads_them(text, value):
 
     assert parse_yaml(f"a: {text}", "here") == {"a": value}
     assert parse_as_dvc(f"a: {text}", "here") == {"a": value}
+
+
+@pytest.mark.parametrize(("version", "value"), [("1.2", "no"), ("1.1", False)])
+def test_a_file_may_state_its_version_of_yaml(version, value):
+    from dvc.utils.serialize import parse_yaml as parse_as_dvc
+
+    text = f"%YAML {version}\n---\na: no\n"
+    assert parse_yaml(text, "here") == parse_as_dvc(text, "here") == {"a": value}
+
+
+class Seeded(Section):
+    """A section with the bounds of a seed."""
+
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)]
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ({"seed": 2**63}, f"seed = {2**63} is not allowed: a number of at most {2**63 - 1}"),
+        ({"seed": 1, 5: 2}, "unknown key 5; allowed: seed"),
+        ({"seeds": 1}, "unknown key seeds = 1; did you mean seed? allowed: seed"),
+    ],
+)
+def test_a_wrong_value_or_key_is_described_with_what_is_allowed(content, line):
+    with pytest.raises(ValidationError) as caught:
+        Seeded.model_validate(content)
+    assert describe_error(caught.value, Seeded)[1] == line

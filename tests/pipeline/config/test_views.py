@@ -32,6 +32,14 @@ stages:
   stale:
     cmd: echo
     params: [train.gone]
+  nowhere:
+    foreach: ${metods}
+    do:
+      cmd: echo
+  number:
+    foreach: ${train.objective.margin}
+    do:
+      cmd: echo
   foreign:
     cmd: echo
     params: [{other.yaml: [x]}]
@@ -42,8 +50,9 @@ stages:
 def hand_out(params, tmp_path):
     path = tmp_path / "dvc.yaml"
     path.write_text(DVC)
+    network = ["features.main.network=resnet18", "features.main.weights=hub"]  # a network that takes options
     overrides = ["features.main.options={pad_type: same}", "methods.luo.train={objective: {margin: 0.7}}"]
-    loaded = load(params, overrides)
+    loaded = load(params, [*network, *overrides])
     return lambda stage, instance=None: loaded.for_stage(stage, instance, dvc_yaml=path)
 
 
@@ -119,6 +128,8 @@ def test_a_misspelt_parameter_is_reported_with_the_allowed_ones(hand_out):
         ("role", "judge", "unknown instance judge; allowed: listener, speaker"),
         ("stale", None, "no parameter train.gone"),
         ("foreign", None, "no other files"),
+        ("nowhere", "luo", r"nowhere: expected foreach to name a mapping or list of params.yaml, got \$\{metods\};"),
+        ("number", "luo", r"number: expected foreach to name a mapping or list of params.yaml, got \$\{train"),
     ],
 )
 def test_unknown_stages_and_instances_are_reported(hand_out, stage, instance, message):

@@ -107,6 +107,14 @@ def test_a_download_restarts_where_the_partial_file_is_too_long(web, fetched, tm
     assert web.ranges() == [None]
 
 
+def test_progress_counts_after_a_partial_file_that_is_too_long(web, fetched, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MIN_PROGRESS", 5_000)
+    part = part_of(tmp_path / "downloads" / "a.zip")
+    part.parent.mkdir()
+    part.write_bytes(bytes(100_001))
+    assert fetched(*[web.cutting(10_000)] * 9).read_bytes() == BODY
+
+
 def test_a_complete_partial_file_is_checked_and_used_without_a_request(web, fetched, tmp_path):
     part = part_of(tmp_path / "downloads" / "a.zip")
     part.parent.mkdir()
@@ -196,6 +204,17 @@ def test_a_redirection_to_anything_but_the_web_is_refused(web, fetched, tmp_path
     with pytest.raises(UserError, match=r"only http and https|not allowed"):
         fetched(web.sending(302, {"Location": place}, b""))
     assert left(tmp_path / "downloads" / "a.zip") == []
+
+
+@pytest.mark.parametrize("place", ["http://[::1", f"http://{'a' * 80}.example/"])
+def test_a_redirection_to_a_malformed_address_is_reported(web, fetched, place):
+    with pytest.raises(UserError, match=r"no answer .*tried 3 times"):
+        fetched(*[web.sending(302, {"Location": place}, b"")] * 3)
+
+
+def test_what_a_server_sends_is_printed_without_control_characters(web, fetched, capsys):
+    assert fetched(web.sending(206, {"Content-Range": "\x1b[31mred"}, b"")).read_bytes() == BODY
+    assert r"the server sends \x1b[31mred; next attempt" in capsys.readouterr().err
 
 
 def test_a_redirection_in_circles_is_reported(web, fetched):

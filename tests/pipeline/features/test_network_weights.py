@@ -103,6 +103,8 @@ def test_weights_of_torchvision_must_be_tensors_and_have_the_digest_in_their_nam
         (content, "00000000", "the SHA-256 begins with .* not with 00000000; remove it"),
         (pickle.dumps(PrintWhenUnpickled(), 2), None, "not a file of tensors only"),
         (serialise({"weight": PrintWhenUnpickled()}, tmp_path / "b"), None, "not a file of tensors only"),
+        (serialise([torch.zeros(2)], tmp_path / "d"), None, "not a file of tensors only"),
+        (serialise({"model": source.state_dict()}, tmp_path / "e"), None, "not a file of tensors only"),
         (other_shape, None, "has the shape .2, 3., the network expects"),
     ):
         path, entry = checkpoints(bad, prefix)

@@ -88,7 +88,7 @@ def test_weights_that_do_not_fit_are_reported_in_one_line(timm, weights, tmp_pat
             {"num_classes": 10},
             r"classifier.weight: has the shape \(1000, 1024\), the network expects \(10, 1024\)",
         ),
-        (SMALL, {"num_classes": 0}, "classifier.bias: has the shape .*, which the network does not have"),
+        (SMALL, {"num_classes": 0}, "classifier.bias: has the shape .*, and the network has no such tensor"),
         ("resnet18", {}, "conv1.weight: is missing, the network expects"),
         (SMALL, {"nonsense": 1}, "features.options: the network mobilenetv3_small_050 does not accept them"),
         ("resnet0", {}, "features.network: timm has no network 'resnet0'"),

@@ -192,6 +192,8 @@ def test_invalid_inputs_are_reported_in_one_line():
         score(["a"], [["a"]], ["BLEU"])
     with pytest.raises(UserError, match="references of image 1: none of 2"):
         score(["a", "b"], [["a"], ["", "."]], BLEU)
+    with LanguageScorer(BLEU) as scorer, pytest.raises(UserError, match="'BLEU' is not known"):
+        scorer.score(["a"], [["a"]], ["BLEU"])
 
 
 def capture():

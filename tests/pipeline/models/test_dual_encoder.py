@@ -124,6 +124,19 @@ def test_a_caption_that_the_text_encoder_would_cut_off_is_reported_in_one_line(c
         _check_lengths(encoder, prepared(15))
 
 
+def test_an_end_token_that_is_also_the_padding_counts_once(clip):
+    """SigLIP's tokenizer ends and pads captions with the same token, and begins them with none."""
+    encoder = load_pretrained_encoder(*clip[:2], CPU)
+
+    def tokens(captions: list[str], length: int) -> torch.Tensor:
+        rows = [[2] * len(caption.split()[: length - 1]) for caption in captions]
+        return torch.tensor([row + [1] * (length - len(row)) for row in rows])
+
+    encoder.__dict__["_tokens"] = tokens
+    texts = ["a red ball", "", " ".join(["ball"] * 15), " ".join(["ball"] * 16), " ".join(["ball"] * 100)]
+    assert encoder.lengths(texts).tolist() == [4, 1, 16, 17, 32]
+
+
 def test_the_longest_captions_by_characters_are_checked_among_many(clip):
     encoder = load_pretrained_encoder(*clip[:2], CPU)
     assert encoder.lengths([" ".join(["ball"] * 100)]).tolist() == [32]  # twice what is read whole: no more is needed

@@ -65,6 +65,18 @@ def test_an_image_known_to_be_corrupt_is_named_and_skipped(karpathy, capsys):
     assert "part/1.jpg" not in printed
 
 
+def test_a_split_whose_images_are_all_skipped_is_reported_as_such(karpathy):
+    annotations, images = karpathy()
+    corpus = read_karpathy(annotations)
+    for image in corpus.images:
+        if image.split == "val":
+            (images / image.file).unlink()
+    with pytest.raises(
+        UserError, match=r"all 2 images of the split val are skipped; each of train, val, test needs one that"
+    ):
+        check_corpus(corpus, images, missing=0.5)
+
+
 def test_another_image_that_is_corrupt_stops(karpathy):
     annotations, images = karpathy()
     for file in ("part/5.jpg", "part/7.jpg"):

@@ -80,7 +80,7 @@ def test_missing_or_damaged_gifs_up_to_a_share_are_reported_and_left_out(folder,
 def test_a_split_without_remaining_images_is_an_error(folder):
     for name in SPLITS["val"]:
         (folder / f"images/tumblr_{name}").unlink()
-    with pytest.raises(UserError, match="no image is in the split val"):
+    with pytest.raises(UserError, match="images of the split val are skipped; each of"):
         read(folder, missing=0.5)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from pipeline.analysis.results import read_results
 from pipeline.analysis.selection import ReportSettings, choose_all
+from pipeline.errors import UserError
 from pipeline.report.budget_tables import UNKNOWN, budget_table, budgets, learning_panels
 from pipeline.report.recording import tables_in
 from pipeline.report.report_page import write_report
@@ -109,3 +110,14 @@ def test_the_report_has_the_table_and_the_curves(trained, tmp_path):
     assert section.count("<svg viewBox") == 4
     assert "not recorded" in section
     assert (tmp_path / "learning.png").stat().st_size > 0
+
+
+def test_a_damaged_history_is_reported_in_one_line(trained):
+    path = trained.sweep.parent / "models/mle/history.jsonl"
+    path.write_text(path.read_text()[:-9])
+    with pytest.raises(UserError, match=r"mle/history.jsonl: a line is not JSON \(.*\); run the stage"):
+        found(trained)
+
+
+def test_a_mean_history_ends_with_the_shortest():
+    assert mean_history([[{"a": 1, "b": 2}, {"a": 2}], [{"a": 3}]]) == [{"a": 2}]

@@ -134,6 +134,13 @@ def test_a_warning_is_the_first_note_of_its_table(world, cells, control):
     assert below.startswith("- **Warning:** These rows were measured under 2 protocols")
 
 
+@pytest.mark.parametrize("word", ["PSST-Multinomial", f"data/{'a' * 120}"])
+def test_notes_are_wrapped_between_words_only(word):
+    before = " and".join([""] * 26).strip()  # the word crosses the end of the line
+    assert len(before) < number_files.WIDTH < len(before) + len(word)
+    assert word in markdown([], f"{before} {word}")
+
+
 @pytest.mark.parametrize(
     ("written", "shown"),
     [
@@ -141,6 +148,8 @@ def test_a_warning_is_the_first_note_of_its_table(world, cells, control):
         ("<!-- a --><img src=x onerror=alert(1)>", r"\<!-- a -->\<img src=x onerror=alert(1)>"),
         ("[x](javascript:alert(1))", r"[x]\(javascript:alert(1))"),
         ("![x](http://far.example/y)", r"![x]\(http://far.example/y)"),
+        (r"\<script>alert(1)</script>", r"\\\<script>alert(1)\</script>"),
+        (r"\\<img src=x onerror=alert(1)>", r"\\\\\<img src=x onerror=alert(1)>"),
         ("p < .001, a | b", "p < .001, a | b"),
         ("one\n\n# two", "one # two"),
     ],

@@ -85,6 +85,43 @@ def test_changed_code_and_another_machine_are_named(root):
     assert read_result(root, "small@xeon").commit.endswith("-dirty")
 
 
+@pytest.mark.parametrize("path", ["pipeline/methods/new.py", "saywhich/changed.py"])
+def test_code_that_is_in_no_commit_is_named(root, path):
+    (root / "pipeline" / "__pycache__").mkdir(parents=True)
+    (root / ".gitignore").write_text("__pycache__/\n")
+    (root / "pipeline" / "__pycache__" / "a.pyc").touch()
+    (root / "notes.txt").touch()
+    assert command.main(["small"]) == 0
+    assert not read_result(root, "small").commit.endswith("-dirty")
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).touch()
+    assert command.main(["small"]) == 0
+    assert read_result(root, "small").commit.endswith("-dirty")
+
+
+def test_without_a_commit_nothing_is_recorded(root, capsys, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(root.parent))
+    (root / ".git").rename(root / "git")
+    assert command.main(["small"]) == 2
+    assert "is not a git repository with a commit: expected the commit of the run" in capsys.readouterr().err
+    assert not (root / "results" / "small.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ("| a | b |\n| --- | --- |\n| 1 |", "row 1 has 1 cells, where there are 2 columns"),
+        ("| a | a |\n| --- | --- |\n| 1 | 2 |", "two columns have one name"),
+    ],
+)
+def test_a_damaged_table_is_reported_in_one_line(root, capsys, table, problem):
+    (root / "data" / "report" / "tables.md").write_text(f"**A table**\n\n{table}\n")
+    assert command.main(["small"]) == 2
+    assert capsys.readouterr().err == (
+        f"data/report: a table is damaged (Value error, {problem}); make repro PROFILE=small writes it again\n"
+    )
+
+
 def test_a_figure_recorded_again_keeps_its_path(root):
     assert command.main(["small"]) == 0
     path = root / "results" / "small.json"

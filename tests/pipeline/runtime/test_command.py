@@ -54,3 +54,14 @@ def test_a_command_that_exits_after_a_request_keeps_its_status():
 
     with pytest.raises(SystemExit, match="3"):
         run_command("train", leaves)
+
+
+def test_an_unnumbered_error_of_a_library_does_not_hide_a_request(capfd):
+    def reads() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except StopRequest:
+            raise OSError("cannot read data") from None
+
+    assert run_command("train", reads) == 128 + signal.SIGTERM
+    assert capfd.readouterr().err == "train: ended by SIGTERM; the same command goes on from here\n"

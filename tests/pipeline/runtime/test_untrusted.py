@@ -51,6 +51,9 @@ def hdf5(tmp_path):
         file["external"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "x")
         file["soft"] = h5py.SoftLink("/own")
         file["words"] = np.array([b"a"])
+        file["empty"] = h5py.Empty("f4")
+        file["type"] = np.dtype("f8")
+        h5py.h5d.create(file.id, b"time", h5py.h5t.UNIX_D32LE, h5py.h5s.create_simple((3,)))
         file.create_dataset("raw", (3,), "f8", external=[(str(tmp_path / "raw"), 0, 24)])
         layout = h5py.VirtualLayout((3,), "f8")
         layout[:] = h5py.VirtualSource(str(tmp_path / "other.h5"), "x", (3,))
@@ -63,9 +66,10 @@ def hdf5(tmp_path):
 
 
 def test_arrays_of_the_file_itself_are_read(hdf5):
-    assert read_dataset(hdf5, "own")[:].tolist() == read_dataset(hdf5, "group/own")[:].tolist() == [0, 1, 2]
+    for name in ("own", "group/own", "./own", "group/./own"):
+        assert read_dataset(hdf5, name)[:].tolist() == [0, 1, 2]
     assert len(read_dataset(hdf5, "zeros")) == 2**20  # much smaller in the file, and small
-    for name in ("nothing", "own/x", "group/x"):
+    for name in ("nothing", "own/x", "group/x", "type/x"):
         with pytest.raises(KeyError):
             read_dataset(hdf5, name)
 
@@ -79,6 +83,10 @@ def test_arrays_of_the_file_itself_are_read(hdf5):
         ("virtual", "lies in another file"),
         ("words", "is not an array of numbers"),
         ("group", "is not an array of numbers"),
+        (".", "is not an array of numbers"),
+        ("empty", "is not an array of numbers"),
+        ("type", "is not an array of numbers"),
+        ("time", "is not an array of numbers"),
         ("endless", "claims to have 4,398,046,511,104 bytes"),
         ("packed", "claims to have 1,073,741,824 bytes"),
     ],

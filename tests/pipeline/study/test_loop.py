@@ -253,3 +253,19 @@ def test_the_command_makes_reads_and_plans(trial, all_right, tmp_path, capsys):
     plan = capsys.readouterr().out
     assert "in 13%" in plan
     assert " 3399 |" in plan  # as the document has it
+
+
+def test_pairs_may_stand_before_the_step(capsys):
+    say_which_study("--pairs", 50, "raters", 75, 72)
+    assert "with 50 pairs of 5 raters" in capsys.readouterr().out
+    say_which_study("raters", 75, 72)
+    assert "with 300 pairs of 5 raters" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["0,9", "nan", "inf"])
+@pytest.mark.parametrize("option", ["--cider", "--score"])
+def test_a_level_that_is_no_finite_number_is_refused(option, text, capsys):
+    """With NaN, the study would take the first setting of each method, and its key could not be read."""
+    with pytest.raises(SystemExit):
+        say_which_study(option, text)
+    assert f"argument {option}: {text} is no finite number" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from pipeline.errors import UserError
 from pipeline.study.design import NATURALNESS, RETRIEVAL, StudyQuestion
 from pipeline.study.majority import (
     agreement,
@@ -134,6 +135,23 @@ def test_the_accuracy_of_a_majority():
     assert majority_accuracy(0.7, 2) == pytest.approx(0.7)  # ties count half
     assert majority_accuracy(0.7, 5, correlation=0.999) == pytest.approx(0.7, abs=0.002)
     assert skill_of(majority_accuracy(0.64, 5, 0.2), 5, 0.2) == pytest.approx(0.64)
+
+
+def test_votes_of_a_tiny_correlation_count_as_independent():
+    for correlation in (1e-15, 1e-12, 1e-9, 1e-7):
+        assert majority_accuracy(0.6, 5, correlation) == pytest.approx(majority_accuracy(0.6, 5), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "message"),
+    [
+        (0.9999999, 0.6, "expected an accuracy that a majority of 1 can have, got 99.99999 %; give one further"),
+        (0.99999, 0.9999, "both majorities are right in 100 % of pairs, and no number of pairs distinguishes them"),
+    ],
+)
+def test_accuracies_without_a_plan_are_reported_in_one_line(left, right, message):
+    with pytest.raises(UserError, match=message):
+        plans(left, right, 1, 0.0)
 
 
 def test_the_needed_pairs_agree_with_a_simulation():

@@ -10,6 +10,7 @@ from warnings import WarningMessage
 
 import pytest
 import torch
+from small_dialogs import batch as dialog_batch
 
 from pipeline.channels.hard import Multinomial
 from pipeline.errors import UserError
@@ -84,6 +85,12 @@ def test_steps_are_captured_once_for_each_epoch_and_trained_role(toy, monkeypatc
 def test_steps_that_wait_for_the_gpu_are_never_captured(toy, monkeypatch):
     warned = [WarningMessage(UserWarning(f"{captured_steps.WAITS} (Triggered internally)"), UserWarning, "", 0)]
     assert ways(toy, monkeypatch, [(0, "speaker")] * 6, warned) == ["direct"] * 6
+
+
+def test_steps_on_batches_with_nested_tensors_are_never_captured(toy, monkeypatch):
+    """A replay copies the tensors of a `Batch` alone: a graph would keep the questions of its first dialogs."""
+    monkeypatch.setattr(toy, "batch", lambda number: dialog_batch(seed=number))
+    assert ways(toy, monkeypatch, [(0, "speaker")] * 6) == ["direct"] * 6
 
 
 def test_no_step_is_captured_where_the_environment_forbids_it(toy, monkeypatch):

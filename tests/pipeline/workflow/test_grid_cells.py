@@ -1,5 +1,6 @@
 """The cells of a grid, and errors in a grid."""
 
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,10 @@ def test_a_method_may_have_several_grids_and_seeds_of_its_own():
         ({"a": {"lambda": 0.1}}, r"sweep.grid.a.lambda: must be a list"),
         ({"a": {"lambda": []}}, r"sweep.grid.a.lambda: must be a list"),
         ({"a": {"lambda": [0.1, 0.10]}}, r"a lambda=0.1_seed=1 occurs twice"),
+        (
+            {"a": {"from": [date(2020, 1, 1)]}},
+            r'sweep.grid.a.from: must be numbers, .*and is \["2020-01-01"\]; put texts',
+        ),
     ],
 )
 def test_a_wrong_grid_is_reported_in_one_line(grid, line):
@@ -84,3 +89,25 @@ def test_a_large_file_is_read_again_when_it_changed(tmp_path, monkeypatch):
     path.write_text("abce")
     assert grid_cells.digests([str(path)]) != first
     assert grid_cells.digests(["nowhere"]) == {"nowhere": "missing"}
+
+
+def test_missing_seeds_are_reported_at_their_key():
+    params = {"methods": {"a": {}}, "sweep": {"grid": {"a": {}}}}
+    with pytest.raises(UserError, match=r"sweep\.seeds: must be a list of values, as in \[1, 2\]"):
+        grid_cells.cells(params)
+    params["sweep"] = {"seeds": [1], "grid": {"a": {"seed": 3}}}
+    with pytest.raises(UserError, match=r"sweep\.grid\.a\.seed: must be a list"):
+        grid_cells.cells(params)
+
+
+@pytest.mark.parametrize("content", [b'{"epoch": 1}\n{"epo', b"\xff\n", b"[1]\n"])
+def test_a_damaged_history_of_a_cell_is_reported_in_one_line(tmp_path, monkeypatch, content):
+    """Without its weights, whose header has the history's digest, nothing else detects the damage."""
+    monkeypatch.chdir(tmp_path)
+    cell = grid_cells.GridCell("a", {}, 1)
+    cell.folder.mkdir(parents=True)
+    (cell.folder / "history.jsonl").write_bytes(content)
+    with pytest.raises(
+        UserError, match=r"history.jsonl: a line is no JSON object \(.*; delete data/cells/a/seed=1 and"
+    ):
+        grid_cells.gather_results([cell], Path("out"))

@@ -57,6 +57,18 @@ def test_a_user_error_is_reported_in_one_line_on_stderr_and_status_2(workplace, 
     assert "did you mean luo?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("given", ["soon", "", "nan", "-1"])
+def test_other_seconds_between_checkpoints_are_reported_in_one_line(workplace, monkeypatch, capsys, given):
+    def run(stage):
+        print(stage.checkpoint_seconds)
+
+    assert main("train", run, ["--method", "luo"]) == 0
+    monkeypatch.setenv("SAYWHICH_CHECKPOINT_SECONDS", given)
+    assert main("train", run, ["--method", "luo"]) == 2
+    expected = f"SAYWHICH_CHECKPOINT_SECONDS={given}: must be a number of seconds, 0 or more\n"
+    assert capsys.readouterr() == ("60.0\n", expected)
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_a_full_disk_is_reported_in_one_line(workplace, capsys):
     def run(stage):

@@ -14,9 +14,11 @@ import saywhich
 from pipeline.analysis.bootstrap import draw_resamples
 from pipeline.errors import UserError
 from saywhich.calibrating.rank_correlation import correlate, kendall
+from saywhich.calibrating.rating_files import read_ratings
 from saywhich.cli import main
 from saywhich.judging import judge_sources
 from saywhich.judging.judge_sources import JudgeSource
+from saywhich.judging.notes import Notes
 
 # the cosines are 1, 0, h, h, 0 with h = 1/√2
 TABLE = """image,caption,rating
@@ -145,6 +147,39 @@ def test_the_json_form_of_flickr8k(folder):
     same = saywhich.calibrate("ratings.csv", "photos", references=PEOPLE, judges=["colours"], metrics=["ROUGE-L"])
     assert found.correlations == same.correlations
     assert found.notes[0] == "captions of flickr8k.json without a rating: 1 (a.png)"
+
+
+def test_entries_of_one_image_are_joined_and_captions_stay_as_they_are(tmp_path):
+    def entry(reference, *rated):
+        judged = [{"image_path": "a.png", "caption": caption, "rating": rating} for caption, rating in rated]
+        return {"image_path": "a.png", "ground_truth": [reference], "human_judgement": judged}
+
+    data = {"1": entry("red", ('a sign: NaN, "NaN"', 4), ("blue", math.nan)), "2": entry("a NaN", ("blue", 1))}
+    for separators in ((",", ":"), (", ", ": ")):
+        (tmp_path / "r.json").write_text(json.dumps(data, separators=separators))
+        notes = Notes()
+        found = read_ratings(tmp_path / "r.json", None, notes)
+        assert [(each.caption, each.rating) for each in found.ratings] == [('a sign: NaN, "NaN"', 4.0), ("blue", 1.0)]
+        assert found.references == {"a.png": ["red", "a NaN"]}
+        assert list(notes.lines()) == ["captions of r.json without a rating: 1 (a.png)"]
+
+
+@pytest.mark.parametrize(
+    ("rating", "message"),
+    [
+        ("good", '"1": the rating is "good", and a number is expected'),
+        (True, '"1": the rating is true, and a number is expected'),
+        ([1], '"1": the rating is [1], and a number is expected'),
+        (None, "no ratings; two values or more are needed"),
+    ],
+)
+def test_other_ratings_of_the_json_form_are_reported_in_one_line(tmp_path, rating, message):
+    rated = {"image_path": "a.png", "caption": "red", "rating": rating}
+    entry = {"image_path": "a.png", "ground_truth": ["red"], "human_judgement": [rated]}
+    (tmp_path / "r.json").write_text(json.dumps({"1": entry}))
+    with pytest.raises(UserError) as caught:
+        read_ratings(tmp_path / "r.json", None, Notes())
+    assert message in str(caught.value)
 
 
 def test_the_command_prints_and_writes_the_same_numbers(folder, capsys):

@@ -13,6 +13,7 @@ from pipeline.runtime.files import read_checked, sha256
 from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_facts import Scene, Thing, atmosphere
 from saywhich.cli import main
+from saywhich.drawn_benchmark import benchmark_folder
 from saywhich.drawn_benchmark.benchmark_folder import DrawnBenchmark, make_benchmark, read_benchmark
 from saywhich.drawn_benchmark.benchmark_galleries import differs_subtly, sample_galleries
 from saywhich.drawn_benchmark.benchmark_scores import (
@@ -82,6 +83,36 @@ def test_the_same_seed_draws_the_same_benchmark_with_any_number_of_workers(bench
     assert (tmp_path / "key").read_bytes() == key.read_bytes()
     make_benchmark(tmp_path / "other", tmp_path / "other.key", SEED + 1, images=16, workers=1)
     assert sha256(tmp_path / "other/images.parquet") != sha256(folder / "images.parquet")
+
+
+def test_files_that_appear_in_the_folder_while_pictures_are_drawn_are_kept(tmp_path, monkeypatch):
+    def draw(*arguments):
+        (tmp_path / "bench").mkdir()
+        (tmp_path / "bench/mine.txt").write_text("mine")
+        return draw_all(*arguments)
+
+    draw_all = benchmark_folder.draw_all
+    monkeypatch.setattr(benchmark_folder, "draw_all", draw)
+    with pytest.raises(OSError, match="not empty"):
+        make_benchmark(tmp_path / "bench", tmp_path / "bench.key", SEED, images=16, workers=1)
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["bench", "bench/mine.txt"]
+
+
+def test_no_picture_is_left_without_its_key(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(benchmark_folder, "write_checked", fail)
+    with pytest.raises(OSError, match="the disk is full"):
+        make_benchmark(tmp_path / "bench", tmp_path / "bench.key", SEED, images=16, workers=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["new/bench", "new"])
+def test_the_key_is_not_the_folder_of_the_pictures_or_one_above_it(tmp_path, name):
+    with pytest.raises(UserError, match="the key would be the folder of the pictures, or one above it"):
+        make_benchmark(tmp_path / "new/bench", tmp_path / name, SEED, images=16, workers=1)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_exact_captions_have_no_false_claim_and_captions_of_other_images_retrieve_nothing(benchmark, tmp_path):

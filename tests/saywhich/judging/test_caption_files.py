@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -79,6 +80,38 @@ def test_forms_with_ids(tmp_path, name, content):
     found = read_caption_set(write(tmp_path / name, content), Notes())
     assert found.captions == {7: ["a dog", "two dogs"], 8: ["a boat"]}
     assert found.files == ({7: "COCO_val_000000000007.jpg", 8: "b.jpg"} if content is COCO else {})
+
+
+@pytest.mark.parametrize("image_id", ["7", 7.0, "000007"])
+def test_ids_that_are_no_integers_in_the_file_still_name_their_photo(tmp_path, image_id):
+    content = {
+        "images": [{"id": image_id, "file_name": "b.jpg"}],
+        "annotations": [{"image_id": image_id, "caption": "a boat"}],
+    }
+    found = read_caption_set(write(tmp_path / "a.json", content), Notes())
+    assert (found.captions, found.files) == ({7: ["a boat"]}, {7: "b.jpg"})
+
+
+def test_a_table_of_ids_may_have_gaps(tmp_path):
+    """A column of ids with gaps has ids such as 7.0; a missing file names no photo."""
+    table = write(tmp_path / "ids.csv", "image_id,file\n7.0,a.jpg\n8.0,b.jpg\n9.0,\n,c.jpg\n")
+    assert read_ids(table) == {7: "a.jpg", 8: "b.jpg"}
+
+
+@pytest.mark.parametrize(
+    ("captions", "message"),
+    [
+        ({Path("a.jpg"): "x"}, r'captions: the key "a.jpg" is no text; name files as texts, with str\(path\)'),
+        ({"a.jpg": {"x"}}, r"""captions, "a.jpg": is "\{'x'\}", and a caption or a list of captions is expected"""),
+        (
+            {"a.jpg": b"x"},
+            r"""captions, "a.jpg": is "b'x'", and a caption or a list of captions is expected; the forms""",
+        ),
+    ],
+)
+def test_python_values_of_other_types_are_reported_in_one_line(captions, message):
+    with pytest.raises(UserError, match=message):
+        read_caption_set(captions, Notes())
 
 
 def test_results_are_those_that_pycocotools_reads(tmp_path):

@@ -20,7 +20,7 @@ from pipeline.errors import UserError
 from saywhich.cli import main
 from saywhich.judging import judge_sources
 from saywhich.judging.caption_comparison import ScoreDifference, compare_rows, decisive_images
-from saywhich.judging.caption_scores import ScoreKey, ratio, resample_scores
+from saywhich.judging.caption_scores import ScoreKey, mean_over, ratio, resample_scores
 from saywhich.judging.comparison_tables import gap_lines, state_verdict
 from saywhich.judging.judge_sources import JudgeSource
 from saywhich.judging.judgement import JudgedRow, Judgement
@@ -90,6 +90,22 @@ def test_an_open_difference_has_the_number_of_deciding_images():
     assert decisive_images(100, 3.99, 2.0, 1) == 101  # the difference is open at 100 images
 
 
+def test_a_difference_of_rounding_is_decided_by_no_number_of_images():
+    """The same scores in another order within each image differ in their last digit."""
+    values, owners = np.random.default_rng(8).random((50, 3)), np.repeat(np.arange(50), 3)
+    key = ScoreKey("one", "CLIPScore")
+    scores = [{key: mean_over(owners, each.ravel(), 50)} for each in (values, values[:, ::-1])]
+    assert 0 < abs(scores[0][key].value - scores[1][key].value) < 1e-12
+    ranks = {"one": CaptionRanks(np.ones(150, int), np.ones(150, int), np.ones(150, int))}
+    rows = [
+        JudgedRow(name, [["x"] * 3] * 50, [[]] * 50, own, ranks, again)
+        for name, own, again in zip("AB", scores, resample_scores(scores, 50), strict=True)
+    ]
+    judgement = Judgement([Path("x.png")] * 50, rows, [], ["one"], torch.zeros(50, 0), "", [], 1000)
+    (each,) = compare_rows(judgement).pairs[0].differences
+    assert (each.verdict, each.needed) == ("open", None)
+
+
 @pytest.mark.parametrize(
     ("verdict", "needed", "sentence"),
     [
@@ -140,6 +156,7 @@ def test_rewarding_judges_are_named_as_given_or_as_shown_and_checked_before_the_
 
     source = JudgeSource(lambda name: name.startswith("models/"), Model)
     monkeypatch.setattr(judge_sources, "JUDGES", (source, *judge_sources.JUDGES))
+    Path("models/reward").mkdir(parents=True)
     judges = ["models/reward", "colours"]
     gaps = [
         saywhich.compare([BEFORE, AFTER], "photos", judges=judges, rewarded_by=[name]).pairs[0].reward_gap
@@ -149,6 +166,9 @@ def test_rewarding_judges_are_named_as_given_or_as_shown_and_checked_before_the_
     monkeypatch.setattr(judge_sources, "JUDGES", ())  # no judge can be opened
     with pytest.raises(UserError, match="--rewarded-by x: is no judge here; the judges are models/reward, colours"):
         saywhich.compare([BEFORE, AFTER], "photos", judges=judges, rewarded_by=["x"])
+    # the last part of a name of the hub is not its name in the table
+    with pytest.raises(UserError, match="--rewarded-by b: is no judge here; the judges are hub/a/b, colours"):
+        saywhich.compare([BEFORE, AFTER], "photos", judges=["hub/a/b", "colours"], rewarded_by=["b"])
 
 
 def test_the_command_prints_and_writes_the_same_numbers(colours, capsys):
@@ -184,7 +204,7 @@ def test_the_command_prints_and_writes_the_same_numbers(colours, capsys):
 
 
 def test_one_file_cannot_be_compared(colours):
-    with pytest.raises(UserError, match="compare: 1 caption file; give two or more"):
+    with pytest.raises(UserError, match="compare: expected two caption files or more, found 1; give two or more"):
         saywhich.compare([BEFORE], "photos", judges=["colours"])
 
 

@@ -55,6 +55,10 @@ def error_of(capsys, *arguments):
     ("arguments", "line"),
     [
         (["--listener", "clip"], "--listener clip: ranks captions; give --among FOLDER or --score similarity"),
+        (
+            ["--speaker", "blip", "--listener", "clip"],
+            "--listener clip: ranks captions; give --among FOLDER or --score",
+        ),
         (["--speaker", "blip", "--model", "x"], "--model names a trained model, with a speaker of its own: leave out"),
         (["--speaker", "blip", "--dtype", "int8"], "--speaker blip: the precision int8 is none of float32, bfloat16"),
         (["--speaker", "blip", "--device", "toaster"], "--speaker blip: the device toaster cannot be used ("),

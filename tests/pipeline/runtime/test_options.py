@@ -1,0 +1,49 @@
+"""Options of networks: which names, types and numbers are allowed."""
+
+import re
+
+import pytest
+
+from pipeline.errors import UserError
+from pipeline.runtime.options import MAX_LENGTH, check_options
+
+
+def nested(depth):
+    value = 1
+    for _ in range(depth):
+        value = [value, value]  # the same list twice, as an alias of YAML
+    return value
+
+
+@pytest.mark.parametrize(
+    ("library", "options"),
+    [
+        ("open_clip", {"embed_dim": 512, "force_quick_gelu": True, "vision_cfg": None, "force_preprocess_cfg": {}}),
+        ("open_clip", {"vision_cfg": {"layers": [3, 4, 6, 3], "width": 64}, "force_preprocess_cfg": {"mean": [0.5]}}),
+        ("timm", {"img_size": [32, 64], "global_pool": "avg", "num_classes": nested(2)}),
+    ],
+)
+def test_options_of_a_networks_shape_are_returned(library, options):
+    assert check_options(library, "net", options) == options
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pretrained": "x.pt"}, "(pretrained; allowed are embed_dim, "),
+        ({"vision_cfg": {"timm_model_name": "x"}}, "(vision_cfg.timm_model_name; allowed are context_length, "),
+        ({"vision_cfg": {1: 2, "z": 3}}, "(vision_cfg.1; allowed are context_length, "),
+        ({"vision_cfg": 5}, "(vision_cfg: a mapping of context_length, "),
+        ({"force_preprocess_cfg": [1]}, "(force_preprocess_cfg: a mapping of fill_color, "),
+        ({"embed_dim": {"a": 1}}, "(embed_dim: numbers, texts, true and false are allowed, and lists of them)"),
+        ({"embed_dim": "a" * (MAX_LENGTH + 1)}, "(embed_dim: numbers, texts, "),
+        ({"embed_dim": [1] * (MAX_LENGTH + 1)}, "(embed_dim: numbers, texts, "),
+        ({"embed_dim": nested(3)}, "(embed_dim: numbers, texts, "),
+        ({"embed_dim": nested(1500)}, "(embed_dim: numbers, texts, "),
+        ({"vision_cfg": {"layers": [1, 129]}}, "(layers: 128 is the largest number that is possible)"),
+        ({"embed_dim": float("nan")}, "(embed_dim: 1,048,576 is the largest number that is possible)"),
+    ],
+)
+def test_other_options_are_refused_in_one_line(options, message):
+    with pytest.raises(UserError, match=re.escape(f"the network net does not accept them {message}")):
+        check_options("open_clip", "net", options)

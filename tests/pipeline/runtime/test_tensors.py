@@ -1,0 +1,56 @@
+"""Safetensors files from elsewhere: missing, damaged, and with types of numbers that no network here has."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from pipeline.errors import UserError
+from pipeline.runtime.tensors import read_tensors, shapes_of
+
+
+def write(path: Path, kind: str, shape: list[int], content: bytes) -> Path:
+    """Write a file with one tensor `a` of a type that NumPy may not have."""
+    header = json.dumps({"a": {"dtype": kind, "shape": shape, "data_offsets": [0, len(content)]}}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + content)
+    return path
+
+
+def test_tensors_of_a_prefix_and_all_shapes(tmp_path):
+    path = tmp_path / "a.safetensors"
+    save_file({"one.w": np.ones((2, 3), np.float16), "two.w": np.zeros(4, np.int64)}, path, {"note": "x"})
+    metadata, tensors = read_tensors(path, "write it again", "one.", "np")
+    assert metadata == {"note": "x"}
+    assert {name: tensor.tolist() for name, tensor in tensors.items()} == {"w": [[1, 1, 1], [1, 1, 1]]}
+    assert shapes_of(path, "write it again") == {"one.w": (2, 3), "two.w": (4,)}
+
+
+@pytest.mark.parametrize(("framework", "kind"), [("pt", "F4"), ("pt", "F6_E2M3"), ("np", "BF16"), ("np", "F4")])
+def test_types_of_numbers_without_a_tensor_type_are_reported(tmp_path, framework, kind):
+    bits = {"F4": 4, "F6_E2M3": 6, "BF16": 16}[kind]
+    path = write(tmp_path / "a.safetensors", kind, [64], bytes(8 * bits))
+    with pytest.raises(UserError, match=r"or one with other types of numbers \(.*\); write it again$"):
+        read_tensors(path, "write it again", framework=framework)
+    assert shapes_of(path, "write it again") == {"a": (64,)}
+
+
+def test_numbers_beyond_single_precision_are_refused(tmp_path):
+    path = tmp_path / "a.safetensors"
+    save_file({"x.a": np.array([1e300])}, path)
+    for framework in ("pt", "np"):
+        with pytest.raises(UserError, match=r"x\.a is not a number, or infinite in single precision; write it again$"):
+            read_tensors(path, "write it again", "x.", framework)
+
+
+def test_both_readers_report_missing_and_damaged_files_alike(tmp_path):
+    whole = write(tmp_path / "a.safetensors", "F32", [4], bytes(16)).read_bytes()
+    for content in (b"", whole[:5], whole[:30], whole[:-1], bytes(8) + whole[8:], b"\xff" * 8 + whole[8:]):
+        (tmp_path / "b.safetensors").write_bytes(content)
+        for read in (read_tensors, shapes_of):
+            with pytest.raises(UserError, match="not a whole safetensors file"):
+                read(tmp_path / "b.safetensors", "write it again")
+    for read in (read_tensors, shapes_of):
+        with pytest.raises(UserError, match=r"none: no such file of weights; write it again$"):
+            read(tmp_path / "none", "write it again")
