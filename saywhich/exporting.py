@@ -77,9 +77,9 @@ def describe_model(place: ModelFiles) -> dict[str, Any]:
 
 def _licence(dataset: str) -> Mapping[str, str]:
     """Return the title, the licence and any citation of a corpus by its card, and the licence of the weights."""
-    if dataset == "scenes":
+    if dataset in ("scenes", "films"):
         return {
-            "title": "drawn scenes",
+            "title": f"drawn {dataset}",
             "licence": "Apache-2.0: drawn and described by this code",
             "weights": "apache-2.0",
         }

@@ -120,10 +120,11 @@ def is_trained(folder: Path) -> bool:
 
 
 def locate_model(folder: Path) -> ModelFiles:
-    """Locate the files of the model in `folder`, and check their digests.
+    """Locate the files of the model in `folder`, and check digests.
 
-    Raises UserError where there is no model, a file is missing, or a digest does not match. Raises OtherDataError where
-    the data folder holds the data of another profile.
+    In an exported folder all files of its manifest are checked. In a repository the vocabulary is checked, and the data
+    files whose digests the weights hold. Raises UserError where there is no model, one of these files is missing, or a
+    digest does not match. Raises OtherDataError where the data folder holds the data of another profile.
     """
     if (folder / EXPORTED).is_file():
         return _locate_exported(folder)

@@ -1,4 +1,4 @@
-"""Requests that are worked on one at a time, within a limit of time, and while their client waits."""
+"""Queue of requests: work runs one request at a time, within a time limit, and while the client is connected."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pipeline.errors import UserError
 from pipeline.runtime.memory import return_freed
 from saywhich.request_bodies import unprocessable
 
-Check = Callable[[], object]  # raises where the client no longer waits
+Check = Callable[[], object]  # raises AbandonedError where the response is no longer needed
 
 
 class AbandonedError(Exception):
-    """An error that ends work whose client no longer waits."""
+    """An error that ends work after its time limit, or after its client has disconnected."""
 
 
 class RequestQueue:
-    """A queue of requests: each waits for its turn, and works, for at most `seconds`."""
+    """A queue of requests: each waits at most `seconds` for its turn, and gets at most `seconds` for its work."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._worker = seconds, ThreadPoolExecutor(1)
@@ -30,7 +30,8 @@ class RequestQueue:
     async def respond(self, request: Request, work: Callable[[Check], BaseModel]) -> Response:
         """Run `work` and return its result as a response; cancel it at the time limit or when the client disconnects.
 
-        Raises HTTPException 503 or 504 at the time limit, and 422 for a UserError.
+        Work ends at its next call of `check` after that. Raises HTTPException at the time limit and for a disconnected
+        client: 503 before the work has begun, 504 afterwards. Raises HTTPException 422 for a UserError.
         """
         loop, began, ended = asyncio.get_running_loop(), asyncio.Event(), Event()
 
@@ -67,6 +68,9 @@ class RequestQueue:
 
 
 async def _wait_for_disconnect(request: Request) -> None:
-    """Return when the client has disconnected."""
+    """Return when the client has disconnected; never return if the next message is another one.
+
+    The request has been read, so a server sends no other message.
+    """
     if (await request.receive())["type"] != "http.disconnect":
         await asyncio.Event().wait()

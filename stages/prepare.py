@@ -1,7 +1,7 @@
 """Conversion of a corpus's captions and splits from any supported format into one prepared form.
 
-python -m stages.prepare → data/prepared: images, captions, vocabulary and CIDEr's document frequencies, and the
-dialogs and the images' facts where the corpus has them.
+python -m stages.prepare → data/prepared: images, captions, vocabulary and CIDEr's document frequencies. The dialogs,
+the names of objects and the images' facts are written where the corpus has them.
 """
 
 import sys
@@ -14,17 +14,19 @@ from pipeline.runtime.files import atomic_path, write_atomically
 from pipeline.tracking import recorder
 from pipeline.workflow.stage import Stage, main
 
+FREQUENCIES = "document_frequencies.parquet"
+
 
 def run(stage: Stage) -> None:
-    """Read the corpus, check every image, and write the prepared form."""
+    """Read the corpus, decode every image of the folder `prepare.images`, if any, and write the prepared form."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     from pipeline.config.data_schema import ExpectedCounts
     from pipeline.data.prepared import OBJECTS, PreparedData, write_objects, write_prepared
-    from pipeline.data.tokenizer_vocabulary import TokenizerVocabulary
+    from pipeline.data.tokenizer_vocabulary import TOKENIZER, TokenizerVocabulary
     from pipeline.dialog.data.dialog_corpus import Dialogs
-    from pipeline.dialog.data.prepared_dialogs import DialogLengths, write_prepared_dialogs
+    from pipeline.dialog.data.prepared_dialogs import ANSWERS, ROUNDS, DialogLengths, write_prepared_dialogs
     from pipeline.metrics.cider import MAX_ID, document_frequencies
     from pipeline.metrics.frequency_file import read_document_frequencies
     from pipeline.readers import read_corpus
@@ -54,7 +56,9 @@ def run(stage: Stage) -> None:
         FORMATS,
     )
     with recorder.record_run(stage.title, stage.params.plain(), inputs=stage.digests([root])) as record:
-        (stage.out / CHECKSUMS).unlink(missing_ok=True)
+        # files of an earlier corpus would stay where this one has no such file, or where this run is interrupted
+        for name in (CHECKSUMS, TOKENIZER, ROUNDS, ANSWERS, OBJECTS, SCENE_FACTS, FILM_FACTS, FREQUENCIES):
+            (stage.out / name).unlink(missing_ok=True)
         if settings.tokenizer is not None:
             texts = (caption.text for image in corpus.images for caption in image.captions)
             corpus = replace(corpus, vocabulary=TokenizerVocabulary.fetch(settings.tokenizer, stage.out, texts, MAX_ID))
@@ -76,7 +80,6 @@ def run(stage: Stage) -> None:
             known = PreparedData.load(stage.out).vocabulary
             lengths = DialogLengths(settings.dialogs.caption, settings.dialogs.question, settings.dialogs.answer)
             write_prepared_dialogs(corpus.attached, known, lengths, stage.out)
-        (stage.out / OBJECTS).unlink(missing_ok=True)
         if settings.instances is not None:
             objects = read_instances([root / file for file in settings.instances])
             write_objects(objects, (image.id for image in corpus.images), stage.out)
@@ -93,7 +96,7 @@ def run(stage: Stage) -> None:
             keys, counts = document_frequencies(captions, max_words=settings.max_words)
         else:
             keys, counts = read_document_frequencies(counted, prepared.vocabulary, captions)
-        with atomic_path(stage.out / "document_frequencies.parquet") as path:
+        with atomic_path(stage.out / FREQUENCIES) as path:
             pq.write_table(pa.table({"key": keys, "count": counts}), path, compression="zstd")
         write_checksums(stage.out)
         record.outputs([stage.out])

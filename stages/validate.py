@@ -1,6 +1,6 @@
 """Check of all of params.yaml before anything runs, and the digests of the code of all stages.
 
-python -m stages.validate --check: the check alone.
+python -m stages.validate --check: the check alone, without that of SPICE's parser.
 python -m stages.validate → data/code: one file per stage, and one per method's module for `train`. Each other stage
 depends on its file, so that an edit reruns the stages that import the edited module.
 """

@@ -77,6 +77,27 @@ def photos(tmp_path, monkeypatch) -> Path:
     return folder
 
 
+def test_files_of_an_earlier_corpus_do_not_stay_in_the_prepared_folder(photos):
+    earlier = ("rounds.parquet", "answers.parquet", "objects.json", "facts.jsonl", "films.jsonl", "tokenizer.json")
+    Path("data/prepared").mkdir()
+    for name in earlier:
+        Path("data/prepared", name).write_text("{}", encoding="utf-8")
+    assert run_stage("prepare") == 0
+    assert [name for name in earlier if Path("data/prepared", name).exists()] == []
+
+
+def test_document_frequencies_of_an_earlier_corpus_do_not_outlive_an_interruption(photos, monkeypatch):
+    assert run_stage("prepare") == 0
+
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipeline.metrics.cider.document_frequencies", interrupted)
+    run_stage("prepare")
+    assert Path("data/prepared/manifest.json").exists()
+    assert not Path("data/prepared/document_frequencies.parquet").exists()
+
+
 def test_ten_own_photos_are_prepared_trained_on_and_evaluated(photos, capfd):
     assert run_stage("prepare") == 0
     images = pq.read_table("data/prepared/images.parquet").to_pydict()

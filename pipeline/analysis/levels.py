@@ -11,7 +11,7 @@ from pipeline.analysis.results import CIDER, Results, means
 from pipeline.analysis.selection import ReportSettings
 from pipeline.analysis.tradeoff import TOLERANCE, Curve
 
-DEGENERATE_SHARE = 0.5  # share of the control's CIDEr below which all of a method's settings count as degenerate
+DEGENERATE_SHARE = 0.5  # share of the control's CIDEr below which all settings of a degenerate curve are
 
 
 def span(curve: Curve, keys: Sequence[str]) -> tuple[float, float] | None:
@@ -31,8 +31,8 @@ def cider_levels(
     range is common to more than half of the curves, the value is the highest below every curve's upper end.
 
     A curve reaches the values between its ends, both averaged over seeds and for each seed. A method with one setting
-    has no curve. A method whose settings all have less than half of the control's CIDEr does not count. The curve
-    `reference` reaches every value.
+    has no curve. A curve whose settings all have less than half of the control's CIDEr does not count. The curve
+    `reference` reaches every value up to its upper end.
     """
     if settings.cider_levels is not None:
         return settings.cider_levels, "Values of CIDEr as set in report.cider_levels."
@@ -55,7 +55,7 @@ def cider_levels(
         for share in (1.0, settings.min_cider_share):
             level, tolerance = share * most, TOLERANCE * abs(share * most)
             if sum(low - tolerance <= level <= high + tolerance for low, high in spans) >= needed:
-                found[level] = f"{level:.3f}" + ("" if share == 1 else f" ({share:.0%} of that)")
+                found[level] = f"{level:.3f}" + ("" if share == 1 else f" ({100 * share:g}% of that)")
         if found:
             return tuple(found), (
                 f"Fixed CIDEr: {settings.control} has {most:.3f} on the test split; compared at "
@@ -78,7 +78,7 @@ def score_levels(results: Results, curves: Sequence[Curve], settings: ReportSett
 
 
 def intersect_spans(spans: Sequence[tuple[float, float]], needed: int) -> tuple[float, float] | None:
-    """Return the widest range whose every value is in at least `needed` of `spans`; None if there is none."""
+    """Return the widest range whose every value is in at least `needed` of `spans`; None if no two values make one."""
     ends = sorted({end for span in spans for end in span})
     ranges: list[tuple[float, float]] = []
     for low, high in pairwise(ends):
@@ -104,7 +104,7 @@ def _quarters(spans: Sequence[tuple[float, float]], digits: int, quantity: str) 
     both = intersect_spans(spans, needed)
     if both is None:
         return (), (
-            f"No value of {quantity} is reached by more than half of the curves, so none are compared at equal "
+            f"No range of {quantity} is common to more than half of the curves, so none are compared at equal "
             f"{quantity}."
         )
     low, high = both

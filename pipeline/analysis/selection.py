@@ -123,6 +123,6 @@ def describe_rule(results: Results, settings: ReportSettings) -> str:
         )
     return (
         f"λ is chosen on the validation split: the method's setting with the highest {results.score} ({judge}) among "
-        f"those whose CIDEr is at least {floor:.3f}, {settings.min_cider_share:.0%} of that of {settings.control}; if "
-        "none is, the one with the highest CIDEr, marked *. Seeds are averaged before choosing."
+        f"those whose CIDEr is at least {floor:.3f}, {100 * settings.min_cider_share:g}% of that of "
+        f"{settings.control}; if none is, the one with the highest CIDEr, marked *. Seeds are averaged before choosing."
     )

@@ -93,8 +93,8 @@ class FeatureWriter(AbstractContextManager):
     ) -> None:
         """Store `rows` (B,), ascending: pooled (B, P), regions (B, R, D), of which the first `region_count` (B,) exist.
 
-        `boxes` (B, R, 4) are x1, y1, x2, y2 as shares of the image's width and height. Raises UserError for a value
-        that is not finite in half precision (beyond ±65,504).
+        `boxes` (B, R, 4) are x1, y1, x2, y2 as shares of the image's width and height; they are not checked. Raises
+        UserError for a vector or region with a value that is not finite in half precision (beyond ±65,504).
         """
         rows = np.asarray(rows)
         with np.errstate(over="ignore"):  # overflow is reported below
@@ -140,11 +140,14 @@ class FeatureStore:
         self.path = Path(folder) / FILE
         try:
             with h5py.File(require_plain_file(self.path), "r") as file:
-                self._shape = (*read_dataset(file, "pooled").shape, *read_dataset(file, "regions").shape[1:])
-                self.region_count = read_dataset(file, "region_count")[:]
                 self.has_boxes = "boxes" in file
-                stored = [name for name in ("pooled", "regions", "boxes") if name in file]
-                self._offsets = {name: file[name].id.get_offset() for name in stored}
+                names = ("pooled", "regions", "boxes") if self.has_boxes else ("pooled", "regions")
+                stored = {name: read_dataset(file, name) for name in names}
+                if chunked := [name for name, values in stored.items() if values.chunks is not None]:
+                    raise ValueError(f"{chunked[0]} is stored in chunks, expected contiguous")
+                self._shape = (*stored["pooled"].shape, *stored["regions"].shape[1:])
+                self.region_count = read_dataset(file, "region_count")[:]
+                self._offsets = {name: values.id.get_offset() for name, values in stored.items()}
                 self._crc = read_dataset(file, "crc")[:]
                 # absent from old files
                 self._crc_pooled = read_dataset(file, "crc_pooled")[:] if "crc_pooled" in file else None
@@ -165,7 +168,7 @@ class FeatureStore:
     def take_vectors(self, store: FeatureStore) -> None:
         """Replace this store's vectors by those of `store`, in all later reads.
 
-        Raises UserError where only one of the two stores has mirror images.
+        Raises UserError where the stores have different numbers of images, or only one of them has mirror images.
         """
         if self.mirrored != store.mirrored or len(self) != len(store):
             raise UserError(
@@ -204,7 +207,7 @@ class FeatureStore:
         return wide, _to_float32(regions), self.mask(rows)
 
     def read_into(self, rows: np.ndarray, pooled: np.ndarray, regions: np.ndarray) -> None:
-        """Fill `pooled` (B, P) and `regions` (B, R, D), both float16, with images `rows` (B,), any order."""
+        """Fill `pooled` (B, P) and `regions` (B, R, D), both float16, with images `rows` (B,), in any order."""
         own = pooled if self._vectors is None else np.empty((len(rows), self._shape[1]), DTYPES["pooled"])
         self._fill("pooled", rows, own)
         self._fill("regions", rows, regions)
@@ -217,7 +220,10 @@ class FeatureStore:
         return np.arange(self._shape[2]) < self.region_count[rows][:, None]
 
     def pooled(self, rows: np.ndarray) -> np.ndarray:
-        """Return pooled (B, P) float32 of images `rows` (B,), in any order, without reading regions."""
+        """Return pooled (B, P) float32 of images `rows` (B,), in any order, without reading regions.
+
+        An old file without `crc_pooled` has no checksums of vectors alone, so they are not compared here.
+        """
         if self._vectors is not None:
             return self._vectors.pooled(rows)
         pooled = self._stored("pooled", rows)
@@ -266,7 +272,7 @@ class FeatureStore:
         if not len(rows):
             return
         if not 0 <= rows.min() <= rows.max() < self._shape[0]:
-            raise IndexError(f"rows {rows.min()} to {rows.max()} of {self._shape[0]} images")
+            raise IndexError(f"rows {rows.min()} to {rows.max()} of a store of {self._shape[0]} rows")
         opened = self._file
         if opened is None:  # two threads may open it at once: each keeps its own
             opened = self._file = io.FileIO(self.path)
@@ -290,7 +296,7 @@ class FeatureStore:
 
 
 def _to_float32(half: np.ndarray) -> np.ndarray:
-    """Return float16 as float32. PyTorch's cast is an order of magnitude faster than NumPy's."""
+    """Return float16 as float32. PyTorch's cast is several times faster than NumPy's."""
     import torch
 
     return torch.from_numpy(half).float().numpy()

@@ -34,12 +34,13 @@ def protocol_signature(
     rerank: Reranking | None = None,
     pragmatic: tuple[float, int, str] | None = None,
 ) -> str:
-    """Return one line like sacreBLEU's: data, gallery, judges, ties, decoding, reward, tokeniser, versions.
+    """Return one line like sacreBLEU's: data, galleries, judges, recall, ties, decoding, words, reward and versions.
 
-    `gamma`, the guidance scale, appears unless it is 1. Three parts appear if given. `rerank` holds the number of
-    ranked samples. Their temperature appears unless it is 1. The score appears unless it is the margin, and the
-    listener unless it is the speaker's own. `pragmatic` holds the weight alpha, the number of distractors and the
-    posterior. `hard_gallery` is the definition of the hard gallery.
+    `gamma`, the guidance scale, appears unless it is 1. The other optional parts appear if given. `hard_gallery` is the
+    definition of the hard gallery, and `no_repeat` the length of n-grams that no caption repeats. `rerank` holds the
+    number of ranked samples. Their temperature appears unless it is 1. The score appears unless it is the margin, and
+    the listener unless it is the speaker's own. `pragmatic` holds the weight alpha, the number of distractors and the
+    posterior.
     """
     images = prepared.manifest["images"]
     parts = {

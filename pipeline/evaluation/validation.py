@@ -34,10 +34,10 @@ EQUAL = 1e-4  # largest coordinate difference of unit vectors that count as equa
 class Validation:
     """Validation of greedy captions of `batches()`, a whole split in order, or of human captions without a speaker.
 
-    For a speaker it returns CIDEr. For a listener it returns recall@1, @5 and @10 from text to image. A `hard_gallery`
-    (M, K) holds K other images for each image of the split, and adds hard_recall@1 among them. Each retriever of
-    `validation_judge` adds NAME_recall@1, @5 and @10. A listener alone adds the recalls from image to text and `rsum`,
-    the sum of all six (VSE++'s criterion).
+    For a speaker it returns CIDEr. For a listener it returns recall@1, @5 and @10 from text to image, in percent. A
+    `hard_gallery` (M, K) holds K other images for each image of the split, padded with −1. It adds the listener's
+    hard_recall@1 among them. With a speaker, each retriever of `validation_judge` adds NAME_recall@1, @5 and @10. A
+    listener alone adds the recalls from image to text and `rsum`, the sum of all six (VSE++'s criterion).
     """
 
     speaker: Decoder | None
@@ -137,7 +137,10 @@ def _warn_of_collapse(tokens: torch.Tensor) -> None:
 
 
 def _warn_of_constant_listener(judge: ListenerJudge, tokens: torch.Tensor) -> None:
-    """Print a warning if the listener's embeddings of different captions, or of all images, are the same."""
+    """Print a warning if the listener's embeddings of different captions, or of images, are the same.
+
+    At most ENCODED_AT_ONCE of each are compared, which bounds the work.
+    """
     different = torch.unique(tokens, dim=0)[:ENCODED_AT_ONCE]
     for vectors, what in (
         (judge.encode_text(JudgedCaptions(different, ())), "captions"),

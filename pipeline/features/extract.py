@@ -1,7 +1,7 @@
 """Feature extraction of all images into the store; memory does not grow with the number of images.
 
 Features are first written batch by batch into a work folder, by one process or by several with a shard of the images
-each. A killed process continues from there. The store is then written from the batches.
+each. After a kill, the next run continues from there. The store is then written from the batches.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ def extract(
     The folder `work` belongs to this extraction alone; its complete batches are not computed again, and it is removed
     at the end. With `shard` (k, n) only the k-th of n parts of the images is computed, into `work`. Batches do not
     depend on existing results or on the number of shards, so the result is bit-equal. Raises UserError for an image
-    that is missing or cannot be decoded, and for features that are not finite in half precision.
+    that is missing or cannot be decoded, and for features that are not finite in half precision. Raises UserError for
+    a shard of a detector that is trained first.
     """
     work.mkdir(parents=True, exist_ok=True)
 

@@ -2,7 +2,7 @@
 
 A region's vector gets `COLUMNS` more numbers that encode its time: the cosines of a discrete cosine transform over the
 film. These numbers are part of the features, so every speaker, listener and judge of regions takes films. A linear map
-of them distinguishes any eight frames.
+with a bias can give any eight frames of a film any eight values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 from pipeline.features.extractor import Extractor, ImageFeatures, NetworkSettings
 from pipeline.features.images import to_upright_rgb
 from pipeline.features.word_detector import CaptionReferences
-from pipeline.runtime.film_decoding import decode_frames, frames_to_take, read_timeline
+from pipeline.runtime.film_decoding import DEFAULT_DURATION, decode_frames, frames_to_take, read_timeline
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -63,6 +63,7 @@ class FilmExtractor:
         """
         assert settings.frames is not None
         self.network, self.frames, self.concatenates = network, settings.frames, settings.vector == "times"
+        self.still_frames = len(frames_to_take([DEFAULT_DURATION], self.frames, settings.frames_per_second))
         most, size = network.regions_shape
         self.pooled_size = network.pooled_size * (self.frames if self.concatenates else 1)
         self.regions_shape = (most * self.frames, size + COLUMNS)
@@ -75,10 +76,13 @@ class FilmExtractor:
         return getattr(self.network, "model", None)
 
     def prepare(self, image: Image.Image | Iterable[Image.Image]) -> Tensor:
-        """Return the frames of a film, or of a still image as a film, as the network's input (F, 3, H, W)."""
+        """Return the frames of a film as the network's input (F, 3, H, W).
+
+        A still image has as many frames as `open_film` yields of its file.
+        """
         tensors: list[Tensor] = []
         previous = None
-        for frame in image if isinstance(image, Iterable) else repeat(image, self.frames):
+        for frame in image if isinstance(image, Iterable) else repeat(image, self.still_frames):
             tensors.append(tensors[-1] if frame is previous else self.network.prepare(frame))
             previous = frame
         return torch.stack(tensors)

@@ -1,12 +1,13 @@
 """Networks of timm and torchvision whose last feature map is used.
 
-The preprocessing is the network's own, except that the image is squashed to its square: a caption describes the entire
-image, so nothing is cropped. The vector is the mean over the map.
+The preprocessing is the network's own, except that the image is squashed to a square. A caption describes the entire
+image, so nothing is cropped. The vector is the mean over the map, or with `vector: mean_and_max` the mean and maximum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,16 +23,17 @@ if TYPE_CHECKING:
     from PIL import Image
 
 TORCHVISION = "torchvision/"
+REFUSED = (TypeError, ValueError, AssertionError, RuntimeError, IndexError)  # the libraries' errors for bad arguments
 
 
 class TimmNetwork(GridNetwork):
-    """Any network of timm, with its last feature map."""
+    """A network of timm that ends in a square feature map or its tokens."""
 
     def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
         """Build the network.
 
-        Raises UserError for an unknown name, an option that the network does not take, or weights that are missing or
-        of another network.
+        Raises UserError for an unknown name, and for an option or image size that the network does not take. Raises
+        UserError for weights that are missing or of another network, and for a network without a square map.
         """
         declare_operators()
         from timm.data import resolve_data_config
@@ -40,12 +42,14 @@ class TimmNetwork(GridNetwork):
         given = {**settings.normalisation, "input_size": (3, settings.image_size, settings.image_size)}
         config = resolve_data_config(given, model=model)
         preprocessing = {key: config[key] for key in ("input_size", "interpolation", "mean", "std")}
-        super().__init__(
-            model, _squash_transform(preprocessing), settings, settings.describe(source, preprocessing), device
-        )
+        self._name = settings.network
+        with _name_size(settings):
+            super().__init__(
+                model, _squash_transform(preprocessing), settings, settings.describe(source, preprocessing), device
+            )
 
     def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        last = _timm_map(self.model, pixels)
+        last = _timm_map(self.model, pixels, self._name)
         return last.mean((2, 3)), last
 
 
@@ -67,7 +71,7 @@ class TorchvisionNetwork(GridNetwork):
         if tag and tag not in known.__members__:
             raise UserError(f"features.network: {name} has no weights {tag!r}; it has {', '.join(known.__members__)}")
         entry = known[tag] if tag else known.DEFAULT
-        options = check_options("torchvision", name, dict(settings.options))
+        options = dict(settings.options)
         check_fit(lambda: torchvision_model(name, options), settings.weights, settings.network)
         model = torchvision_model(name, options)
         layers = dict(model.named_children())
@@ -85,13 +89,29 @@ class TorchvisionNetwork(GridNetwork):
             "std": tuple(own.std),
             **settings.normalisation,
         }
-        super().__init__(
-            model, _squash_transform(preprocessing), settings, settings.describe(source, preprocessing), device
-        )
+        with _name_size(settings):
+            super().__init__(
+                model, _squash_transform(preprocessing), settings, settings.describe(source, preprocessing), device
+            )
 
     def _extract(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         last = self._trunk(pixels)
         return last.mean((2, 3)), last
+
+
+@contextmanager
+def _name_size(settings: NetworkSettings) -> Iterator[None]:
+    """Raise a UserError that names the network and the image size where the block cannot process an image."""
+    try:
+        yield
+    except UserError:
+        raise
+    except REFUSED as error:
+        size = settings.image_size
+        raise UserError(
+            f"features.image_size: the network {settings.network} cannot process an image of {size}×{size} pixels "
+            f"({reason(error)}); choose another size"
+        ) from None
 
 
 def _squash_transform(preprocessing: Mapping[str, Any]) -> Callable[[Image.Image], Tensor]:
@@ -105,22 +125,30 @@ def torchvision_model(name: str, options: dict[str, Any]) -> nn.Module:
     from torchvision import models
 
     options = check_options("torchvision", name, options)
-
     parts = {"weights_backbone": None} if name.startswith("fasterrcnn_") else {}
     try:
         return models.get_model(name, weights=None, **parts, **options)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"features.options: the network {name} does not accept them ({reason(error)})") from None
+    except REFUSED as error:
+        raise _building_error(name, options, error) from None
+
+
+def _building_error(name: str, options: Mapping[str, Any], error: Exception) -> UserError:
+    if options:
+        return UserError(f"features.options: the network {name} does not accept them ({reason(error)})")
+    return UserError(f"features.network: {name} cannot be built ({reason(error)}); name another network")
 
 
 def _timm_model(name: str, weights: str, options: dict[str, Any]) -> tuple[nn.Module, dict[str, str]]:
     """Build the network with its weights, and return it with their source for the manifest."""
     import timm
 
-    if name not in timm.list_models() and name.split(".")[0] not in timm.list_models():
+    if name.split(".")[0] not in timm.list_models():
         raise UserError(f"features.network: timm has no network {name!r}; see timm.list_models()")
     options = check_options("timm", name, options)
-    entry = timm.models.get_pretrained_cfg(name)
+    try:
+        entry = timm.models.get_pretrained_cfg(name)
+    except RuntimeError as error:
+        raise UserError(f"features.network: {reason(error).rstrip('.')}; see timm.list_pretrained()") from None
     overlay: dict[str, Any] | None = None
     source: dict[str, str] = {}
     if weights == HUB:
@@ -131,17 +159,29 @@ def _timm_model(name: str, weights: str, options: dict[str, Any]) -> tuple[nn.Mo
     try:
         check_fit(lambda: timm.create_model(name, **options), weights, name)
         model = timm.create_model(name, pretrained=weights == HUB, pretrained_cfg_overlay=overlay, **options)
-    except TypeError as error:
-        raise UserError(f"features.options: the network {name} does not accept them ({reason(error)})") from None
+    except UserError:
+        raise
+    except REFUSED as error:
+        raise _building_error(name, options, error) from None
     return model, source or load_local(model, weights, name)
 
 
-def _timm_map(model: Any, pixels: Tensor) -> Tensor:
-    """Return the last map as (B, D, H, W), from that form, from (B, H, W, D), or from tokens (B, prefix + H·W, D)."""
+def _timm_map(model: Any, pixels: Tensor, name: str) -> Tensor:
+    """Return the last map as (B, D, H, W), from that form, from (B, H, W, D), or from tokens (B, prefix + H·H, D).
+
+    Raises UserError for any other form.
+    """
     features = model.forward_features(pixels)
+    if not isinstance(features, Tensor) or features.dim() not in (3, 4):
+        raise UserError(f"features.network: {name} of timm does not end in one feature map; name another network")
     if features.dim() == 3:
         features = features[:, getattr(model, "num_prefix_tokens", 0) :]
         side = round(features.shape[1] ** 0.5)
+        if side**2 != features.shape[1] or (side == 1 and not hasattr(model, "num_prefix_tokens")):
+            raise UserError(
+                f"features.network: {name} of timm ends in tokens that form no square map (number: "
+                f"{features.shape[1]}); name another network"
+            )
         return features.transpose(1, 2).unflatten(2, (side, side))
     if features.shape[1] != model.num_features and features.shape[3] == model.num_features:
         features = features.permute(0, 3, 1, 2)

@@ -82,7 +82,7 @@ def psst_gumbel(
 
 
 def st_multinomial(agents: Agents, objective: Objective, lam: Share) -> Method:
-    """Build joint training on straight-through samples only: PSST with ρ = 0."""
+    """Build joint training on straight-through samples only: the hinge is that of PSST with ρ = 0."""
     return pathwise(agents, objective, lam, StraightThrough(eos_gradient=objective.eos_gradient))
 
 
@@ -97,7 +97,7 @@ def reinforce(
     lam: Share,
     baseline: BaselineName = "ground_truth",
 ) -> Method:
-    """Build alternate training of speaker and listener; the speaker's hinge uses the score function minus `baseline`.
+    """Build alternate training of speaker and listener; the speaker's hinge uses REINFORCE with `baseline`.
 
     CIDEr-D keeps the objective's baseline.
     """

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.errors import UserError, reason
-from pipeline.metrics.cider import ORDERS, Captions, pack_ngrams
+from pipeline.metrics.cider import MAX_ID, ORDERS, Captions, pack_ngrams
 from pipeline.vocabulary import EOS, Vocabulary
 
 EOS_WORD = "<eos>"
@@ -25,6 +25,7 @@ ADMITTED: Mapping[tuple[str, str], Any] = {
     ("collections", "defaultdict"): defaultdict,
     **{(module, kind.__name__): kind for module in ("builtins", "__builtin__") for kind in (float, int)},
 }
+MAX_COUNT = 2**31 - 1  # largest int32
 MAX_MISFITS = 0.001  # tolerated share of words that occur in more training images than the file counts
 
 
@@ -32,7 +33,8 @@ def read_document_frequencies(path: Path, vocabulary: Vocabulary, captions: Capt
     """Return keys (K,) int64, sorted, and counts (K,) int32 of the file, in the format of `cider.document_frequencies`.
 
     `captions` are the training split's, by image, as ids. Raises UserError if the file is missing or holds anything but
-    such counts. Raises UserError if it was counted over other images, with another vocabulary or over other captions.
+    such counts, or an id above MAX_ID. Raises UserError if it was counted over another number of images, with another
+    vocabulary or over other captions.
     """
     try:
         with open(path, "rb") as file:
@@ -50,7 +52,7 @@ def read_document_frequencies(path: Path, vocabulary: Vocabulary, captions: Capt
 
 
 class _Unpickler(pickle.Unpickler):
-    """Unpickler of numbers, texts, tuples, dicts and the admitted types; it imports nothing else."""
+    """Unpickler that imports the admitted types and nothing else; texts, tuples and dicts need no import."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ADMITTED:
@@ -86,31 +88,47 @@ def _check_content(content: Any) -> tuple[dict[tuple[str, ...], float], int]:
     if not isinstance(content, dict) or not {"document_frequency", "ref_len"} <= content.keys():
         raise UserError("must hold a dict with document_frequency and ref_len")
     frequencies, images = content["document_frequency"], content["ref_len"]
-    if not isinstance(images, int | float) or images != images // 1:
-        raise UserError(f"has ref_len {str(images)[:60]}, which must be a number of images")
+    if not _is_count(images):
+        raise UserError(f"has ref_len {_show(images)}, which must be a number of images")
     if not isinstance(frequencies, dict) or not frequencies:
         raise UserError("has a document_frequency that is no mapping of n-grams to counts")
     for ngram, count in frequencies.items():
         if not isinstance(ngram, tuple) or not 1 <= len(ngram) <= ORDERS or {*map(type, ngram)} != {str}:
-            raise UserError(f"has the key {str(ngram)[:60]}, which must be a tuple of 1 to {ORDERS} words")
-        if type(count) not in (int, float):
-            raise UserError(f"counts {str(count)[:60]} for {ngram}, which must be a number")
+            raise UserError(f"has the key {_show(ngram)}, which must be a tuple of 1 to {ORDERS} words")
+        if type(count) not in (int, float) or abs(count) > MAX_COUNT:
+            raise UserError(f"counts {_show(count)} for {_show(ngram)}, which must be a number of images")
     return frequencies, int(images)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int | float) and abs(value) <= MAX_COUNT and value == value // 1
+
+
+def _show(value: Any) -> str:
+    """Return the beginning of a value's text, or its type where Python makes no text of it."""
+    try:
+        return str(value)[:60]
+    except (ValueError, RecursionError):  # an integer of more than 4,300 digits, or very deep nesting
+        return f"of type {type(value).__name__}"
 
 
 def _pack(
     frequencies: Mapping[tuple[str, ...], float], ids: Mapping[str, int]
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield keys and counts of the n-grams of each order. Raises UserError for a word outside the vocabulary."""
+    """Yield keys and counts of the n-grams of each order. Raises UserError for other words, or ids above MAX_ID."""
     for order in range(1, ORDERS + 1):
         ngrams = [ngram for ngram in frequencies if len(ngram) == order]
         try:
             words = np.fromiter(map(ids.__getitem__, chain.from_iterable(ngrams)), np.int64, order * len(ngrams))
         except KeyError as unknown:
             raise UserError(
-                f"holds {unknown.args[0]!r}, which is none of the vocabulary's {len(ids) - 1:,} words; it was counted "
-                "with another vocabulary"
+                f"holds {unknown.args[0][:60]!r}, which is none of the vocabulary's {len(ids) - 1:,} words; it was "
+                "counted with another vocabulary"
             ) from None
+        if words.max(initial=0) > MAX_ID:
+            raise UserError(
+                f"holds the id {words.max()}, but CIDEr takes ids up to {MAX_ID:,}; use a vocabulary of fewer words"
+            )
         counts = np.fromiter((frequencies[ngram] for ngram in ngrams), np.float64, len(ngrams))
         yield pack_ngrams(words.reshape(-1, order)), counts
 

@@ -34,7 +34,7 @@ class RolloutDropout:
 
 
 class StepwiseDecoder(Protocol[S]):
-    """The methods of a decoder that the unroll calls at each step, which fast forms have, too."""
+    """Methods of a decoder that the unroll calls; fast forms of decoders implement them, too."""
 
     def begin(self, batch: Batch, encoded: Tensor, drop: RolloutDropout, width: int) -> S:
         """Return the state before the first token (`Decoder.begin`)."""
@@ -89,7 +89,7 @@ class Decoder(nn.Module, ABC, Generic[S]):
         """
 
     def encode_image(self, batch: Batch) -> Tensor:
-        """Encode the regions, (B, R, H), before dropout; computed once for all captions of a step."""
+        """Encode the regions, (B, R, H), before dropout; a training step does so once for all its captions."""
         encoded = F.relu(self.region(batch.regions))
         if self.null is None:
             return encoded

@@ -19,11 +19,11 @@ EPSILON = 1e-7
 
 
 class Listener(nn.Module):
-    """Dual encoder: a linear map of the image, and a GRU's last state or the mean embedding (`bag`) of the caption.
+    """Dual encoder of images, by a linear map, and captions, by the encoder "gru", "bag" or "pair".
 
-    `pair` combines both encoders, each with its own embeddings and image map; the cosine is the mean of both cosines.
-    Image vectors are those of the feature set `features`. Captions are tokens, or distributions as mixtures of
-    embeddings (`message.relaxed`).
+    "gru" is a GRU's last state, and "bag" a linear map of the mean embedding. "pair" combines both, each with its own
+    embeddings and image map; the cosine is the mean of both cosines. Image vectors are those of the feature set
+    `features`. Captions are tokens, or distributions as mixtures of embeddings (`message.relaxed`).
     """
 
     def __init__(
@@ -48,11 +48,14 @@ class Listener(nn.Module):
         nn.init.uniform_(self.word.weight, -0.1, 0.1)
 
     def encode_image(self, pooled: Tensor) -> Tensor:
-        """Encode image vectors (B, P) as unit vectors (B, H), or (B, 2·H) with `pair`."""
+        """Encode image vectors (B, P) as unit vectors (B, H), or (B, 2·H) with "pair"."""
         return self._unit(self.image(pooled))
 
     def encode_text(self, message: Message) -> Tensor:
-        """Encode N captions as unit vectors (N, H) or (N, 2·H), from BOS to the first EOS, without padding."""
+        """Encode N captions as unit vectors (N, H), or (N, 2·H) with "pair", up to the first EOS, without padding.
+
+        The GRU's first input is BOS; the mean embedding leaves BOS out.
+        """
         table = SharedWeight(self.word.weight)
         words = table.rows(message.tokens.flatten())
         if message.relaxed is not None:

@@ -13,7 +13,7 @@ from pipeline.section import Name, Section, Text
 if TYPE_CHECKING:
     ArchitectureName: TypeAlias = str
     SpeakerSizes: TypeAlias = Section
-else:  # as the registry of architectures has them
+else:  # the registry of architectures defines both
     ArchitectureName = Literal[(*ARCHITECTURES, "hub")]
     SpeakerSizes = create_model(
         "SpeakerSizes", __base__=Section, **{key: (size.values | None, None) for key, size in SIZES.items()}
@@ -21,7 +21,10 @@ else:  # as the registry of architectures has them
 
 
 class LoraSettings(Section):
-    """Low-rank updates, trained instead of a model's weights. `targets` null: all of its linear layers."""
+    """Low-rank updates that are trained instead of the weights of a captioner's text decoder.
+
+    `targets` are names of linear layers; null: all linear layers of the text decoder.
+    """
 
     rank: Size
     alpha: Positive
@@ -31,8 +34,8 @@ class LoraSettings(Section):
 class SpeakerSettings(SpeakerSizes):
     """A speaker's network.
 
-    Architecture hub is the captioner `model` of transformers. All its weights are trained, or with `lora` low-rank
-    updates only.
+    Architecture hub is the text decoder of the captioner `model` of transformers. All weights of the decoder are
+    trained; with `lora`, only low-rank updates and a null image are.
     """
 
     architecture: ArchitectureName

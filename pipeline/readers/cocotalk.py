@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipeline.data.corpus import AnnotatedCaption, Corpus, CorpusImage
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
 from pipeline.readers.annotation_file import JsonFile, UniqueNames, show_json
 from pipeline.readers.corpus_format import CorpusFormat, CorpusSource
 from pipeline.readers.karpathy import read_karpathy
 from pipeline.readers.splits import restval_in, split_of
 from pipeline.runtime.untrusted import read_dataset, require_plain_file
 from pipeline.vocabulary import UNK_WORD, Vocabulary
+
+if TYPE_CHECKING:
+    import h5py
 
 LABELS, FIRST, LAST, LENGTH = "labels", "label_start_ix", "label_end_ix", "label_length"
 
@@ -93,28 +96,29 @@ def _vocabulary(data: Mapping[str, Any], file: Path) -> Vocabulary:
 
 
 def _labels(file: Path, images: int, words: int, annotations: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids (M, T) of all captions, and the first caption of each image (N + 1,), from 0.
+    """Return the ids (M, T) of all captions, and the first caption of each image from 0, then M (N + 1,).
 
-    Raises UserError where the arrays are missing or inconsistent.
+    Raises UserError where the arrays are missing, damaged or inconsistent, and where there are no images.
     """
     import h5py
 
     try:
         with h5py.File(require_plain_file(file), "r") as opened:
-            tokens, first, last = (read_dataset(opened, name)[:].astype(np.int64) for name in (LABELS, FIRST, LAST))
-            lengths = read_dataset(opened, LENGTH)[:].astype(np.int64) if LENGTH in opened else None
+            tokens, first, last = (_read_integers(opened, name) for name in (LABELS, FIRST, LAST))
+            lengths = _read_integers(opened, LENGTH) if LENGTH in opened else None
     except UserError:
         raise
     except FileNotFoundError:
         raise UserError(f"{file}: the file of labels is missing") from None
-    except (OSError, KeyError, ValueError, TypeError, AttributeError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{file}: not an HDF5 file with {LABELS}, {FIRST} and {LAST} ({reason})") from None
+    except (OSError, KeyError, ValueError, TypeError, AttributeError, RuntimeError) as error:  # as h5py raises them
+        raise UserError(f"{file}: not an HDF5 file with {LABELS}, {FIRST} and {LAST} ({reason(error)})") from None
     if tokens.ndim != 2 or first.shape != (images,) or last.shape != (images,):
         raise UserError(
             f"{file}: {LABELS} {tokens.shape}, {FIRST} {first.shape} and {LAST} {last.shape} do not belong to the "
             f"{images} images of {annotations}"
         )
+    if images == 0:
+        raise UserError(f"{annotations}: `images` is empty; expected one image or more")
     begins = np.append(1, last + 1)[:-1]
     if (first != begins).any():
         at = (first != begins).argmax()
@@ -123,8 +127,8 @@ def _labels(file: Path, images: int, words: int, annotations: Path) -> tuple[np.
     if (last < first).any():
         at = (last < first).argmax()
         raise UserError(f"{file}: image {at} has no captions ({FIRST} {first[at]}, {LAST} {last[at]})")
-    if images == 0 or last[-1] != len(tokens):
-        raise UserError(f"{file}: {len(tokens)} captions in {LABELS}, but {LAST} ends at {last[-1] if images else 0}")
+    if last[-1] != len(tokens):
+        raise UserError(f"{file}: {len(tokens)} captions in {LABELS}, but {LAST} ends at {last[-1]}")
     is_word = tokens > 0
     length = is_word.sum(axis=1)
     expected: np.ndarray | int = length
@@ -141,6 +145,16 @@ def _labels(file: Path, images: int, words: int, annotations: Path) -> tuple[np.
     return tokens, np.append(0, last)
 
 
+def _read_integers(file: h5py.File, name: str) -> np.ndarray:
+    """Return the array `name` as int64. Raises UserError for other numbers, and as `read_dataset` does."""
+    values = read_dataset(file, name)[:]
+    with np.errstate(invalid="ignore"):  # NaN and infinity differ from their integers, and are reported
+        integers: np.ndarray = values.astype(np.int64)
+    if (wrong := integers != values).any():
+        raise UserError(f"{file.filename}: {name} holds {values[wrong][0]:g}; expected signed 64-bit integers")
+    return integers
+
+
 def _fits(source: CorpusSource) -> bool:
     return source.files.keys() - {"captions"} == {"json", "labels"} and not source.given
 
@@ -154,7 +168,8 @@ def _read(source: CorpusSource) -> Corpus:
 
 COCOTALK = CorpusFormat(
     "cocotalk",
-    "format cocotalk takes annotations {json: file, labels: file}, captions: file if need be, and no more",
+    "format cocotalk takes annotations: {json: file, labels: file}, optionally with captions: file there, and neither "
+    "splits nor shares",
     _fits,
     _read,
     own_words=lambda source: True,

@@ -28,13 +28,18 @@ def read_claims(root: Path) -> list[MethodClaim]:
     path = root / FOLDER / FILE
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        return TypeAdapter(list[MethodClaim]).validate_python(content.get("claim", []))
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not UTF-8; save it as UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{path}: {error}") from None
+    if unknown := content.keys() - {"claim"}:
+        raise UserError(f"{path}: expected tables [[claim]] only, found {min(unknown)}; rename or remove it")
+    try:
+        return TypeAdapter(list[MethodClaim]).validate_python(content.get("claim", []))
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise UserError(f"{path}: claim {place}: {first['msg']}") from None
+        place = f"claim {'.'.join(map(str, first['loc']))}".rstrip()
+        raise UserError(f"{path}: {place}: {first['msg']}") from None
 
 
 def claims_table(results: Sequence[ClaimResult], score: str) -> Table:
@@ -55,10 +60,15 @@ def claims_table(results: Sequence[ClaimResult], score: str) -> Table:
 
 
 def compare_claims(measured: Table, recorded: PrintedTable | None) -> Table:
-    """Return the table of this run with the recorded differences and verdicts beside its own."""
-    known = (
-        {(row[0], row[1]): dict(zip(recorded.columns, row, strict=True)) for row in recorded.rows} if recorded else {}
-    )
+    """Return the table of this run with the recorded differences and verdicts beside its own.
+
+    Rows belong together by claim and metric. Rows that are equal in both belong together in their order.
+    """
+    known: dict[tuple[str, str], list[dict[str, str]]] = {}
+    if recorded is not None:
+        for printed in recorded.rows:
+            values = dict(zip(recorded.columns, printed, strict=True))
+            known.setdefault((printed[0], printed[1]), []).append(values)
     heads = [column.label for column in measured.columns]
     columns = [
         *measured.columns[:3],
@@ -66,7 +76,8 @@ def compare_claims(measured: Table, recorded: PrintedTable | None) -> Table:
     ]
     rows = []
     for row in measured.rows:
-        own, earlier = dict(zip(heads, row, strict=True)), known.get((row[0], row[1]), {})
+        own, same = dict(zip(heads, row, strict=True)), known.get((row[0], row[1]))
+        earlier = same.pop(0) if same else {}
         differences = [earlier.get("difference", MISSING), own["difference"]]
         verdicts = [earlier.get("verdict", MISSING), own["verdict"]]
         rows.append([*row[:3], *differences, *verdicts])

@@ -24,7 +24,10 @@ MAX_LABELLED_ENDS = 8  # lines; with more lines only chosen settings are labelle
 
 
 def panels_png(panels: Sequence[PlotPanel]) -> bytes:
-    """Draw panels, at most three a row, with one legend below; panels with equal axis labels share a scale."""
+    """Draw up to three panels in one row, and more in two rows, with one legend of all lines below.
+
+    Panels with equal axis labels share a scale.
+    """
     from matplotlib.figure import Figure
 
     columns = len(panels) if len(panels) <= 3 else (len(panels) + 1) // 2
@@ -44,6 +47,11 @@ def panels_png(panels: Sequence[PlotPanel]) -> bytes:
             axes.tick_params(labelbottom=False)
         axes.set_title(escape_math(panel.title), fontsize=10, loc="left")
     handles, labels = grid[0, 0].get_legend_handles_labels()
+    for axes in grid.flat[1:]:  # a panel may have lines that the first one lacks
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            if label not in labels:
+                handles.append(handle)
+                labels.append(label)
     if handles:
         # an entry takes 0.5 inches for the sample of its line and 0.075 inches per letter
         fit = int(figure.get_figwidth() / (0.5 + 0.075 * max(map(len, labels))))
@@ -57,7 +65,7 @@ def panels_png(panels: Sequence[PlotPanel]) -> bytes:
 
 
 def _fix_layout(figure: Figure) -> None:
-    """Lay the figure out, and do not do so again when it is drawn, which would take as long as all else."""
+    """Compute the figure's layout once; savefig would compute it again, which takes as long as all other drawing."""
     if engine := figure.get_layout_engine():
         engine.execute(figure)
         figure.set_layout_engine(None)
@@ -118,7 +126,11 @@ def labelled_svg(panel: PlotPanel, name: str, size: tuple[int, int] = LARGE) -> 
 
 
 def _spread_heights(heights: Sequence[float], tall: Sequence[float]) -> list[float]:
-    """Return ascending heights from 0 to 1, close to `heights`, at which labels as high as `tall` do not overlap."""
+    """Return ascending heights, close to `heights`, at which labels as high as `tall` do not overlap.
+
+    Heights and sizes are shares of the axes' height. The heights are from 0 to about 1. The lowest are below 0 where
+    the labels together are higher than the axes.
+    """
     apart = [(below + above) / 2 for below, above in pairwise(tall)]
     placed: list[float] = []
     for n, height in enumerate(heights):

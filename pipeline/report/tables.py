@@ -21,7 +21,7 @@ RECALLS = ("R@1", "R@5", "R@10")
 class TableColumn:
     """Column of a table: its heading, and `show`, which maps the object of a row to the text of its cell.
 
-    None is shown as a dash. Neighbouring columns of one group have a common heading.
+    None and an empty text are shown as a dash. Neighbouring columns of one group have a common heading.
     """
 
     label: str

@@ -39,8 +39,9 @@ def choose_precision(modules: Collection[nn.Module], device: torch.device) -> No
 
     The choice is kept in the user's cache folder, so that a seed gives the same bits again. Small models and GPUs keep
     torch's own library. A GPU's GRUs compute in single precision, too: TF32, cuDNN's default, differs in the fourth
-    digit. SAYWHICH_MATMUL_PRECISION sets the precision without a measurement: highest, high (TF32 on a GPU) or medium
-    (oneDNN on a CPU, bfloat16 on a GPU). Raises UserError for any other value.
+    digit. SAYWHICH_MATMUL_PRECISION sets the precision without a measurement: highest, high or medium. On a GPU, high
+    and medium are TF32, for GRUs, too; on a CPU, medium is oneDNN. Raises UserError for any other value, and where the
+    variable's former name is set.
     """
     if "SAYWHICH_PRODUCTS" in os.environ:
         raise UserError("SAYWHICH_PRODUCTS is called SAYWHICH_MATMUL_PRECISION now; rename the variable")

@@ -83,7 +83,7 @@ class WeightedSum:
 
 
 def mix_metrics(mix: Mix | Mapping[RewardMetric, float], cider: CiderD, texts: TextScorer) -> Score:
-    """Build the score that `mix` names, or the sum with the weights of `mix`: CIDEr-D ×10, all others 0 … 1.
+    """Build the score that `mix` names, or the sum with the weights of `mix`. CIDEr-D is ×10, all others 0 … 1.
 
     Raises UserError where no metric has a weight, or a metric's program is missing.
     """

@@ -7,6 +7,7 @@ Methods, and right answers of the measured questions, are in `key.json` only.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,12 +16,14 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from pipeline.errors import UserError
 from pipeline.features.images import open_image
 from pipeline.report.html_templates import hash_source
 from pipeline.study.design import NATURALNESS, PASSED, RETRIEVAL, Sheet, StudyRound, Task, study_name
 
 TEMPLATE = Path(__file__).parent / "template"
 LONGEST_SIDE = 420  # pixels of a picture
+ADDRESS = re.compile(r"https?://[^\s/'\",;][^\s'\",;]*")  # addresses that a page's security policy can name
 INSTRUCTIONS: Mapping[Task, Sequence[str]] = {  # instructions of the paper's appendix B, word for word
     RETRIEVAL: (
         "You are given two images and a sentence caption that should describe one of them. Select the image that is "
@@ -40,7 +43,13 @@ INSTRUCTIONS: Mapping[Task, Sequence[str]] = {  # instructions of the paper's ap
 
 
 def write_pages(out: Path, sheets: Sequence[Sheet], study: str, send: str | None = None) -> None:
-    """Write `out`/pages/SHEET.html; `send` is an address to which each page posts its answers at the end."""
+    """Write `out`/pages/SHEET.html; `send` is an address to which each page posts its answers at the end.
+
+    Raises UserError for an address that is not of the web, or that would end the page's security policy.
+    """
+    if send is not None and not ADDRESS.fullmatch(send):
+        problem = "expected an address https://… or http://… without spaces, quotes, commas and semicolons"
+        raise UserError(f"--send {send}: {problem}; write those characters as %20, %27, %2C and %3B")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATE), autoescape=True, undefined=jinja2.StrictUndefined
     )
@@ -85,7 +94,7 @@ def write_images(out: Path, root: Path, files: Mapping[str, str]) -> None:
 def key_of(sheets: Sequence[Sheet], description: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of key.json: `description`, all questions with their methods, and the sheets with their codes.
 
-    `study` is its name, a digest of the rest, which every answer repeats.
+    `study` is the name of the study, a digest of the rest of the key. Every answer repeats it.
     """
     rounds = [each for sheet in sheets for each in (*sheet.qualification, *sheet.rounds)]
     questions = {each.question.name: asdict(each.question) for each in rounds}

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import safetensors.torch
 from torch import Tensor
 
@@ -40,7 +39,7 @@ class Checkpoints:
         self.keep = keep
 
     def save(self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> Path:
-        """Write a checkpoint, then remove surplus older ones; return its path.
+        """Write a checkpoint, then remove surplus older ones and all others of this step or later; return its path.
 
         Raises OSError, such as for a full disk, with older checkpoints unchanged. Raises TypeError for a `state` that
         JSON cannot hold.
@@ -62,7 +61,7 @@ class Checkpoints:
         return path
 
     def latest(self) -> Checkpoint | None:
-        """Return the newest undamaged checkpoint; report each damaged one on stderr and skip it."""
+        """Return this run's newest undamaged checkpoint; skip each damaged or foreign one with a warning on stderr."""
         for step, path in self._files():
             try:
                 return self._read(path)
@@ -83,8 +82,11 @@ class Checkpoints:
         return Checkpoint(saved["step"], safetensors.torch.load(content), saved["state"])
 
     def clear(self) -> None:
-        """Remove all checkpoints, once the run's outputs are written."""
-        for _, path in self._files():
+        """Remove all checkpoints, also half-written ones, once the run's outputs are written.
+
+        No other process may save a checkpoint at the same time.
+        """
+        for path in [*(path for _, path in self._files()), *self.folder.glob(".step-*.part")]:
             path.unlink(missing_ok=True)
         with suppress(OSError):
             self.folder.rmdir()

@@ -29,7 +29,7 @@ from pipeline.types import Batch, Losses, Report
 
 LOG_EVERY = 25  # steps between two reads of the losses, each of which synchronises with the device
 
-MAX_NORM_GROWTH = 100  # a gradient norm above this multiple of its largest earlier value prints a warning
+MAX_NORM_GROWTH = 100  # a mean gradient norm above this multiple of its largest earlier value prints a warning
 
 Record = Callable[[dict[str, float], int], None]
 
@@ -64,10 +64,10 @@ class RunningMeans:
 
 
 class LearningRates:
-    """The learning rate of each role in the current step; on a GPU the run's is a tensor, which a CUDA graph reads."""
+    """Learning rates of the roles in one step; on a GPU the run's rate is a tensor, which a CUDA graph reads."""
 
     def __init__(self, constant: Mapping[str, float], device: torch.device) -> None:
-        """`constant` are rates of roles that the run's rate does not change."""
+        """Store `constant`, the rates of those roles that do not use the run's rate."""
         self._constant = constant
         self._rate: float | Tensor = torch.zeros((), device=device) if device.type == "cuda" else 0.0
 
@@ -106,7 +106,8 @@ class Training:
         self.rates = LearningRates(method.rates, device)
         self.runner = StepRunner(self._compute_step, device)
         self.budget = TrainingBudget(device)
-        self.processor_seconds: list[float] = []  # at each entry of the history, whose bytes equal runs share
+        # at each entry of the history; kept apart, since the histories of equal runs are equal to the byte
+        self.processor_seconds: list[float] = []
         self.means = RunningMeans()
         self.best: dict[str, Tensor] = {}
         self.best_value = -float("inf")
@@ -115,10 +116,11 @@ class Training:
         self.warned: set[str] = set()
 
     def run(self, checkpoints: Checkpoints | None = None, every_seconds: float = 60.0) -> list[dict[str, float]]:
-        """Train to the end, from the latest checkpoint if one exists; return the history entries.
+        """Train to the last epoch or to saturation, from the latest checkpoint if one exists; return the history.
 
-        The weights in `method` are then those of the last epoch, or of the best one by `settings.select`. On a request
-        to end, a checkpoint is saved and training stops early. Raises UserError where training diverges.
+        The weights in `method` are then those of the last step, or of the best validation by `settings.select`.
+        `checkpoints`: one is saved every `every_seconds` seconds, and on a request to end, which stops training early.
+        Raises UserError where training diverges.
         """
         if checkpoints is not None:
             self._resume(checkpoints)
@@ -134,7 +136,8 @@ class Training:
             tqdm(total=total * self.settings.epochs, initial=self.step, unit="step", disable=silent) as bar,
         ):
             for epoch in range(self.step // total, self.settings.epochs):
-                if self.settings.has_saturated(self.history):
+                # training ends between epochs only, so a run resumed within an epoch completes it
+                if self.step % total == 0 and self.settings.has_saturated(self.history):
                     break
                 with closing(self.batches.epoch(epoch, self.step % total)) as batches:
                     for batch in batches:
@@ -160,7 +163,7 @@ class Training:
         return self.history
 
     def result(self) -> dict[str, float]:
-        """Return the history entry of the epoch whose weights were kept."""
+        """Return the history entry of the step whose weights were kept; without a history, step 0."""
         scored = [entry for entry in self.history if f"val/{self.settings.select}" in entry]
         if not scored:
             return self.history[-1] if self.history else {"epoch": 0, "step": 0}
@@ -168,7 +171,7 @@ class Training:
 
     def train_step(self, batch: Batch) -> None:
         """Train on a batch that is on the device."""
-        # dropout draws from the global generator; seeded by the step, a resumed run draws the same numbers
+        # dropout draws from the global generator; each step seeds it, so a resumed run draws the same numbers
         # the seed is hashed, since a CPU generator uses only its low 32 bits
         torch.manual_seed(zlib.crc32(f"{self.seed} {self.step}".encode()))
         learners = self.method.freeze(self.step)
@@ -226,7 +229,10 @@ class Training:
         )
 
     def _warn_of_growth(self, means: Mapping[str, float]) -> None:
-        """Warn once when a gradient norm exceeds MAX_NORM_GROWTH times its largest so far: the loss diverges."""
+        """Warn once per role where its mean gradient norm exceeds MAX_NORM_GROWTH times the largest earlier one.
+
+        Before a warning, there are three or more earlier means that are not zero.
+        """
         for name, norm in means.items():
             if name.endswith("/gradient_norm") and norm:
                 usual = self.usual_norms.setdefault(name, [])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,12 @@ if TYPE_CHECKING:
     from pipeline.config.schema import Params
 
 FLOAT = 4  # bytes
-LAYER_COUNTS = ("decoder_layers", "num_decoder_layers", "num_hidden_layers")  # keys of configs, the first that is set
+# keys of configs, of which the first that is set counts: the encoder may have other numbers
+LAYER_COUNTS = ("decoder_layers", "num_decoder_layers", "num_hidden_layers")
+HEAD_COUNTS = ("decoder_attention_heads", "num_decoder_attention_heads", "num_attention_heads")
 OVERHEAD = 0.6  # gigabytes that a process takes on a GPU for CUDA's context and its libraries
-SAMPLED_ALONE = ("discritune", "luo", "rl_sampled", "sll")  # methods that differentiate sampled captions alone
+# methods that differentiate sampled captions alone
+SAMPLED_ALONE = ("discritune", "luo", "pg_spider", "reinforce", "rl_sampled", "sll", "sll_me", "sll_sle")
 
 
 @dataclass(frozen=True)
@@ -85,16 +89,17 @@ def read_size(model: str, max_words: int, lora: dict[str, Any] | None) -> Captio
     found = {id(m.weight): m.weight for m in speaker.text.modules() if _is_product(m, nn.Embedding)}
     tables = list(found.values())
     counts = [(weight.numel(), weight.requires_grad) for weight in speaker.parameters()]
-    head_size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    heads = _first_set(text, HEAD_COUNTS)
+    head_size = getattr(text, "head_dim", None) or text.hidden_size // heads
     return CaptionerSize(
         weights=sum(count for count, _ in counts),
         trained=sum(count for count, trained in counts if trained),
         products=sum(weight.numel() for weight in tables) + speaker.logit.weight.numel(),
         saved=sum(sum(weight.shape) for weight in tables),
-        layers=next(filter(None, (getattr(text, name, None) for name in LAYER_COUNTS))),
-        heads=text.num_attention_heads,
+        layers=_first_set(text, LAYER_COUNTS),
+        heads=heads,
         hidden=text.hidden_size,
-        keys=(getattr(text, "num_key_value_heads", None) or text.num_attention_heads) * head_size,
+        keys=(getattr(text, "num_key_value_heads", None) or heads) * head_size,
         vocabulary=speaker.vocabulary + 1,
         regions=regions,
         words=max_words,
@@ -102,17 +107,31 @@ def read_size(model: str, max_words: int, lora: dict[str, Any] | None) -> Captio
 
 
 def _count_regions(model: str, loaded: Any, config: dict[str, Any]) -> int:
-    """Return the number of regions of an image: tokens of the vision tower, or of image and prompt."""
+    """Return the number of regions of an image: tokens of the vision tower, or of image and prompt.
+
+    The tower of a vision-encoder-decoder runs on an image without values, since some towers merge their patches.
+    """
+    import torch
+
     from pipeline.models.hub_captioner import has_prefix
+    from pipeline.runtime.hub_loading import explain_load_errors, import_transformers
     from pipeline.runtime.hub_prompts import PROMPTED, PromptedProcessor
 
     if loaded.model_type in PROMPTED:
         return len(PromptedProcessor(model, loaded).tokens) - has_prefix(config)
     tower = config["encoder"] if "encoder" in config else config["vision_config"]
     side, patch = tower.get("image_size"), tower.get("patch_size")
-    if not isinstance(side, int) or not isinstance(patch, int):
-        raise UserError(f"{model}: expected image_size and patch_size in its config, to count regions; got none")
-    return (side // patch) ** 2 + 1
+    runs_tower = "encoder" in config
+    if not isinstance(side, int) or not (runs_tower or isinstance(patch, int)):
+        raise UserError(
+            f"{model}: expected whole numbers image_size and patch_size in its config, to count regions; "
+            f"got {side} and {patch}"
+        )
+    if not runs_tower:
+        return (side // patch) ** 2 + 1
+    with explain_load_errors(f"{model}: its vision tower takes no image of {side} pixels"), torch.device("meta"):
+        network = import_transformers().AutoModel.from_config(loaded.encoder, trust_remote_code=False).eval()
+        return int(network(torch.zeros(1, tower.get("num_channels") or 3, side, side)).last_hidden_state.shape[1])
 
 
 def step_cost(
@@ -123,8 +142,9 @@ def step_cost(
     `penalised`: with a KL penalty. `teraflops` and `bandwidth` (GB/s) are those that the card reaches.
 
     Keys and values of the regions are counted twice, for their gradient; vocabulary-sized tables twice, or four times
-    with the reference's. Each token reads all weights and its caption's keys and values, forward once and backward
-    twice. The backward pass computes as much as the forward pass, and as much again where all weights are trained.
+    with the reference's. Each time step reads all weights once, and the regions' keys and values of all captions. These
+    reads count once for the forward pass and twice for the backward pass. The backward pass computes as much as the
+    forward pass, and as much again where all weights are trained.
     """
     tokens, giga = captions * size.words, FLOAT / 1e9
     attention = 2 * size.layers * size.heads * (size.regions + size.words)
@@ -145,15 +165,27 @@ def step_cost(
 
 
 def captions_per_image(settings: MethodSettings) -> int:
-    """Return the number of captions per image that a step differentiates; one is human, relaxed or searched."""
+    """Return the number of captions per image that a step differentiates.
+
+    One is human, relaxed or searched, except in SAMPLED_ALONE. A method's own `samples` replace the objective's. The
+    human caption that `cross_entropy_weight` adds is not counted.
+    """
     name, objective = settings.composition.__name__, settings.objective
+    samples: int = settings.arguments.get("samples", objective.samples)
     if name == "mle":
-        return 1 + (objective.samples if objective.kl_weight else 0)
-    return objective.samples + (name not in SAMPLED_ALONE)
+        return 1 + (samples if objective.kl_weight else 0)
+    return samples + (name not in SAMPLED_ALONE)
 
 
 def describe_costs(params: Params, memory: float, teraflops: float, bandwidth: float) -> list[str]:
-    """Return a line for each method that trains a captioner of the hub; no line where there is none."""
+    """Return a heading, and a line for each method that trains a captioner of the hub; no line where there is none.
+
+    `memory` (GB) is that of the GPU; `teraflops` and `bandwidth` are as in `step_cost`. Raises UserError unless all
+    three are finite and above 0.
+    """
+    for option, value in (("--gpu-memory", memory), ("--teraflops", teraflops), ("--bandwidth", bandwidth)):
+        if not 0 < value < math.inf:
+            raise UserError(f"{option} {value:g}: a finite number above 0 is expected")
     lines = []
     for name, block in params.methods.items():
         speaker: Any = params.pretrain[block["speaker"]]
@@ -176,6 +208,11 @@ def describe_costs(params: Params, memory: float, teraflops: float, bandwidth: f
         head = f"by calculation in float32, for {teraflops:g} TFLOP/s and {bandwidth:g} GB/s; nothing was measured:"
         lines.insert(0, head)
     return lines
+
+
+def _first_set(config: Any, names: Sequence[str]) -> int:
+    """Return the value of the first of `names` that `config` sets."""
+    return int(next(filter(None, (getattr(config, name, None) for name in names))))
 
 
 def _is_product(module: nn.Module, table: type) -> bool:

@@ -20,6 +20,8 @@ from saywhich.judging.caption_files import CaptionSet, ImageKey
 from saywhich.judging.notes import Notes
 
 FLICKR8K_LINE = "an image, a caption's id and three numbers, separated by tabs"
+FLICKR8K_NUMBERS = "three ratings from 1 to 4, or a share of people and the numbers of those who accept and reject,"
+EXPERT_RATINGS = (1, 2, 3, 4)
 ROUNDING = 1e-5  # rounding error of CrowdFlower's shares
 TURK = "HITId"  # a column of Mechanical Turk's results
 CANDIDATES = 3  # Composite's captions of an image that papers use; Flickr30k's and COCO's files have a fourth
@@ -29,7 +31,8 @@ def read_flickr8k(path: Path, captions: CaptionSet | None, notes: Notes) -> Rati
     """Read experts' ratings, 1 … 4 by three raters, or CrowdFlower's, the share of people who accept a caption.
 
     `captions` are those of Flickr8k.token.txt, which are the references, too. Experts' ratings of an image's own
-    reference do not count. A reference that CrowdFlower rated is no reference of its image.
+    reference do not count. A reference that CrowdFlower rated is no reference of its image. Raises UserError for lines
+    of neither form, and without `captions`.
     """
     if captions is None or not captions.numbered:
         raise UserError(f"{path}: names captions by ids; give --references Flickr8k.token.txt, which has them")
@@ -45,6 +48,8 @@ def read_flickr8k(path: Path, captions: CaptionSet | None, notes: Notes) -> Rati
         if yes + no > 0 and abs(share - yes / (yes + no)) < ROUNDING:
             found.references[image] = [text for text in own if text != caption]
             found.ratings.append(CaptionRating(image, caption, share))
+        elif not all(rating in EXPERT_RATINGS for rating in numbers):
+            row.fail(f"the numbers are {', '.join(f'{n:g}' for n in numbers)}, and {FLICKR8K_NUMBERS} are expected")
         elif caption in own:
             notes.add("ratings of an image's own reference, which are left out", number)
         else:
@@ -60,7 +65,7 @@ def read_composite(path: Path, notes: Notes) -> RatingFile:
     found = RatingFile([])
     for row, image, captions, numbers in _turk_rows(path):
         for place, (caption, text) in enumerate(zip(captions, numbers, strict=True)):
-            rating = parse_rating(text)
+            rating = parse_rating(text.strip())
             if rating is None:
                 row.fail(f"the rating is {show_json(text)}, and a number is expected")
             if place >= CANDIDATES:
@@ -88,11 +93,10 @@ def _flickr8k_line(row: FileRow, line: str) -> tuple[str, str, tuple[float, floa
 
 def _turk_rows(path: Path) -> Iterator[tuple[FileRow, ImageKey, Sequence[str], Sequence[str]]]:
     """Yield the image, the captions and the ratings of each row; rows without an address, as the last, are left out."""
-    text = read_annotation_text(path)
+    text = read_annotation_text(path).lstrip("\r\n")
     rows = csv.reader(io.StringIO(text), delimiter=_separator(text.partition("\n")[0]))
-    header = next(rows)
     try:
-        table = list(rows)
+        header, *table = rows
     except csv.Error as error:
         raise UserError(f"{path}: not a CSV table ({error})") from None
     addressed = [(number, values, _address(values)) for number, values in enumerate(table, 2)]
@@ -102,7 +106,8 @@ def _turk_rows(path: Path) -> Iterator[tuple[FileRow, ImageKey, Sequence[str], S
             continue
         row, answers = FileRow(path, number), values[place + 1 :]
         if rated < 1 or 2 * rated > len(answers):
-            row.fail(f"an address, captions and as many ratings are expected from column {place + 1}, {header[place]}")
+            column = ", ".join([f"column {place + 1}", *header[place : place + 1]])
+            row.fail(f"an address, captions and as many ratings are expected from {column}")
         yield row, values[place].rpartition("/")[2], answers[:rated], answers[rated : 2 * rated]
 
 

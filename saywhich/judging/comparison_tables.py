@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import one_line
 from pipeline.runtime.escaping import csv_cell
 from saywhich.judging.caption_comparison import OPEN, CaptionComparison, PairComparison, RewardGap, ScoreDifference
 from saywhich.judging.caption_scores import HARD, KINDS
@@ -47,7 +46,7 @@ def comparison_lines(found: CaptionComparison) -> Iterator[str]:
     for pair in found.pairs:
         tests = sum(each.p is not None for each in pair.differences)
         yield ""
-        yield one_line(f"A = {shorten(pair.first.name, NAME)}, B = {shorten(pair.second.name, NAME)}")
+        yield f"A = {shorten(pair.first.name, NAME)}, B = {shorten(pair.second.name, NAME)}"
         yield f"p by Holm over {tests} differences; an open one needs about that many images to be decided"
         yield f"{'':{LABEL}}{'A':>8}{'B':>8}{'B − A':>8}{'95 % interval':>17}{'p':>7}  verdict"
         for title, keys in score_groups(found.judgement):
@@ -108,7 +107,7 @@ def _line(each: ScoreDifference) -> str:
 
 
 def _agreement_lines(pair: PairComparison) -> Iterator[str]:
-    """Yield what the judges agree on, and how much larger the gain by those that rewarded the training is."""
+    """Yield the verdicts on the recall, the agreement of each two judges, and the gain by the rewarding judges."""
     hard = [each for each in pair.differences if each.key.name == HARD] or [
         each for each in pair.differences if each.key.name == "R@1"
     ]
@@ -116,9 +115,12 @@ def _agreement_lines(pair: PairComparison) -> Iterator[str]:
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in Counter(each.verdict for each in hard).items())
         yield f"{hard[0].key.name} by {len(hard)} judges: {verdicts}"
     for each in pair.agreements:
-        names = " and ".join(shorten(name, NAME) for name in each.judges)
         if each.images:
-            yield shorten(f"{names} agree on the better caption of {each.agree:.0f} % of {each.images:,} images", WIDTH)
+            found = f" agree on the better caption of {each.agree:.0f} % of {each.images:,} images"
+            one, other = (shorten(name, NAME) for name in each.judges)
+            room = WIDTH - len(" and " + found)  # names are shortened further so that the numbers are shown
+            one = shorten(one, max(room // 2, room - len(other)))
+            yield f"{one} and {shorten(other, room - len(one))}{found}"
     if pair.reward_gap is not None:
         yield from gap_lines(pair.reward_gap)
 

@@ -1,4 +1,4 @@
-"""Page of judged captions: one HTML file with its photos inside, which needs no network, in the report's style."""
+"""Page of judged captions in the report's style: one HTML file that contains its photos and needs no network."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ShownPhoto:
 
 @dataclass(frozen=True)
 class PageCaption:
-    """A caption on the page: who wrote it, its words with whether they are new, and its ranks in one line."""
+    """A caption on the page: its author's name, its words, each with whether it is new, and its ranks in one line."""
 
     who: str
     words: Sequence[tuple[str, bool]]
@@ -54,7 +54,7 @@ class PageCaption:
 
 @dataclass(frozen=True)
 class CaptionExample:
-    """A photo with its captions, people's, and the photos that it was ranked among."""
+    """A photo with its captions and references, its hard gallery, and the photos that its first caption retrieves."""
 
     source: str
     name: str
@@ -65,7 +65,11 @@ class CaptionExample:
 
 
 def write_judged_page(path: Path, found: Judgement, comparison: CaptionComparison | None = None) -> None:
-    """Write the page of a judgement, or of a comparison, to `path`."""
+    """Write the page of a comparison, or without one of a judgement of one caption file, to `path`.
+
+    Raises UserError for a photo that can no longer be read.
+    """
+    _photo.cache_clear()  # a file may have changed since an earlier page
     score = _main_score(found)
     write_offline_page(
         path,
@@ -95,7 +99,7 @@ def _main_score(found: Judgement) -> str:
 
 
 def _headlines(found: Judgement, comparison: CaptionComparison | None, score: str) -> Iterator[str]:
-    """Yield a sentence with the main number and its interval, by the first judge."""
+    """Yield a sentence with the main number and its interval, by the first judge, for each pair or for the one file."""
     judge = found.judges[0]
     among = "among look-alikes" if score == HARD else f"among {len(found.files):,}"
     for pair in comparison.pairs if comparison else ():
@@ -154,7 +158,7 @@ def _example_sections(
         lost = [row for row in np.argsort(-change, kind="stable")[:EXAMPLES] if change[row] > 0]
         names = f"{one_line(pair.second.name)} against {one_line(pair.first.name)}"
         for title, rows in ((f"Gained most: {names}", gained), (f"Lost most: {names}", lost)):
-            words = f"By {judge}'s ranks among all; marked words are not in the other caption."
+            words = f"By {judge}'s ranks among all; marked words differ from the first caption of the other file."
             sections.append((title, words, [_side_by_side(found, pair, row) for row in rows]))
     if comparison is None:
         (judged,) = found.rows
@@ -166,9 +170,9 @@ def _example_sections(
         worst = list(np.argsort(-ranks, kind="stable")[:EXAMPLES])
         best = list(np.lexsort((hard, ranks))[:EXAMPLES])
         for title, words, rows in (
-            ("Hardest galleries", "Images that rank last in their hard galleries.", hardest),
-            ("Worst captions", "Images that rank last among all by their captions.", worst),
-            ("Best captions", "Images that rank best among all by their captions.", best),
+            ("Hardest galleries", "Images with the worst ranks in their hard galleries.", hardest),
+            ("Worst captions", "Images with the worst ranks among all by their captions.", worst),
+            ("Best captions", "Images with the best ranks among all by their captions.", best),
         ):
             sections.append(
                 (title, f"{words} Ranks by {judge}; 1 is best.", [_example(found, judged, row) for row in rows])

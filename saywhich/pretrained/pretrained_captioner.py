@@ -23,7 +23,7 @@ BATCH = 32  # captions that are generated in one batch
 
 
 def open_listener(name: str) -> CaptionJudge:
-    """Open the listener of that name, which is any that `saywhich judge --judge` takes; raises UserError as it does."""
+    """Open the listener of that name, in any form that `--judge` takes; raises UserError as `open_judge` does."""
     try:
         return open_judge(name)
     except UserError as error:
@@ -45,8 +45,8 @@ class PretrainedCaptioner:
 
         With a gallery, the listener ranks the photo among the gallery's photos by each candidate, and the candidate
         with the largest margin is taken. The score "similarity" takes the candidate most similar to the photo and needs
-        no gallery. The listener's photo embeddings come from the cache where possible. With `pragmatic`, candidates are
-        told from the nearest photos of the gallery word by word.
+        no gallery. The listener's photo embeddings come from the cache where possible. With `pragmatic`, each word is
+        chosen by pragmatic decoding against the nearest photos of the gallery.
         """
         if not gallery and self.score != SIMILARITY:
             for part, photos in self._photos(files):
@@ -86,7 +86,7 @@ class PretrainedCaptioner:
         )
 
     def _photos(self, files: Sequence[Path]) -> Iterator[tuple[list[Path], list[DecodedPhoto]]]:
-        """Yield readable photos in batches of at most `batch` captions, or one photo with all of its captions."""
+        """Yield readable photos in batches of at most PHOTOS photos and `batch` captions, or of one photo."""
         width, settings = self.pragmatic.width if self.pragmatic else 1, self.model.settings
         size = min(PHOTOS, max(1, self.batch // (width * (settings.samples or settings.beam))))
         yield from load_readable(files, self.model.prepare, size)

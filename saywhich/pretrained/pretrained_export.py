@@ -11,6 +11,7 @@ from pipeline.runtime.checksums import CHECKSUMS, write_checksums
 from pipeline.runtime.files import write_atomically
 from pipeline.runtime.folders import atomic_folder, check_replaceable
 from pipeline.runtime.hub_loading import load_pretrained
+from pipeline.runtime.memory import is_full
 from pipeline.runtime.records import read_json
 from saywhich.pretrained.pretrained_speaker import DTYPES, PretrainedSpeaker
 
@@ -31,12 +32,12 @@ saywhich caption PHOTOS --speaker FOLDER
 
 
 def is_pretrained(name: str) -> bool:
-    """Return whether `name` names a pretrained model: hub/OWNER/NAME, or a folder of transformers."""
+    """Return whether `name` names a pretrained model: hub/OWNER/NAME, or a folder with config.json."""
     return name.startswith(PREFIX) or (Path(name) / "config.json").is_file()
 
 
 def _exported_names(folder: Path) -> set[str]:
-    """Return the names of the files of an earlier export in `folder`, by its digests; empty without such an export."""
+    """Return the names of an earlier export's files in `folder`, by its digests; an empty set if there is no export."""
     try:
         digests = read_json(folder / CHECKSUMS, "export the model again")
     except UserError:
@@ -47,11 +48,11 @@ def _exported_names(folder: Path) -> set[str]:
 
 
 def export_pretrained(name: str, out: Path) -> PretrainedSpeaker:
-    """Write the captioner `name` into the folder `out` in its own precision, and load it from there.
+    """Write the captioner `name` into the folder `out` in the precision that its config states, and load it from there.
 
-    A precision other than float32, bfloat16 and float16 becomes float32. The new folder is written beside `out` and
-    renamed when it is complete. Raises UserError where `out` holds anything but an earlier export, where transformers
-    cannot save the captioner, and as `PretrainedSpeaker` does.
+    Without a stated precision, or with another than float32, bfloat16 and float16, it is float32. The new folder is
+    written beside `out` and renamed when it is complete. Raises UserError where `out` holds anything but an earlier
+    export, where transformers cannot save the captioner, and as `PretrainedSpeaker` does.
     """
     check_replaceable(out, _exported_names(out))
     source = name.removeprefix(PREFIX)
@@ -64,7 +65,9 @@ def export_pretrained(name: str, out: Path) -> PretrainedSpeaker:
         try:
             speaker.model.save_pretrained(new)
             speaker.save_processor(new)
-        except (OSError, ValueError, TypeError) as error:
+        except Exception as error:  # safetensors and transformers raise errors of many types
+            if is_full(error):
+                raise
             problem = f"transformers cannot save it ({reason(error)})"
             raise UserError(f"{name}: {problem}; fix this and export again") from None
         fields = {"name": one_line(out.resolve().name), "source": one_line(display_name), "base": base}

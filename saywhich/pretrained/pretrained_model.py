@@ -22,14 +22,14 @@ PHOTOS = 8  # photos in one batch
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainedFeatures(EncodedPhotos):
-    """M photos: embedded by the listener, and decoded for the speaker, which attends to no known regions."""
+    """M photos: embedded by the listener, if any, and decoded for the speaker, which attends to no known regions."""
 
     photos: tuple[DecodedPhoto, ...]
 
 
 @dataclass(frozen=True)
 class PretrainedModel(CaptioningModel[DecodedPhoto, PretrainedFeatures]):
-    """A pretrained speaker and a pretrained listener; the listener may be None where captions are not ranked.
+    """A pretrained speaker and a pretrained listener; without a listener (None), images are captioned but not ranked.
 
     Images are those that a trained `Model` takes, except films.
     `batch`: photos captioned in one batch; None: 8, or 1 where captions are sampled or decoded pragmatically.
@@ -46,13 +46,15 @@ class PretrainedModel(CaptioningModel[DecodedPhoto, PretrainedFeatures]):
         return self.speaker.prepare(photo)
 
     def features_of(self, prepared: Sequence[DecodedPhoto]) -> PretrainedFeatures:
-        listener = self.require_listener()
-        inputs = [listener.prepare(photo.image) for photo in prepared]
-        vectors = torch.from_numpy(listener.encode_photos(inputs))
+        if self.listener is None:
+            vectors, contents = torch.zeros(len(prepared), 0), tuple(photo.content for photo in prepared)
+            return PretrainedFeatures(vectors, contents, photos=tuple(prepared))
+        inputs = [self.listener.prepare(photo.image) for photo in prepared]
+        vectors = torch.from_numpy(self.listener.encode_photos(inputs))
         return PretrainedFeatures(vectors, tuple(map(prepared_digest, inputs)), photos=tuple(prepared))
 
     def no_features(self) -> PretrainedFeatures:
-        return PretrainedFeatures(torch.zeros(0, self.require_listener().size), (), photos=())
+        return PretrainedFeatures(torch.zeros(0, 0 if self.listener is None else self.listener.size), (), photos=())
 
     def require_listener(self) -> CaptionJudge:
         """Return the listener; raises UserError where the model has none."""
@@ -61,7 +63,8 @@ class PretrainedModel(CaptioningModel[DecodedPhoto, PretrainedFeatures]):
         return self.listener
 
     def encode_text(self, captions: Sequence[str]) -> Tensor:
-        return self.require_listener().encode_texts([captions] if isinstance(captions, str) else captions).cpu()
+        listener, texts = self.require_listener(), [captions] if isinstance(captions, str) else captions
+        return listener.encode_texts(texts).cpu() if len(texts) else torch.zeros(0, listener.size)
 
     def candidates(
         self, features: PretrainedFeatures, settings: CandidateSettings[PretrainedFeatures]

@@ -28,7 +28,7 @@ from pipeline.runtime.checksums import checksummed_json
 from pipeline.runtime.files import sha256
 from saywhich.cli import main
 from saywhich.evaluation_summary import read_evaluation
-from saywhich.exporting import export_model
+from saywhich.exporting import describe_model, export_model
 from saywhich.model_files import ModelFiles
 
 ROOT = Path(__file__).parents[2]
@@ -103,6 +103,21 @@ def test_the_card_has_description_and_measurements(trained, tmp_path):
     assert "not stated: ask whoever owns the photos" in text
     assert "a dog 4" in text
     assert re.search(r"\| CIDEr \| 0\.735 \| 0\.(69|70)\d to 0\.7[67]\d \|", text)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "title", "weights"),
+    [("scenes", "drawn scenes", "apache-2.0"), ("films", "drawn films", "apache-2.0"), ("toy", "toy", "other")],
+)
+def test_drawn_data_have_the_licence_of_this_code(tmp_path, dataset, title, weights):
+    for name, content in {"prepared": {"dataset": dataset}, "features": {"network": "resnet18"}}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text(json.dumps(content))
+    model = tmp_path / "models/mle"
+    place = ModelFiles(model, model / "weights.safetensors", tmp_path / "features", tmp_path / "prepared", tmp_path)
+    data = describe_model(place)["data"]
+    assert (data["title"], data["weights"]) == (title, weights)
+    assert data["licence"].startswith("Apache-2.0: drawn" if weights == "apache-2.0" else "not stated")
 
 
 def test_intervals_are_those_of_the_mean(tmp_path):

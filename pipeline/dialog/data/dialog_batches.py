@@ -21,7 +21,7 @@ class DialogBatches(Batches):
     def __init__(self, prepared: PreparedData, dialogs: PreparedDialogs, *arguments: Any, **options: Any) -> None:
         """Prepare batches of `dialogs`, which belong to `prepared`.
 
-        Other arguments are those of `Batches`; `batch` is the number of dialogs.
+        Other arguments are those of `Batches`; `batch` is the number of dialogs. `image_dropout` has no effect.
         """
         super().__init__(prepared, *arguments, **options)
         self.dialogs = dialogs
@@ -29,7 +29,11 @@ class DialogBatches(Batches):
     def read(
         self, rows: np.ndarray, store_rows: np.ndarray, captions: np.ndarray, masked: np.ndarray, epoch: int, step: int
     ) -> DialogBatch:
-        """Read all rounds about images `rows` (b,), never mirrored, because a mirror image swaps left and right."""
+        """Read all rounds about images `rows` (b,).
+
+        `store_rows`, `captions` and `masked` are not used: no image is mirrored, because a mirror image swaps left and
+        right.
+        """
         return _rounds(self.prepared, self.dialogs, self.store, rows, epoch, step, self.pinned)
 
 

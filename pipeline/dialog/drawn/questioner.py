@@ -72,7 +72,7 @@ class DialogRound(NamedTuple):
 def generate_dialog(scene: Scene, caption: SceneCaption, seed: int, index: int) -> list[DialogRound]:
     """Return ROUNDS questions and answers about `scene`, image `index`; they depend on the arguments alone.
 
-    The questioner knows `caption`, and the answerer knows the scene.
+    The questioner does not ask for facts that `caption` states; `DialogState.ask` names the exceptions.
     """
     rng = stream(seed, index, STREAM)
     state, style = DialogState(scene, caption, rng), AnswererStyle.draw(rng)
@@ -106,7 +106,11 @@ class DialogState:
         self.unnamed = -1  # a thing that the last answer implied by its kind alone
 
     def ask(self) -> SceneQuestion:
-        """Return the next question, which neither repeats a question nor asks for a known fact."""
+        """Return the next question, which repeats no question and rarely asks for a known fact.
+
+        It may ask whether it is sunny although the weather is known. A colour named as "grey" does not count as known.
+        Raises RuntimeError where no question applies in 1,000 proposals.
+        """
         for _ in range(1000):
             question = self._propose()
             if question is not None and self._key(question) not in self.asked and not self._is_skipped(question):
@@ -115,7 +119,10 @@ class DialogState:
         raise RuntimeError("no further question is possible")
 
     def _is_skipped(self, question: SceneQuestion) -> bool:
-        """Return whether to skip the question; most questions with the answer no, none, nothing or one are skipped."""
+        """Return whether to skip the question, at random.
+
+        Of the kinds below, most questions with the answer no, none, nothing or one are skipped.
+        """
         if question.kind not in ("exist", "exist_kind", "scenery", "total", "near", "relation", "else", "count"):
             return False
         answer = true_answers(self.scene, question).short

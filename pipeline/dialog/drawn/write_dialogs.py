@@ -30,8 +30,8 @@ def write_scene_dialogs(
 
     Returns the numbers of dialogs, and of distinct questions and answers. A dialog begins with one of the image's
     captions. In addition to VisDial's keys, a round has `kind`, the kind of question, and `refers`, the form of
-    reference: name, pronoun, ellipsis or none. The relevance of each candidate is exact. The key `answers` has the
-    relevance of every possible answer, 0 for other texts.
+    reference: name, pronoun, ellipsis or none. The relevance of each candidate is exact. In the relevance file, the key
+    `answers` has every answer with a relevance above 0.
     """
     # several scenes per neighbourhood: sampling a neighbourhood takes longer than drawing dialogs about its scenes
     pool_scenes = {i: sample_scene(seed, i) for i in range(POOL_START, POOL_START + 2 * POOL_DIALOGS, 2)}

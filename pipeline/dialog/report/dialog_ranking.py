@@ -68,8 +68,8 @@ def generators(choices: Iterable[Choice]) -> dict[str, Ranker]:
 def discriminators(results: Results, choices: Sequence[Choice]) -> dict[str, Ranker]:
     """Return the judges, other rankers and priors of the evaluations, then the adversarial discriminators.
 
-    Rankers whose names differ only in a final number are seeds of one ranker. The names of adversarial discriminators
-    contain their methods.
+    The ranker d_mle_2 is another seed of the ranker d_mle if d_mle was measured, else a ranker of its own. The names of
+    adversarial discriminators contain their methods.
     """
     seeds_of: dict[str, list[tuple[Run, str]]] = {}
     measured: dict[str, tuple[Run, Keys]] = {}
@@ -103,12 +103,15 @@ def _ranking(run: Run, place: Keys, name: str) -> Run:
 
 
 def reciprocal_ranks(run: Run, column: str = "rank") -> np.ndarray | None:
-    """Return the mean of 1 / rank over the rounds of each test dialog, (D,); None if the file lacks the column."""
+    """Return the mean of 1 / rank over the rounds of each test dialog, (D,), as `dialog_means` does."""
     return dialog_means(run, column, np.reciprocal)
 
 
 def dialog_means(run: Run, column: str, of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray | None:
-    """Return the mean of `of(column)` over the rounds of each test dialog, (D,); None if the file lacks the column."""
+    """Return the mean of `of(column)` over the rounds of each test dialog, (D,).
+
+    Returns None if the file lacks the column or the run's test dialogs, or if a value is missing or not finite.
+    """
     wanted = [("split", "==", "test")]
     if run.cell is not None:
         wanted += [("method", "==", run.speaker), ("cell", "==", run.cell)]
@@ -116,7 +119,7 @@ def dialog_means(run: Run, column: str, of: Callable[[np.ndarray], np.ndarray]) 
     if not {"image", "round", column} <= set(table.column_names):
         return None
     images, rounds, values = (np.array(table[name].to_pylist(), float) for name in ("image", "round", column))
-    if not np.isfinite(values).all():
+    if not len(values) or not np.isfinite(values).all():
         return None
     order = np.lexsort((rounds, images))
     return of(values[order]).reshape(-1, int(rounds.max())).mean(1)
@@ -125,11 +128,12 @@ def dialog_means(run: Run, column: str, of: Callable[[np.ndarray], np.ndarray]) 
 def mrr_difference(minuend: Sequence[np.ndarray | None], other: Sequence[np.ndarray | None]) -> MrrDifference | None:
     """Return the mean of `minuend` − `other`, each with one array (D,) over dialogs per seed.
 
-    A single seed is paired with every seed of the other ranker. Returns None if values are missing, or if the numbers
-    of dialogs or seeds differ.
+    A single seed is paired with every seed of the other ranker. Returns None if any seed lacks its values, so that no
+    seed is dropped silently, and if the numbers of dialogs or seeds differ.
     """
     first, second = [x for x in minuend if x is not None], [x for x in other if x is not None]
-    if not first or not second or len({len(x) for x in (*first, *second)}) != 1:
+    missing = len(first) < len(minuend) or len(second) < len(other)
+    if missing or not first or not second or len({len(x) for x in (*first, *second)}) != 1:
         return None
     seeds = max(len(first), len(second))
     first, second = (each * seeds if len(each) == 1 else each for each in (first, second))

@@ -10,6 +10,7 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from pipeline.analysis.results import read_results_json
+from pipeline.errors import UserError, reason
 from pipeline.report.method_names import estimator_colour
 from pipeline.report.number_files import as_csv
 from pipeline.report.plot_elements import LineStyle, PlotPanel, PlotPoint, PlotSeries, assign_styles
@@ -22,7 +23,7 @@ HINGE = "hinge"
 CLAIM = "the claim: 1 − ρ"
 SYMBOLS = {"rho": "ρ", "temperature": "τ"}
 AS_LONG = "as long as the true gradient"
-ENDS = ((0, 1), (0, 1))  # values that the axes of bias and noise always include
+ENDS = ((0, 1), (0, 1))  # values that both axes of a panel always include
 MEASURED = ("bias", "bias_error", "cosine", "length", "variance")
 
 
@@ -31,8 +32,8 @@ class GradientResults:
     """The results of the stage; a row is an estimator with its settings, a number of samples and a score.
 
     Columns: score, name, rho and temperature (NaN where it has none), samples, exact, worlds (MEASURED of each).
-    Further columns: the means of MEASURED over worlds, ms (CPU milliseconds of a step), and words (the name with the
-    settings).
+    Further columns: seconds, the means of MEASURED over worlds, ms (CPU milliseconds of a step), and words (the name
+    with the settings).
     """
 
     rows: pd.DataFrame
@@ -50,30 +51,36 @@ class GradientResults:
         return self.rows.query("samples == @samples and score == @HINGE").to_dict("records")
 
     def along_rho(self) -> pd.DataFrame:
-        """Return the rows with the fewest samples and a value of ρ.
+        """Return the rows with the fewest samples and a value of ρ, by ascending ρ.
 
         Bias and variance are multiples of those at the smallest ρ; a multiple of 0 is NaN.
         """
-        rows = self.rows[self.rows["rho"].notna() & (self.rows["samples"] == self.samples[0])].copy()
+        rows = self.rows[self.rows["rho"].notna() & (self.rows["samples"] == self.samples[0])]
+        rows = rows.sort_values("rho", kind="stable")
         first = rows.groupby(["score", "name"])[["bias", "variance"]].transform("first")
         rows[["bias", "variance"]] /= first.where(first != 0)
         return rows
 
 
 def read_gradients(path: Path) -> GradientResults:
-    """Read the results of estimators; raises UserError for a file that cannot be read."""
+    """Read the results of estimators; raises UserError for a file that cannot be read or has another content."""
     import pandas as pd
 
     content = read_results_json(path)
-    for row in content["rows"]:
-        settings = row.pop("settings")
-        row |= {key: mean(world[key] for world in row["worlds"]) for key in MEASURED} | settings
-        row["words"] = ", ".join([row["name"], *(f"{SYMBOLS[key]} {value:g}" for key, value in settings.items())])
-        row["ms"] = 1000 * row.get("seconds", float("nan"))
     columns = ["score", "name", *SYMBOLS, "samples", "exact", "worlds", "seconds", *MEASURED, "words", "ms"]
-    return GradientResults(
-        pd.DataFrame(content["rows"], columns=columns), content["effort"], content["margin"], content["large"]
-    )
+    try:
+        for row in content["rows"]:
+            settings = row.pop("settings")
+            row |= {key: mean(world[key] for world in row["worlds"]) for key in MEASURED} | settings
+            row["words"] = ", ".join([row["name"], *(f"{SYMBOLS[key]} {value:g}" for key, value in settings.items())])
+            row["ms"] = 1000 * row.get("seconds", float("nan"))
+        rows = pd.DataFrame(content["rows"], columns=columns)
+        return GradientResults(rows, content["effort"], content["margin"], content["large"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(
+            f"{path}: expected the results of `python -m stages.gradients`, found another content "
+            f"({type(error).__name__}: {reason(error)}); run that command again"
+        ) from None
 
 
 def gradients_csv(results: GradientResults) -> str:
@@ -183,8 +190,7 @@ def claim_panels(results: GradientResults) -> list[PlotPanel]:
             points = zip(line["rho"], line[key], line["words"], strict=True)
             spots = [PlotPoint(rho, times, f"{called}, {key} × {times:.2f}") for rho, times, called in points]
             series.append(PlotSeries(name, styles[name], tuple(spots)))
-        shown = ((0, 1), (0, 1))
-        panels.append(PlotPanel(key, key.capitalize(), across, up, tuple(series), words, band=(1, 1), includes=shown))
+        panels.append(PlotPanel(key, key.capitalize(), across, up, tuple(series), words, band=(1, 1), includes=ENDS))
     return panels
 
 

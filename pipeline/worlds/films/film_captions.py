@@ -76,7 +76,10 @@ class FilmAnnotator(NamedTuple):
 
 
 def describe_film(film: Film, seed: int, index: int, captions: int = 5) -> list[SceneCaption]:
-    """Return `captions` distinct captions of `film`, whose number is `index`; they depend on the arguments alone."""
+    """Return `captions` distinct captions of `film`, whose number is `index`; they depend on the arguments alone.
+
+    Raises RuntimeError if 1,000 attempts yield too few.
+    """
     rng = stream(seed, index, 14)
     written: list[SceneCaption] = []
     for _ in range(1000):
@@ -131,7 +134,7 @@ def _describe_one(annotator: FilmAnnotator, i: int) -> SceneCaption:
 
 
 def _describe_both(annotator: FilmAnnotator) -> SceneCaption:
-    """Return a sentence about two actors with events of their own."""
+    """Return a sentence about two actors with events of their own, or about one of the two."""
     rng, film = annotator.rng, annotator.film
     if rng.random() > 0.35 + 0.6 * annotator.style.second:
         return _describe_one(annotator, 0 if rng.random() < 0.75 else 1)
@@ -161,7 +164,7 @@ def _describe_both(annotator: FilmAnnotator) -> SceneCaption:
 
 
 def _choose_events(annotator: FilmAnnotator, i: int) -> Sequence[int]:
-    """Return the numbers of the events of actor `i` to state: the first two, or one of them."""
+    """Return the numbers of the events of actor `i` to state: the first two, or any one."""
     number = len(annotator.film.events[i])
     if number == 1 or annotator.rng.random() < 0.4:
         return range(min(number, 2))

@@ -9,7 +9,7 @@ from pipeline.worlds.films.film_world import FINAL_POSES, OPPOSITE, poses, rest
 from pipeline.worlds.scenes.scene_facts import DIGITS, Box, Thing, area
 from pipeline.worlds.scenes.scene_world import CATEGORIES
 
-STEPS = 7  # changes of pose on a path across the image
+STEPS = 7  # changes of pose on a path as long as the image is wide
 STEP_HEIGHT, JUMP_HEIGHT = 0.012, 0.16  # all heights are fractions of the image
 FLIGHT_HEIGHT = 0.34  # height of a bird's flight above the ground
 CLIMB_HEIGHT = 0.24  # distance that a balloon rises or sinks
@@ -26,7 +26,10 @@ class ActorState(NamedTuple):
 
 
 def actor_state(thing: Thing, track: Track, events: tuple[Event, ...], time: float) -> ActorState | None:
-    """Return the actor's state at `time`, a fraction of the film's length; None while it is outside the image."""
+    """Return the actor's state at `time`, a fraction of the film's length.
+
+    The state is None before the actor enters the image and after it has left.
+    """
     pose, facing, x, base = thing.pose, thing.facing, track.x, track.base
     inside = track.inside
     for event in events:

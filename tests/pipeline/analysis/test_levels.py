@@ -42,6 +42,11 @@ def test_a_value_that_half_the_curves_miss_is_not_used(world, make_cell):
     assert words.endswith("compared at 0.855 (95% of that), which all curves reach.")
 
 
+def test_the_share_of_the_control_is_not_rounded(world, make_cell):
+    _, words = levels(world, make_cell, [(0.6, 0.88), (0.7, 0.88)], control=0.9, min_cider_share=0.955)
+    assert "compared at 0.859 (95.5% of that)" in words
+
+
 @pytest.mark.parametrize("yardstick", [None, 0.2])
 def test_levels_are_otherwise_quarters_of_the_shared_range(world, make_cell, yardstick):
     found, words = levels(world, make_cell, [(0.6, 1.0), (0.6, 1.0), (1.1, 1.2)], control=yardstick)

@@ -63,7 +63,7 @@ def test_rows_are_read_in_any_order_and_runs_of_them_at_once(tmp_path, monkeypat
     np.testing.assert_array_equal(got[1], regions[rows].astype(np.float16))
     assert sizes[:2] == [36, 16]  # three rows that follow each other, and what the first look left
     assert [len(values) for values in store.read(rows[:0])] == [0, 0, 0]
-    with pytest.raises(IndexError, match="rows 3 to 10 of 10 images"):
+    with pytest.raises(IndexError, match="rows 3 to 10 of a store of 10 rows"):
         store.read(np.array([10, 3]))
 
 
@@ -87,6 +87,25 @@ def test_a_file_truncated_while_open_is_reported(tmp_path):
         file.truncate(store._offsets["regions"] + 30)
     with pytest.raises(UserError, match="the file is shorter than it was"):
         store.read(np.array([0, 3]))
+
+
+def test_a_repacked_file_is_refused(tmp_path):
+    """Rows of a compressed array have no position in the file; `boxes` that are no array have none either."""
+    pooled, regions, count = features()
+    with FeatureWriter(tmp_path, 10, 6, (4, 3), boxes=True) as store:
+        store.write(np.arange(10), pooled, regions, count, np.zeros((10, 4, 4)))
+    with h5py.File(tmp_path / "features.h5", "r+") as file:
+        values = file["regions"][:]
+        del file["regions"]
+        file.create_dataset("regions", data=values, compression="gzip")
+    with pytest.raises(UserError, match=r"regions is stored in chunks, expected contiguous\); run the features stage"):
+        FeatureStore(tmp_path)
+    with h5py.File(tmp_path / "features.h5", "r+") as file:
+        del file["boxes"], file["regions"]
+        file["regions"] = values
+        file.create_group("boxes")
+    with pytest.raises(UserError, match="boxes is not an array of numbers"):
+        FeatureStore(tmp_path)
 
 
 def test_boxes_are_kept_beside_regions_and_checked_with_them(tmp_path):

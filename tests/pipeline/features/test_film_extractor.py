@@ -112,6 +112,15 @@ def test_a_still_image_is_a_film_of_equal_frames_that_is_prepared_once(tmp_path)
         assert network.prepared == 1
 
 
+@pytest.mark.parametrize(("rate", "frames"), [(2.0, 1), (20.0, 2), (100.0, 3)])
+def test_a_still_image_has_as_many_frames_as_its_file(tmp_path, rate, frames):
+    """A still image lasts 100 ms, from a file and from memory."""
+    grey(7).save(tmp_path / "a.png")
+    films = FilmExtractor(Known(), replace(WORDS, frames=3, frames_per_second=rate))
+    for film in (grey(7), open_film(tmp_path / "a.png", 3, rate)):
+        assert len(films.prepare(film)) == frames
+
+
 def test_features_of_films_are_those_of_their_frames_and_the_manifest_states_the_sampling(drawn_films, tmp_path):
     photos, folder = drawn_films
     settings = {"batch": 12, "detector": DETECTOR}

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -7,7 +8,7 @@ from safetensors.torch import save_file
 
 from pipeline.errors import UserError
 from pipeline.features.extractor import NetworkSettings
-from pipeline.features.networks import TimmNetwork, TorchvisionNetwork
+from pipeline.features.networks import TimmNetwork, TorchvisionNetwork, _timm_map
 from pipeline.runtime.files import sha256
 from pipeline.runtime.torchvision_cpu import declare_operators
 
@@ -103,6 +104,34 @@ def test_weights_that_do_not_fit_are_reported_in_one_line(timm, weights, tmp_pat
         TimmNetwork(NetworkSettings(SMALL, 64, str(tmp_path / "part.safetensors")))
 
 
+@pytest.mark.parametrize(
+    ("name", "size", "options", "message"),
+    [
+        (SMALL, 64, {"global_pool": "nonsense"}, f"features.options: the network {SMALL} does not accept them"),
+        (f"{SMALL}.nonsense", 64, {}, f"features.network: Invalid pretrained tag .nonsense. for {SMALL}; see timm"),
+        (SMALL, 0, {}, f"features.image_size: the network {SMALL} cannot process an image of 0×0 pixels"),
+    ],
+)
+def test_options_tags_and_sizes_that_timm_refuses_are_reported_in_one_line(timm, weights, name, size, options, message):
+    with pytest.raises(UserError, match=message):
+        TimmNetwork(NetworkSettings(name, size, str(weights), options))
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ([torch.ones(1, 5, 8), torch.ones(1, 5, 8)], "does not end in one feature map"),
+        (torch.ones(1, 8), "does not end in one feature map"),
+        (torch.ones(1, 197, 8), r"form no square map \(number: 197\)"),
+        (torch.ones(1, 1, 8), r"form no square map \(number: 1\)"),  # a class token alone
+    ],
+)
+def test_a_network_of_timm_without_a_square_map_is_reported_in_one_line(features, message):
+    model = SimpleNamespace(forward_features=lambda pixels: features, num_features=8)
+    with pytest.raises(UserError, match=f"features.network: some of timm.*{message}; name another network"):
+        _timm_map(model, torch.ones(1, 3, 4, 4), "some")
+
+
 def test_torchvisions_resnets_average_their_last_map_too(tmp_path):
     declare_operators()
     from torchvision import models
@@ -128,6 +157,7 @@ def test_torchvisions_resnets_average_their_last_map_too(tmp_path):
         ("torchvision/resnet0", {}, "torchvision has no network 'resnet0'"),
         ("torchvision/resnet18.V9", {}, "resnet18 has no weights 'V9'; it has IMAGENET1K_V1"),
         ("torchvision/resnet18", {"nonsense": 1}, "features.options: the network resnet18 does not accept them"),
+        ("torchvision/resnet18", {"num_classes": -1}, "the network resnet18 does not accept them .Trying to create"),
         (
             "torchvision/mobilenet_v2",
             {},

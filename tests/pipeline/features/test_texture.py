@@ -51,6 +51,12 @@ def test_the_limit_needs_199_held_out_images_and_is_then_the_largest_distance():
     assert fitted.limit == fitted.distances(statistics[:199]).max()
 
 
+@pytest.mark.parametrize("value", [0.0, 0.1])
+def test_equal_training_images_have_no_distribution(value):
+    plain = texture_statistics(torch.full((3, 96, 96), value))
+    assert TrainingTexture.fit(plain.expand(7, -1), torch.randn(300, SIZE)) is None
+
+
 @pytest.mark.slow
 def test_photos_are_unlike_drawn_scenes_and_other_scenes_are_not(real_data):
     def scene(number: int) -> torch.Tensor:

@@ -13,7 +13,7 @@ import torch
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 
 from pipeline.errors import UserError
-from pipeline.metrics.cider import CiderD, document_frequencies, pack_ngrams
+from pipeline.metrics.cider import MAX_ID, CiderD, document_frequencies, pack_ngrams
 from pipeline.metrics.frequency_file import read_document_frequencies
 from pipeline.vocabulary import Vocabulary
 
@@ -217,8 +217,25 @@ def test_another_type_in_a_right_pickle_is_reported(tmp_path):
     ):
         assert pattern in refused({"document_frequency": {("1",): count}, "ref_len": 1})
     assert "not an integer" in refused({"document_frequency": {("1",): 1.0, ("2",): float("nan")}, "ref_len": 1})
+    # Python makes no text of such a number, and no float64
+    assert "has ref_len of type int, which" in refused({"document_frequency": {("1",): 1.0}, "ref_len": 10**5000})
+    assert "counts of type int for ('1',), which" in refused({"document_frequency": {("1",): 10**5000}, "ref_len": 1})
+    assert "has the key of type tuple, which" in refused({"document_frequency": {(10**5000,): 1}, "ref_len": 1})
+    assert "counts 1000" in refused({"document_frequency": {("1",): 10**400}, "ref_len": 1})
+    assert len(refused({"document_frequency": {("1" * 10_000,): 1.0}, "ref_len": 1})) < 400
     with pytest.raises(UserError, match="the file of document frequencies is missing"):
         read_document_frequencies(tmp_path / "nowhere.p", VOCABULARY, [[[1]]])
+
+
+def test_ids_that_a_key_cannot_hold_are_refused(tmp_path):
+    vocabulary = Vocabulary((*(f"w{i}" for i in range(MAX_ID)), "UNK"))
+    for last in (MAX_ID, MAX_ID + 1):
+        content = {"document_frequency": {("1",): 1.0, (str(last),): 1.0, ("1", str(last)): 1.0}, "ref_len": 1}
+        (tmp_path / "idxs.p").write_bytes(pickle.dumps(content))
+        if last == MAX_ID:
+            assert len(read_document_frequencies(tmp_path / "idxs.p", vocabulary, [[[1, last]]])[0]) == 3
+    with pytest.raises(UserError, match="holds the id 32768, but CIDEr takes ids up to 32,767"):
+        read_document_frequencies(tmp_path / "idxs.p", vocabulary, [[[1, last]]])
 
 
 def test_a_file_of_other_images_words_or_captions_is_refused(tmp_path):

@@ -164,6 +164,21 @@ def array(name, place, value):
     return lambda data, arrays: arrays[name].__setitem__(place, value)
 
 
+def real(name, place, value):
+    """Write the array `name` with real numbers, and `value` at `place`."""
+
+    def change(data, arrays):
+        arrays[name] = arrays[name].astype(float)
+        arrays[name][place] = value
+
+    return change
+
+
+def no_images(data, arrays):
+    data["images"] = []
+    arrays.update({name: values[:0] for name, values in arrays.items()})
+
+
 MISTAKES = [
     (data("ix_to_word", None), r"needs `ix_to_word`"),
     (data("ix_to_word", {"1": "a", "2": "UNK", "4": "b"}), r'ix_to_word\["3"\] must be a word, not null'),
@@ -173,6 +188,10 @@ MISTAKES = [
     (data("bpe", "#version: 0.2"), r"its tokens are parts of words"),
     (data("images", {}), r"needs a list `images`"),
     (data("images", []), r"do not belong to the 0 images"),
+    (no_images, r"cocotalk.json: `images` is empty"),
+    (real("labels", (0, 0), 2.9), r"labels holds 2.9; expected signed 64-bit integers"),
+    (real("label_start_ix", 0, 1.5), r"label_start_ix holds 1.5; expected"),
+    (real("label_length", 3, np.nan), r"label_length holds nan; expected"),
     (image(split="dev"), r'images\[2\] \(line 1\): the split "dev" is unknown'),
     (image(id=391896), r'image id "391896" occurs a second time, first at images\[1\]'),
     (image(id=None), r"images\[2\] \(line 1\): `id` is missing"),
@@ -196,6 +215,21 @@ def test_a_mistake_is_reported_in_one_line_with_file_and_place(tmp_path, change,
         read_cocotalk(*write(tmp_path, change))
     assert str(caught.value).startswith(str(tmp_path / "cocotalk"))
     assert "\n" not in str(caught.value)
+
+
+def test_whole_numbers_may_be_stored_as_real_ones(tmp_path):
+    corpus = read_cocotalk(*write(tmp_path))
+    assert read_cocotalk(*write(tmp_path, real("labels", (0, 0), 3))).images == corpus.images
+
+
+def test_damaged_groups_of_labels_are_reported(tmp_path):
+    """HDF5 finds no array in a group with a damaged index, for which h5py raises a RuntimeError."""
+    annotations, labels = write(tmp_path)
+    content = labels.read_bytes()
+    assert content.count(b"HEAP") == 1
+    labels.write_bytes(content.replace(b"HEAP", b"heap"))
+    with pytest.raises(UserError, match=r"cocotalk_label.h5: not an HDF5 file with labels, .*bad local heap signature"):
+        read_cocotalk(annotations, labels)
 
 
 def test_a_missing_or_invalid_file_of_labels_is_reported(tmp_path):

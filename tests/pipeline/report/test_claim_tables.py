@@ -36,6 +36,21 @@ def test_a_claim_with_an_unknown_key_is_reported(tmp_path):
         read_claims(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'[[claim]]\nsays = "\xff"\n', "not UTF-8; save it as UTF-8 text"),
+        (b'[[claims]]\nsays = "so"\n', r"expected tables \[\[claim\]\] only, found claims; rename or remove it"),
+        (b'[claim]\nsays = "so"\n', "claim: Input should be a valid list"),
+    ],
+)
+def test_a_file_without_the_form_of_claims_is_reported(tmp_path, content, message):
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "claims.toml").write_bytes(content)
+    with pytest.raises(UserError, match=rf"claims\.toml: {message}"):
+        read_claims(tmp_path)
+
+
 def test_recorded_results_are_shown_beside_this_runs():
     recorded = dict(tables_in(markdown([table(3.0)])))["Claims"]
     assert recorded.rows[0][1:] == [
@@ -44,4 +59,8 @@ def test_recorded_results_are_shown_beside_this_runs():
     assert recorded.rows[1][4:] == ["–", "–", "open: c was not measured"]
     beside = compare_claims(table(-2.0), recorded)
     assert beside.rows[0][3:] == ["≥+3.0 [+2.0, +4.0]", "≥−2.0 [−3.0, −1.0]", "holds", "open"]
+    elsewhere = ClaimResult(CLAIM.model_copy(update={"at": "chosen λ"}), "chosen λ", reason="a was not measured")
+    twice = claims_table([ClaimResult(CLAIM, "CIDEr 0.800", reason="no result"), elsewhere], "R@1 (hard)")
+    recorded = dict(tables_in(markdown([twice])))["Claims"]
+    assert [row[5] for row in compare_claims(twice, recorded).rows] == ["open: no result", "open: a was not measured"]
     assert compare_claims(table(-2.0), None).rows[0][3:6] == ["–", "≥−2.0 [−3.0, −1.0]", "–"]

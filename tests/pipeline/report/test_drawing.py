@@ -147,6 +147,11 @@ def test_png_panels_are_side_by_side_and_four_in_two_rows():
     assert size(panels_png([long]))[1] > high  # more lines of the legend
 
 
+def test_the_legend_has_the_lines_of_all_panels():
+    only = replace(OTHER, series=(RISING,))
+    assert panels_png([only, ONE]) != panels_png([only, replace(ONE, series=(RISING, replace(NOISY, label="quiet")))])
+
+
 def test_the_png_shows_the_drawing():
     assert panels_png([EMPTY]) != panels_png([ONE]) != panels_png([replace(ONE, band=None)])
     untagged = replace(ONE, series=(RISING, replace(NOISY, points=(replace(NOISY.points[0], tag=""),))))

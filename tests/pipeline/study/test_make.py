@@ -12,6 +12,7 @@ import pytest
 from pipeline.errors import UserError
 from pipeline.study import make
 from pipeline.study.design import NATURALNESS, QUALIFICATION, RETRIEVAL, StudyDesign
+from pipeline.study.pages import write_pages
 from pipeline.study.questions import similar_pairs
 
 METHODS = ("luo", "psst_multinomial", "st_multinomial")
@@ -125,6 +126,23 @@ def test_equal_inputs_give_equal_bytes_and_another_seed_another_study(trial, mad
     assert all((out / file).read_bytes() == (tmp_path / "again" / file).read_bytes() for file in files)
     trial.make(tmp_path / "other", replace(DESIGN, seed=1))
     assert (out / "key.json").read_bytes() != (tmp_path / "other" / "key.json").read_bytes()
+
+
+@pytest.mark.parametrize("send", ["", "answers.example.org/study", "https://", "https://example.org/a;b", "file:///a"])
+def test_an_address_that_pages_cannot_send_to_is_refused(made_study, tmp_path, send):
+    _, sheets = made_study
+    with pytest.raises(UserError, match=f"--send {send}: expected an address https://"):
+        write_pages(tmp_path, sheets[:1], "study", send)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "send", ["http://127.0.0.1:8000/answers", "https://example.org", "https://example.org/a?k=%3B#x"]
+)
+def test_pages_may_connect_to_the_address_that_they_send_to(made_study, tmp_path, send):
+    _, sheets = made_study
+    write_pages(tmp_path, sheets[:1], "study", send)
+    assert f'; connect-src {send}">' in (tmp_path / "pages" / f"{sheets[0].name}.html").read_text()
 
 
 def test_prolific_has_a_page_and_codes_for_each_rater(made_study):

@@ -43,6 +43,14 @@ def test_the_newest_are_kept_and_equal_states_are_equal_files(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
+def test_a_half_written_file_of_a_killed_process_does_not_stay(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "run")
+    checkpoints.save(1, tensors(1), {})
+    (tmp_path / "run" / ".step-000000002-0123456789abcdef.safetensors.01234567.part").write_bytes(b"half")
+    checkpoints.clear()
+    assert not (tmp_path / "run").exists()
+
+
 def test_an_empty_folder_has_no_checkpoint(tmp_path):
     assert Checkpoints(tmp_path / "none").latest() is None
     Checkpoints(tmp_path / "none").clear()

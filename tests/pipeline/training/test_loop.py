@@ -353,6 +353,25 @@ def test_training_ends_when_validation_has_saturated_also_over_a_kill(toy, tmp_p
     assert same(whole, resumed)
 
 
+def test_a_run_that_saturated_within_an_epoch_completes_it_also_over_a_kill(toy, tmp_path):
+    """The values after steps 0, 1 and 2 have saturated, but a training ends with an epoch only."""
+    settings = dataclasses.replace(FIVE, epochs=9, select="cider", validations_per_epoch=3, patience=1)
+
+    def run(first: int = 0, **options):
+        values = iter([3.0, 2.0, 1.0, 4.0, 2.0, 1.0, 2.0][first:])
+        return train(
+            luo(toy.agents(), Objective(), 0.5), toy, settings, validate=lambda: {"cider": next(values)}, **options
+        )
+
+    whole, history = run()
+    assert [entry["step"] for entry in history] == [0, 1, 2, 3, 4, 5, 6]
+    with pytest.raises(KeyboardInterrupt):
+        run(die_at=2, folder=tmp_path)
+    resumed, again = run(first=3, folder=tmp_path)
+    assert again == history
+    assert same(whole, resumed)
+
+
 def test_unscheduled_speakers_generate_without_dropout(toy, monkeypatch):
     seen = []
     agents = toy.agents(dropout=0.5)

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from tiny_captioners import KINDS, REGIONS, write_captioner
+from tiny_captioners import IMAGE, KINDS, REGIONS, TOWER, write_captioner
 from tiny_pretrained import TRAINED, write_pretrained
 from whole_profiles import profile_text
 
-from pipeline.config.load import load
+from pipeline.config.load import load, method_settings
+from pipeline.errors import UserError
 from pipeline.features.extract import open_network
 from pipeline.features.extractor import NetworkSettings
 from pipeline.models.decoder import RolloutDropout
 from pipeline.models.hub_captioner import HubDecoder, plain_config
 from pipeline.random import BatchRandom
-from pipeline.runtime.hub_loading import load_captioner
+from pipeline.runtime.hub_loading import import_transformers, load_captioner
 from pipeline.types import Batch
 from pipeline.workflow import estimate
-from pipeline.workflow.captioner_costs import OVERHEAD, CaptionerSize, read_size, step_cost
+from pipeline.workflow.captioner_costs import OVERHEAD, CaptionerSize, captions_per_image, read_size, step_cost
 
 pytestmark = pytest.mark.skipif(
     find_spec("transformers") is None or find_spec("peft") is None,
@@ -47,6 +51,70 @@ def test_sizes_are_those_of_the_loaded_captioner(kind, tmp_path):
     state = speaker.begin(batch, encoded, RolloutDropout(0.0, BatchRandom(batch, None)), 1)
     cache = state.token_cache if speaker.prefix else state.region_cache
     assert size.region_cache == sum(keys.numel() + values.numel() for keys, values in cache)
+
+
+def write_vision_encoder_decoder(folder: Path, encoder: Any, **decoder: int) -> None:
+    """Write a captioner of this vision tower; `decoder` are settings of a BART text side."""
+    hub = import_transformers()
+    write_captioner("vision-encoder-decoder", folder)
+    text = hub.AutoConfig.from_pretrained(folder).decoder
+    if decoder:
+        text = hub.BartConfig(**decoder, d_model=16, vocab_size=text.vocab_size, is_decoder=True,
+                              add_cross_attention=True, bos_token_id=text.bos_token_id)  # fmt: skip
+    config = hub.VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder, text)
+    config.decoder_start_token_id, config.eos_token_id = text.bos_token_id, text.eos_token_id
+    hub.VisionEncoderDecoderModel(config).save_pretrained(folder)
+
+
+@pytest.mark.parametrize("kind", ["SwinConfig", "SiglipVisionConfig", "DeiTConfig"])
+def test_regions_are_those_of_towers_that_merge_patches_or_have_no_class_token_or_two(kind, tmp_path):
+    swin = {"image_size": IMAGE, "patch_size": 2, "embed_dim": 8, "depths": [1, 1], "num_heads": [1, 1]}
+    options = {**swin, "window_size": 4} if kind == "SwinConfig" else TOWER
+    write_vision_encoder_decoder(tmp_path, getattr(import_transformers(), kind)(**options))
+    seen = open_network(NetworkSettings(f"hub/{tmp_path}")).regions_shape[0]
+    assert read_size(str(tmp_path), 6, None).regions == seen
+
+
+def test_a_tower_without_the_size_of_its_images_is_reported(tmp_path):
+    write_captioner("blip", tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    config["vision_config"]["image_size"] = [16, 16]
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(UserError, match=r"expected whole numbers image_size .* got \[16, 16\] and 8"):
+        read_size(str(tmp_path), 6, None)
+
+
+def test_heads_and_layers_are_those_of_the_decoder(tmp_path):
+    sides = {"encoder_layers": 1, "decoder_layers": 3, "encoder_attention_heads": 2, "decoder_attention_heads": 4}
+    write_vision_encoder_decoder(tmp_path, import_transformers().ViTConfig(**TOWER), **sides)
+    size = read_size(str(tmp_path), 6, None)
+    assert (size.layers, size.heads, size.keys) == (3, 4, 16)
+
+
+def test_a_method_has_as_many_captions_an_image_as_its_own_samples(tmp_path):
+    methods = """
+  luo: {from: luo, speaker: speaker, lambda: 0.5}
+  sll: {from: sle, speaker: speaker, samples: 4}
+  sll_me: {from: sle, speaker: speaker}
+  sll_sle: {from: sle, speaker: speaker, samples: 7}
+  pg_spider: {from: spider, speaker: speaker}
+  reinforce: {from: psst, speaker: speaker, lambda: 0.5}
+  several: {from: psst, speaker: speaker, method: reinforce, lambda: 0.5, train: {objective: {samples: 5}}}
+"""
+    text = profile_text("folder_blip").replace("\nmethods:\n", f"\nmethods:{methods}")
+    (tmp_path / "params.yaml").write_text(text, encoding="utf-8")
+    params = load(tmp_path / "params.yaml")
+    names = ("luo", "sll", "sll_me", "sll_sle", "pg_spider", "reinforce", "several", "psst_multinomial")
+    assert [captions_per_image(method_settings(params, name)) for name in names] == [1, 4, 1, 7, 1, 1, 5, 2]
+
+
+@pytest.mark.parametrize("option", ["--gpu-memory", "--teraflops", "--bandwidth"])
+@pytest.mark.parametrize("value", ["0", "-5", "nan", "inf"])
+def test_a_gpu_without_memory_or_speed_is_reported(option, value, tmp_path, monkeypatch, capsys):
+    (tmp_path / "params.yaml").write_text(profile_text("folder_blip"), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert estimate.main([option, value]) == 2
+    assert capsys.readouterr().err == f"{option} {value}: a finite number above 0 is expected\n"
 
 
 def test_a_step_costs_the_sum_of_its_parts():

@@ -115,6 +115,8 @@ def test_crowdflower_s_rating_is_the_share_of_yes(folder):
         ("a.png\tb.png#0\t1\t1\t2", None, "names captions by ids; give --references Flickr8k.token.txt"),
         ("a.png\tb.png#0\t1\t1", "Flickr8k.token.txt", "line 1: is .*, and an image, a caption's id and three numbers"),
         ("a.png\tb.png#0\t1\t1\tx", "Flickr8k.token.txt", "and three numbers, separated by tabs, are expected"),
+        ("a.png\tb.png#0\t0.33\t1\t2", "Flickr8k.token.txt", "line 1: the numbers are 0.33, 1, 2, and three ratings"),
+        ("a.png\tb.png#0\t0\t0\t0", "Flickr8k.token.txt", "line 1: the numbers are 0, 0, 0, and three ratings from 1"),
     ],
 )
 def test_other_lines_are_reported_in_one_line(folder, line, references, message):
@@ -168,6 +170,27 @@ def test_composite_with_other_columns_is_one_line(folder):
     (folder / "8k_correctness.csv").write_text(text)
     with pytest.raises(UserError, match=r"8k_correctness.csv, row 2: an address, captions and as many ratings are"):
         calibrate("8k_correctness.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("HITId,url\rx,http://host/a.png\r", "t.csv: not a CSV table"),
+        ("HITId,b\nx,y,http://host/a.png,red,blue\n", "t.csv, row 2: .* are expected from column 3$"),
+    ],
+)
+def test_a_damaged_composite_file_is_one_line(folder, text, message):
+    (folder / "t.csv").write_bytes(text.encode())
+    with pytest.raises(UserError, match=message):
+        calibrate("t.csv")
+
+
+def test_composite_with_a_blank_first_line_and_a_rating_of_spaces(folder):
+    rows = "x,http://host/a.png,red,blue,5,1\ny,http://host/b.png,red,blue,4, \n"
+    (folder / "t.csv").write_text("\nHITId,url,text1,text2,Q1,Q2\n" + rows)
+    notes = Notes()
+    assert [rating.rating for rating in read_composite(folder / "t.csv", notes).ratings] == [5, 1, 4]
+    assert list(notes.found) == ["captions of t.csv without a rating"]
 
 
 def cell(value):

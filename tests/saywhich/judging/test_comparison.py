@@ -21,7 +21,7 @@ from saywhich.cli import main
 from saywhich.judging import judge_sources
 from saywhich.judging.caption_comparison import ScoreDifference, compare_rows, decisive_images
 from saywhich.judging.caption_scores import ScoreKey, mean_over, ratio, resample_scores
-from saywhich.judging.comparison_tables import gap_lines, state_verdict
+from saywhich.judging.comparison_tables import comparison_lines, gap_lines, state_verdict
 from saywhich.judging.judge_sources import JudgeSource
 from saywhich.judging.judgement import JudgedRow, Judgement
 from saywhich.judging.retrieval_scores import CaptionRanks
@@ -126,6 +126,25 @@ def test_agreement_counts_images_with_a_difference_by_both_judges():
     (agreement,) = pair.agreements
     # changes by judge one: + + 0 − −, by judge two: + 0 + − 0; both are nonzero, and agree, in images 1 and 4
     assert (agreement.judges, agreement.agree, agreement.images) == (("one", "two"), 100.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("judges", "shown"),
+    [
+        (
+            ("openai/clip-vit-base-patch32", "openai/clip-vit-large-patch14"),
+            "openai/clip-vit-base… and openai/clip-vit-larg…",
+        ),
+        (("own", "openai/clip-vit-large-patch14-336px-and-more"), "own and openai/clip-vit-large-patch14-336px-an…"),
+        (("two", "openai/clip-vit-large-patch14"), "two and openai/clip-vit-large-patch14"),
+    ],
+    ids=["two long names", "one long name", "names that fit"],
+)
+def test_long_names_of_judges_leave_room_for_their_agreement(judges, shown):
+    rows = {name: dict.fromkeys(judges, np.full(1234, hit)) for name, hit in (("A", 0), ("B", 1))}
+    lines = [line for line in comparison_lines(compare_rows(made(1234, **rows))) if " agree on " in line]
+    assert lines == [f"{shown} agree on the better caption of 100 % of 1,234 images"]
+    assert len(lines[0]) <= 100
 
 
 def test_the_gain_by_the_rewarding_judge_alone():

@@ -44,6 +44,24 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     return {name: folder / f"{name}.html" for name in ("judged", "compared")}
 
 
+def test_a_second_page_of_one_process_has_the_photos_of_its_time(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    source = JudgeSource(lambda name: name.startswith("colours"), ColourJudge)
+    monkeypatch.setattr(judge_sources, "JUDGES", (source, *judge_sources.JUDGES))
+    photos, shown = tmp_path / "photos", []
+    photos.mkdir()
+    for colours in (("red", "green"), ("blue", "red and green")):
+        for name, colour in zip("ab", colours, strict=True):
+            Image.new("RGB", (60, 40), COLOURS[colour]).save(photos / f"{name}.png")
+        captions = {f"{name}.png": f"a {colour} wall" for name, colour in zip("ab", colours, strict=True)}
+        found = saywhich.judge(captions, photos, judges=["colours"], hard=2, metrics=["BLEU"])
+        write_judged_page(tmp_path / "page.html", found)
+        sources = re.findall('src="(data:[^"]+)"', (tmp_path / "page.html").read_text(encoding="utf-8"))
+        shown.append(set(sources))
+    assert shown[0]
+    assert shown[0].isdisjoint(shown[1])
+
+
 @pytest.fixture
 def open_page(browser, pages):
     """A function that opens a page; the fixture fails for console messages and for other requests."""

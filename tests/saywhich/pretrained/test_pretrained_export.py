@@ -2,6 +2,7 @@
 
 import base64
 import json
+import resource
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -66,6 +67,20 @@ def test_only_an_earlier_export_is_replaced(folder, capsys):
         assert capsys.readouterr().err.startswith(f"{name}: holds something else (")
     assert (folder / "data/captions.json").exists()
     assert (folder / "out/notes.txt").exists()
+
+
+@pytest.mark.parametrize("folder", ["blip"], indirect=True)
+def test_weights_that_do_not_fit_are_reported_in_one_line(folder, capsys):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, limits[1]))
+    try:
+        status = main(["export", "model", "out"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    line = capsys.readouterr().err
+    assert (status, line.count("\n")) == (2, 1)
+    assert line.startswith("model: transformers cannot save it (")
+    assert not Path("out").exists()
 
 
 @pytest.fixture

@@ -53,6 +53,19 @@ def test_a_caption_is_the_candidate_with_the_largest_margin(model, photos):
         model.caption("nowhere.png")
 
 
+def test_no_captions_have_no_scores(model, photos):
+    assert model.score([], photos).shape == (0, 3)
+
+
+def test_without_a_listener_photos_are_captioned_and_not_ranked(model, photos):
+    alone = dataclasses.replace(model, listener=None)
+    assert alone.caption(photos, beam=2) == model.caption(photos, beam=2)
+    assert alone.caption([]) == []
+    for use in (lambda: alone.caption(photos, among=photos), lambda: alone.find("a ball", photos)):
+        with pytest.raises(UserError, match="captions are ranked by a listener"):
+            use()
+
+
 def test_the_page_has_pretrained_models(model, photos):
     content = [base64.b64encode(Path(photo).read_bytes()).decode() for photo in photos]
     with TestClient(make_app({"blip": model}), base_url="http://127.0.0.1") as client:

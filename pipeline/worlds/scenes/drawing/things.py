@@ -1,4 +1,4 @@
-"""Drawings of vehicles, buildings and other things; vehicles face right and are one unit long."""
+"""Drawings of vehicles, buildings and other things; vehicles face right and are about one unit long."""
 
 from __future__ import annotations
 

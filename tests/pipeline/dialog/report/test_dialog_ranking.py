@@ -1,5 +1,6 @@
 """Tables of rankers of candidates: seeds are identified by name, and differences are paired, against values by hand."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from pipeline.dialog.report.dialog_ranking import (
     generators,
     known_difference,
     mrr_difference,
+    reciprocal_ranks,
 )
 
 DIALOGS, ROUNDS = 40, 3
@@ -83,6 +85,20 @@ def test_differences_are_paired_and_a_single_seed_is_paired_with_all(rankers):
     assert known_difference(rankers, "chance", "d_mle").verdict == "fails"
     assert known_difference(rankers, "g_mle", "chance").verdict == "open"  # one seed
     assert known_difference(rankers, "d_mle", "nobody") is None
+
+
+def test_no_seed_without_values_is_dropped_silently():
+    high, low = np.full(DIALOGS, 0.9), np.full(DIALOGS, 0.1)
+    assert mrr_difference([high, high], [low, low]).by_seed == pytest.approx((0.8, 0.8))
+    assert mrr_difference([high, None], [low, low]) is None
+    assert mrr_difference([None, high], [low, None]) is None
+    assert mrr_difference([None], [low]) is None
+
+
+def test_a_file_without_the_runs_test_dialogs_has_no_ranks(results):
+    run = results.points[0].runs[0]
+    assert reciprocal_ranks(run).shape == (DIALOGS,)
+    assert reciprocal_ranks(replace(run, cell="seed=2")) is None
 
 
 def test_shares_of_true_answers_are_those_of_the_beam(rankers):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 
 import pytest
 
@@ -47,6 +48,13 @@ def test_the_effect_of_rho_beside_the_claim(observed):
         ["PSST-Multinomial", "1.20", "2.00", "0.50", "0.10"],
         ["PSST-Multinomial (hinge among images)", "1.20", "2.00", "1.00", "1.00"],
     ]
+
+
+def test_the_rows_of_an_estimator_may_have_any_order(observed):
+    expected = gradients_tables(read_gradients(observed))[1].rows
+    content = json.loads(observed.read_text())
+    observed.write_text(json.dumps(content | {"rows": content["rows"][::-1]}))
+    assert sorted(gradients_tables(read_gradients(observed))[1].rows) == sorted(expected)
 
 
 def test_noise_against_bias_for_one_sample_and_for_many(observed):
@@ -99,4 +107,11 @@ def test_markdown_needs_no_rule(observed):
 def test_a_broken_file_is_reported_in_one_line(tmp_path):
     (tmp_path / "gradients.json").write_text("{")
     with pytest.raises(UserError, match="not JSON"):
+        read_gradients(tmp_path / "gradients.json")
+
+
+@pytest.mark.parametrize("content", [[], {}, {"rows": [{"name": "PSST", "settings": {}, "worlds": []}]}])
+def test_another_content_is_reported_in_one_line(tmp_path, content):
+    (tmp_path / "gradients.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"gradients.json: expected the results of `python -m stages.gradients`, found"):
         read_gradients(tmp_path / "gradients.json")
