@@ -42,7 +42,7 @@ INSTALLED := .venv/.installed
 # The tests of a file stay in one process; tests/conftest.py puts the files that take longest first.
 PYTEST := python -m pytest -n $(or $(WORKERS),logical) --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
-BENCHMARKS := joint_step decoding cider language retrieval feature_reading caption_lengths feature_store start growth
+BENCHMARKS := joint_step text_lstm decoding cider language retrieval feature_reading caption_lengths feature_store start growth
 
 # They differ in the default profile, and results first estimates the time.
 repro results: $(INSTALLED) profile

@@ -71,7 +71,7 @@ class TorchvisionNetwork(GridNetwork):
         if tag and tag not in known.__members__:
             raise UserError(f"features.network: {name} has no weights {tag!r}; it has {', '.join(known.__members__)}")
         entry = known[tag] if tag else known.DEFAULT
-        options = dict(settings.options)
+        options = check_options("torchvision", name, dict(settings.options))  # before any file is read
         check_fit(lambda: torchvision_model(name, options), settings.weights, settings.network)
         model = torchvision_model(name, options)
         layers = dict(model.named_children())

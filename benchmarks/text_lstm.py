@@ -1,0 +1,66 @@
+"""Time of an LSTM over texts of different lengths, forward and backward, beside torch's LSTM on packed sequences.
+
+    python benchmarks/text_lstm.py
+
+The sizes are those of the drawn dialogs (1,100 short answers, and 80 questions) and of the papers (512 captions). Both
+compute the gradients of weights and inputs, on one thread. The ratio compares medians of alternating runs.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from printing import table
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from pipeline.models.kernels.text_lstm import text_lstm
+from pipeline.runtime.memory import keep_freed
+
+SIZES = {  # texts, longest, mean length, input size, hidden size
+    "1,100 answers of dialogs": (1100, 8, 2.5, 48, 64),
+    "80 questions of dialogs": (80, 12, 6.0, 48, 64),
+    "512 captions of the papers' size": (512, 16, 10.0, 512, 512),
+}
+RUNS = 15
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    keep_freed()
+    row = table("LSTM over texts, forward and backward", "texts", "here, ms", "torch, ms", "torch / here", first=34)
+    for name, (texts, longest, mean, inputs, hidden) in SIZES.items():
+        generator = torch.Generator().manual_seed(0)
+        lengths = torch.poisson(torch.full((texts,), mean), generator=generator).long().clamp(1, longest)
+        words = torch.randn(texts, longest, inputs, generator=generator, requires_grad=True)
+        lstm = nn.LSTM(inputs, hidden, batch_first=True)
+        here, torchs = _medians(lstm, words, lengths)
+        row(name, f"{1000 * here:.1f}", f"{1000 * torchs:.1f}", f"{torchs / here:.1f}")
+
+
+def _medians(lstm: nn.LSTM, words: Tensor, lengths: Tensor) -> tuple[float, float]:
+    """Return the median seconds of `text_lstm` and of torch's LSTM, in alternating runs."""
+    targets = [words, *lstm.parameters()]
+
+    def here() -> None:
+        found = text_lstm(lstm, words, lengths)
+        torch.autograd.grad(found.states.sum() + found.cells.sum(), targets)
+
+    def torchs() -> None:
+        packed = pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False)
+        states, (_, cells) = lstm(packed)
+        torch.autograd.grad(states.data.sum() + cells.sum(), targets)
+
+    times: dict[Callable[[], None], list[float]] = {here: [], torchs: []}
+    for call in (here, torchs) * (RUNS + 1):
+        begin = time.process_time()
+        call()
+        times[call].append(time.process_time() - begin)
+    return statistics.median(times[here][1:]), statistics.median(times[torchs][1:])
+
+
+if __name__ == "__main__":
+    main()
