@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from pipeline.models.kernels.packing import pack_texts
+
 
 def last_gru_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> Tensor:
     """Compute the states (N, H) of `gru` after the first `lengths` (N,) ≥ 1 inputs of `words` (N, T, E).
@@ -18,13 +20,11 @@ def last_gru_states(gru: nn.GRU, words: Tensor, lengths: Tensor) -> Tensor:
     The result equals that of `gru`, but ended captions cost nothing. The gradient of the recurrent weight is one
     product over all time steps instead of one per step.
     """
-    order = lengths.argsort(descending=True)
-    batch_sizes = (lengths > torch.arange(int(lengths.max())).unsqueeze(1)).sum(1).tolist()
-    places = torch.cat([order[:rows] * words.shape[1] + t for t, rows in enumerate(batch_sizes)])
+    order, batch_sizes, places = pack_texts(lengths, words.shape[1])
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
     input_weight, state_weight, *biases = (cast(Tensor, getattr(gru, name)) for name in names)
     inputs = nn.functional.linear(words.flatten(0, 1).index_select(0, places), input_weight, biases[0])
-    states: Tensor = _LastStates.apply(inputs, state_weight, biases[1], batch_sizes)
+    states: Tensor = _LastStates.apply(inputs, state_weight, biases[1], batch_sizes.tolist())
     return states.index_select(0, order.argsort())
 
 

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from pipeline.models.kernels.packing import pack_texts
+
 
 class TextStates(NamedTuple):
     """States of N texts with M inputs in all, ordered by time step, the longest texts first."""
@@ -29,9 +31,7 @@ def text_lstm(
     `initial` are hidden states and cells (N, H), by default 0. The states equal those of `lstm`, but ended texts cost
     nothing. The gradient of the recurrent weight is one product over all time steps instead of one per step.
     """
-    order = lengths.argsort(descending=True)
-    batch_sizes = (lengths > torch.arange(int(lengths.max())).unsqueeze(1)).sum(1)
-    places = torch.cat([order[:rows] * words.shape[1] + t for t, rows in enumerate(batch_sizes.tolist())])
+    order, batch_sizes, places = pack_texts(lengths, words.shape[1])
     names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
     input_weight, state_weight, *biases = (cast(Tensor, getattr(lstm, name)) for name in names)
     inputs = nn.functional.linear(words.flatten(0, 1).index_select(0, places), input_weight, biases[0] + biases[1])
