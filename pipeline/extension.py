@@ -119,9 +119,9 @@ class SliceTraining(ABC):
 
     @abstractmethod
     def build_batches(
-        self, prepared: PreparedData, store: FeatureStore, rows: np.ndarray, batch: int, seed: int, **how: Any
+        self, prepared: PreparedData, store: FeatureStore, rows: np.ndarray, batch: int, seed: int, **options: Any
     ) -> EpochBatches:
-        """Build training batches of the images `rows`; `how` are the further options of `Batches`."""
+        """Build training batches of the images `rows`; `options` are the further options of `Batches`."""
 
     @abstractmethod
     def build_validation(

@@ -68,7 +68,7 @@ class Score(Protocol):
 
     @property
     def differentiable(self) -> bool:
-        """Return whether a gradient passes through `message.relaxed` or `entropies` and the score's own parameters."""
+        """Return whether a gradient passes to the message (`relaxed`, `entropies`, `logits`) or to own parameters."""
 
     def __call__(self, message: Message, batch: Batch) -> Tensor:
         """Compute one number per caption, (N,)."""
@@ -142,7 +142,7 @@ class Scaling(Protocol):
         """Return the minimum number of captions per image."""
 
     def __call__(self, advantage: Tensor, rollouts: Rollouts) -> Tensor:
-        """Return the scaled advantages (N,) of `advantage` (N,)."""
+        """Return the scaled advantages (N,) of `advantage` (N,). Only `NoScaling` also receives (N, T)."""
 
 
 class Estimator(Protocol):

@@ -138,14 +138,15 @@ class Message:
         return len(self.tokens)
 
     def distributions(self, vocabulary: int) -> Tensor:
-        """Return one distribution per token, (N, T, V+1), for scores that take distributions. The tensor is large."""
-        words = one_hot(self.tokens.flatten(), vocabulary + 1)
-        if self.relaxed is None:
-            return words.view(*self.tokens.shape, -1)
-        parts = [part for part in (self.relaxed.words, self.relaxed.full) if part is not None]
-        mixed = self.relaxed.embed(
-            words.to(parts[0].probabilities.dtype), lambda soft: soft, lambda soft: soft - soft.detach()
-        )
+        """Return one distribution per token, (N, T, V+1) float, for scores that take distributions.
+
+        The tensor is large.
+        """
+        relaxed = self.relaxed or RelaxedTokens()
+        parts = [part for part in (relaxed.words, relaxed.full) if part is not None]
+        dtype = parts[0].probabilities.dtype if parts else torch.get_default_dtype()
+        words = one_hot(self.tokens.flatten(), vocabulary + 1).to(dtype)
+        mixed = relaxed.embed(words, lambda soft: soft, lambda soft: soft - soft.detach())
         return mixed.view(*self.tokens.shape, -1)
 
     def token_mask(self, words: Words) -> Tensor:

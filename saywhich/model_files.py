@@ -129,7 +129,10 @@ def locate_model(folder: Path) -> ModelFiles:
     if (folder / EXPORTED).is_file():
         return _locate_exported(folder)
     if not (folder / WEIGHTS).is_file():
-        raise UserError(f"{folder}: no trained model; train one (make repro), or give a folder that was exported")
+        raise UserError(
+            f"{folder}: no trained model; train one (make repro), or give a folder that was exported, or a pretrained "
+            "speaker and its listener"
+        )
     root = _find_data_folder(folder)
     place = ModelFiles(folder, folder / WEIGHTS, root / "features" / MAIN, root / "prepared", root)
     check_checksums(place.words, "run the prepare stage again", only=WORDS)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -19,7 +21,7 @@ from pipeline.features.extractor import NetworkSettings
 from pipeline.models.agent_files import load_agent, save_agents
 from pipeline.models.hub_captioner import HubDecoder
 from pipeline.runtime import hub_loading
-from pipeline.runtime.hub_loading import load_captioner, load_pretrained
+from pipeline.runtime.hub_loading import load_captioner, load_pretrained, read_processor
 
 ROOT = Path(__file__).parents[1]
 extra = pytest.mark.skipif(find_spec("transformers") is None, reason="needs the extra: pip install 'saywhich[hub]'")
@@ -80,6 +82,42 @@ WAYS = {
     "features.main.network": lambda: open_network(NetworkSettings("hub/captioner")),
     "pretrain.speaker.model": lambda: HubDecoder.from_hub("captioner", (5, 6), 8, 0.0, None),
 }
+
+
+@extra
+def test_image_settings_are_read_with_one_size_and_reported_where_they_are_missing(folder):
+    file = folder / "preprocessor_config.json"
+    change(file, size=24)  # as older versions of transformers wrote it
+    assert read_processor(str(folder)).side == 24
+    change(file, size=True)
+    with pytest.raises(UserError, match=r"preprocessor_config\.json: size: .*, and is true; take the captioner"):
+        read_processor(str(folder))
+    for content in ("{", None):
+        file.unlink() if content is None else file.write_text(content)
+        with pytest.raises(
+            UserError, match=r"captioner: preprocessor_config\.json cannot be read .*; take the captioner"
+        ):
+            read_processor(str(folder))
+
+
+@extra
+def test_the_cache_is_used_where_the_hub_counts_too_many_requests(monkeypatch):
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    def refuse(status: int) -> Callable[..., object]:
+        def model_info(*_: object, **__: object) -> object:
+            response: Any = SimpleNamespace(status_code=status, headers={}, request=None)
+            raise HfHubHTTPError("no", response=response)
+
+        return model_info
+
+    monkeypatch.setattr(HfApi, "resolve_revision", lambda *_, **__: "abc")
+    monkeypatch.setattr(HfApi, "model_info", refuse(429))
+    assert hub_loading.locate_repository("owner/name") == ("abc", True)
+    monkeypatch.setattr(HfApi, "model_info", refuse(404))
+    with pytest.raises(OSError, match="no"):
+        hub_loading.locate_repository("owner/name")
 
 
 @extra

@@ -124,8 +124,11 @@ def test_flipped_removed_or_repeated_bytes_are_read_or_named(tmp_path_factory, f
         ('{"images": ' + "9" * 5000 + "}", "not JSON"),
         (json.dumps(GOOD["karpathy"]).replace("a ball", "a \\ud800 ball"), "line 1: half a character"),
         (json.dumps(GOOD["karpathy"]).replace("a ball", "a \\udc00 ball"), "line 1: half a character"),
-        (json.dumps(GOOD["karpathy"]).replace('"imgid": 0', '"imgid": [0]'), "image id must be a number or a text"),
-        (json.dumps(GOOD["karpathy"]).replace('"sentid": 0', '"sentid": {}'), "sentence id must be a number or"),
+        (
+            json.dumps(GOOD["karpathy"]).replace('"imgid": 0', '"imgid": [0]'),
+            "image id must be a whole number or a text",
+        ),
+        (json.dumps(GOOD["karpathy"]).replace('"sentid": 0', '"sentid": {}'), "sentence id must be a whole number or"),
     ],
 )
 def test_unrepresentable_annotations_are_reported_in_one_line(tmp_path, text, message):

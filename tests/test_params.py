@@ -152,7 +152,7 @@ STRICT = [
     ),
     ("features.main.detector.widht=3", "features.main.detector.widht", "3", "did you mean width?"),
     ("features.main.detector.seed=-1", "features.main.detector.seed", "-1", "at least 0"),
-    ("features={}", "features.main", "missing", "speakers and the listener need it"),
+    ("features={}", "features.main", "missing", "speakers need it"),
     ("features.judge={network: word_detector}", "features.judge", "word_detector", "needs image_size and batch"),
     ("pretrain.judge.features=mian", "pretrain.judge.features", "mian", "did you mean main?"),
     ("pretrain.speaker.features=judge", "pretrain.speaker.features", "judge", "speakers use main"),

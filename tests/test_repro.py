@@ -124,6 +124,20 @@ def test_instances_run_in_parallel_and_dvc_finds_everything_up_to_date(folder):
     assert (status, "up to date" in printed, ran(folder)) == (0, True, [])
 
 
+def test_the_time_of_the_grid_is_that_of_the_cells_that_run_at_once(tmp_path, monkeypatch, capsys):
+    """On a GPU one cell runs at a time, whatever the number of cores."""
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text("{}")
+    monkeypatch.setattr(repro, "recorded_costs", lambda root: {"train": 590.0})
+    monkeypatch.setattr(repro, "cells", lambda settings: ["a", "b"])
+    jobs = repro.DvcJobs(lambda: None)
+    monkeypatch.setattr(jobs, "_begin", lambda *given: None)
+    monkeypatch.setattr(jobs, "_next", lambda: {repro.GRID: 0})
+    for at_once, minutes in ((1, 20), (2, 10)):
+        assert jobs.stages({repro.GRID: set()}, 16, at_once) == 0
+        assert f"; about {minutes} min left" in capsys.readouterr().out
+
+
 def test_an_untouched_repository_is_up_to_date_without_dvc(folder, monkeypatch):
     """And whatever was touched, or came, or went, is DVC's to judge."""
     monkeypatch.chdir(folder)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RESAMPLES = 1000
-BLOCK_COUNTS = 2**24  # most counts in one block of resamples; bounds the memory
+BLOCK_COUNTS = 2**24  # most counts in one block of several resamples; bounds the memory
 RECALLS = {"R@1": 1, "R@5": 5, "R@10": 10}
 
 CaptionsKey = tuple[Path, str | None, str | None]  # as Run.captions_key
@@ -70,7 +70,10 @@ def draw_resamples(images: int, resamples: int = RESAMPLES, seed: int = 0) -> np
 
 
 def draw_in_blocks(images: int, resamples: int = RESAMPLES, seed: int = 0) -> Iterator[np.ndarray]:
-    """Yield the rows of `draw_resamples` in blocks, so that memory is bounded for any number of images."""
+    """Yield the rows of `draw_resamples` in blocks of at most `BLOCK_COUNTS` counts, or of one row where it has more.
+
+    The memory is thus bounded for any number of resamples.
+    """
     generator = np.random.Generator(np.random.Philox(key=[seed, images]))
     rows = max(1, BLOCK_COUNTS // max(images, 1))
     for first in range(0, resamples, rows):
@@ -105,8 +108,9 @@ def bleu_from_counts(counts: np.ndarray) -> np.ndarray:
 def resample(results: Results, resamples: int = RESAMPLES, seed: int = 0) -> Resamples:
     """Draw test images with replacement and compute every run's recalls and language metrics in each resample.
 
-    A run is left out, with a note, in two cases. Its captions have no scores of their own (CIDEr was not computed), or
-    its test images differ from the first run's. Raises UserError for a captions file that is missing or cannot be read.
+    A run is left out, with a note, in three cases. Its captions file has no column of CIDEr, or no test captions of the
+    run, or its test images differ from the first run's. Raises UserError for a captions file that is missing or cannot
+    be read, or whose column bleu lacks counts.
     """
     ranks = sorted({column for run in results.runs for judge in results.judges for column in _rank_columns(run, judge)})
     captions = {path: _read_scores(path, ranks) for path in dict.fromkeys(run.captions for run in results.runs)}
@@ -117,7 +121,7 @@ def resample(results: Results, resamples: int = RESAMPLES, seed: int = 0) -> Res
         frame = captions[run.captions].get(run.captions_key)
         if not captions[run.captions]:
             lacking.setdefault("captions.parquet has no scores of single captions", []).append(run.method)
-        elif frame is None or (images is not None and not np.array_equal(frame["image"], images)):
+        elif frame is None or frame.empty or (images is not None and not np.array_equal(frame["image"], images)):
             lacking.setdefault("captions of other test images than the first run's, or none", []).append(run.method)
         elif run.captions_key not in numbers:
             if images is None:

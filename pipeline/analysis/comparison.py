@@ -50,7 +50,7 @@ class CurveReading:
     estimates: Mapping[Keys, Estimate] = field(default_factory=dict)
     resampled: Mapping[Keys, np.ndarray] = field(default_factory=dict, compare=False)  # (resamples,) each
     short: float = 0.0  # share of the resamples in which the curve ends below the level, and its end is used
-    above: bool = False  # the whole curve is above the level: estimates are lower bounds, from its lowest setting
+    above: bool = False  # the whole curve is above the level: estimates are lower bounds, from its lower end
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,8 @@ class Comparison:
     at_cider: tuple[ComparisonSlice, ...]
     at_score: tuple[ComparisonSlice, ...]
     along_rho: tuple[ComparisonSlice, ...]  # per method: its curve of each ρ, at the highest CIDEr that they share
-    control: str | None  # levels are shares of this method's CIDEr in every resample; None: levels are constants
+    # levels of CIDEr are shares of this method's CIDEr in every resample; None: they are constants
+    control: str | None
     samples: Resamples
 
     @property
@@ -106,7 +107,7 @@ class Comparison:
 def compare_methods(results: Results, settings: ReportSettings) -> Comparison:
     """Read every curve of `results` on the test split at the configured levels or at levels that most curves reach.
 
-    Reads the captions files for the intervals. Raises UserError if a captions file is missing.
+    Reads the captions files for the intervals. Raises UserError if a captions file is missing or cannot be read.
     """
     lines, samples, control = curves(results), resample(results), results.of(settings.control)
     judged = [recall_keys(judge, name) for judge in results.judges for name in dict.fromkeys((results.score, *RECALLS))]
@@ -154,7 +155,8 @@ def read_curve(
     points = [p for p in curve.points if p.mean("test", *fixed) is not None and p.mean("test", *traded) is not None]
     if not points:
         return CurveReading(curve, ends)
-    weights, reached = mixture(_means(points, fixed), _means(points, traded), at)
+    values = _means(points, fixed)
+    weights, reached = mixture(values, _means(points, traded), at)
     if not reached:
         return CurveReading(curve, ends)
     per_seed = _per_seed(points, fixed, traded, at)
@@ -173,7 +175,8 @@ def read_curve(
             drawn[keys] = (mixed * numbers).sum(-1)
         seeds = {seed: each for seed, own in per_seed.items() if (each := _weighted(*own, keys)) is not None}
         estimates[keys] = Estimate(value, interval(drawn[keys]) if keys in drawn else None, seeds)
-    above = ends is not None and at < ends[0] - TOLERANCE * abs(ends[0])
+    lowest = float(values.min())
+    above = at < lowest - TOLERANCE * abs(lowest)
     return CurveReading(curve, ends, points[int(weights.argmax())], estimates, drawn, short, above)
 
 
@@ -233,7 +236,10 @@ def two_sided(value: float, drawn: np.ndarray) -> float:
 
 
 def _reference(results: Results, lines: Sequence[Curve], settings: ReportSettings) -> Curve | None:
-    """Return the curve with the selected setting of PSST, else of the first other method that is trained."""
+    """Return the curve with the selected setting of PSST, or of the first method if there is no PSST.
+
+    The control, the method `pretrained` and frozen speakers are not considered.
+    """
     others = dict.fromkeys(run.method for run in results.runs if run.frozen is None)
     methods = [method for method in others if method not in (settings.control, "pretrained")]
     method = REFERENCE if REFERENCE in methods else next(iter(methods), "")

@@ -14,7 +14,7 @@ ADVICE = "More photos, longer trainings (optimisation.min_steps) or a pretrained
 
 
 def training_failures(results: Results, choices: Sequence[Choice]) -> list[str]:
-    """Return one line per failure on the test split at the selected settings; empty if there is none.
+    """Return one line per kind of failure on the test split at the selected settings; empty if there is none.
 
     Random ranks among n images have the mean (n + 1) / 2. A listener is at chance if its mean rank is less than two
     standard errors below it.

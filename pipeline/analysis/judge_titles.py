@@ -29,7 +29,7 @@ JUDGE_TITLES = (
     JudgeTitle(
         ADAPTED,
         "Adapted listener",
-        "the listener before joint training, after learning on this speaker's captions while it stays frozen",
+        "the listener before joint training, after training on this speaker's captions with the speaker frozen",
     ),
     JudgeTitle(PRETRAINED, "Pretrained listener", "the pretrained listener, before joint training"),
     JudgeTitle("judge", "Independent judge", "an independent judge"),

@@ -16,14 +16,16 @@ from pipeline.analysis.judge_titles import Keys, recall_keys
 from pipeline.analysis.measured_baselines import measured_baselines
 from pipeline.analysis.results import CIDER, Point
 from pipeline.analysis.selection import Choice
+from pipeline.metrics.gallery_names import HARD_GALLERY
 
 
 class MethodClaim(BaseModel):
     """Claim that the method `more` has a higher recall by `judge` than the method `than`; without a judge, CIDEr.
 
     The claim is about the data sets or profiles `data`. `at` "chosen λ" compares the settings that validation selects;
-    there, `more` and `than` may also name baseline captions. Otherwise the methods are compared at the report's first
-    level of equal CIDEr or recall. `score` None: the score by which the results compare methods.
+    there, `more` and `than` may also name baseline captions. Recalls are also compared at the report's first level of
+    equal CIDEr, and CIDEr at its first level of equal recall. `score` None: the score by which the results compare
+    methods.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -43,7 +45,10 @@ class MethodClaim(BaseModel):
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """Result of a claim: the difference in points, its 95 % interval over test images, and each seed's difference."""
+    """Result of a claim: the difference, its 95 % interval over test images, and each seed's difference.
+
+    Differences of recalls are in percentage points, those of CIDEr in its own unit.
+    """
 
     claim: MethodClaim
     at: str  # for example "CIDEr 0.821" or "chosen λ"
@@ -69,16 +74,24 @@ class ClaimResult:
 
 
 def check_claim(claim: MethodClaim, comparison: Comparison, choices: Sequence[Choice]) -> ClaimResult:
-    """Check the claim against the results; a claim about a missing number stays open, and `reason` names the number."""
+    """Check the claim against the results; a claim about a missing number stays open, and `reason` names the number.
+
+    Where baseline captions of one kind were evaluated beside several methods, those beside the claim's method count.
+    """
     results = comparison.results
     keys = recall_keys(claim.judge, claim.score or results.score) if claim.judge else CIDER
     if claim.at == "chosen λ":
         points = {choice.method: choice.point for choice in choices if choice.point}
-        points |= {baseline.name: baseline.point for baseline in measured_baselines(results)}
+        baselines = measured_baselines(results)
+        baselines.sort(key=lambda baseline: baseline.beside.method in (claim.more, claim.than))  # the last one counts
+        points |= {baseline.name: baseline.point for baseline in baselines}
         missing = [name for name in (claim.more, claim.than) if name not in points]
         if missing:
             return ClaimResult(claim, claim.at, reason=f"{missing[0]} was not measured")
         return _at_points(claim, points[claim.more], points[claim.than], keys, comparison)
+    if (claim.at == "equal CIDEr") != bool(claim.judge):
+        why = "recalls are compared at equal CIDEr, and CIDEr at equal recall; change the claim's `at`"
+        return ClaimResult(claim, claim.at, reason=why)
     slices = comparison.at_cider if claim.at == "equal CIDEr" else comparison.at_score
     if not slices:
         return ClaimResult(claim, claim.at, reason=f"no {claim.at}")
@@ -99,7 +112,7 @@ def check_claim(claim: MethodClaim, comparison: Comparison, choices: Sequence[Ch
 def _at_points(claim: MethodClaim, one: Point, other: Point, keys: Keys, comparison: Comparison) -> ClaimResult:
     values = [_by_seed(point, keys) for point in (one, other)]
     if not all(values):
-        return ClaimResult(claim, claim.at, reason=_unmeasured(claim))
+        return ClaimResult(claim, claim.at, reason=_unmeasured(keys))
     both = comparison.samples.mean((one, other), *keys)
     drawn = None if both is None else both[:, 0] - both[:, 1]
     means = [fmean(each.values()) for each in values]
@@ -109,7 +122,7 @@ def _at_points(claim: MethodClaim, one: Point, other: Point, keys: Keys, compari
 
 def _at_level(claim: MethodClaim, at: str, one: CurveReading, other: CurveReading, keys: Keys) -> ClaimResult:
     if keys not in one.estimates or keys not in other.estimates:
-        return ClaimResult(claim, at, reason=_unmeasured(claim))
+        return ClaimResult(claim, at, reason=_unmeasured(keys))
     value = one.estimates[keys].value - other.estimates[keys].value
     if (bound := bound_of(value, one.above, other.above)) is None:
         return ClaimResult(claim, at, reason="a lower bound does not show which number is higher")
@@ -142,8 +155,12 @@ def _paired_result(
     return ClaimResult(claim, at, value, None if drawn is None else interval(drawn), paired, bound)
 
 
-def _unmeasured(claim: MethodClaim) -> str:
-    return f"not judged by {claim.judge}" if claim.judge else "no CIDEr"
+def _unmeasured(keys: Keys) -> str:
+    """Return the reason that no number at `keys` was found, for example "no R@10 by own"."""
+    if keys == CIDER:
+        return "no CIDEr"
+    _, judge, *where, recall = keys
+    return f"no {recall} (hard) by {judge}" if HARD_GALLERY in where else f"no {recall} by {judge}"
 
 
 def _by_seed(point: Point, keys: Keys) -> dict[object, float]:

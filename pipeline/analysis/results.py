@@ -189,16 +189,22 @@ class Results:
         return bool(self.values(*keys))
 
     def curve_setting(self, method: str) -> str:
-        """Return the setting along which the method's curve runs: λ, or γ, α, n or a weight if λ does not vary."""
+        """Return the setting along which the method's curve runs: λ, or one of `CURVE_SETTINGS` if λ does not vary.
+
+        Of these, it is the first that varies; if none varies, the first that the method has.
+        """
         points = self.of(method)
-        others = (key for key in CURVE_SETTINGS if any(key in point.settings for point in points))
-        return next(others, "lambda") if len({point.settings.get("lambda") for point in points}) == 1 else "lambda"
+        if _count_values(points, "lambda") != 1:
+            return "lambda"
+        present = [key for key in CURVE_SETTINGS if any(key in point.settings for point in points)]
+        varying = [key for key in present if _count_values(points, key) > 1]
+        return next(iter([*varying, *present]), "lambda")
 
     def varying_settings(self, method: str) -> list[str]:
         """Return the method's settings, other than the curve's and the seed, that have several values."""
         points = self.of(method)
         keys = sorted({key for point in points for key in point.settings} - {self.curve_setting(method)})
-        return [key for key in keys if len({str(point.settings.get(key)) for point in points}) > 1]
+        return [key for key in keys if _count_values(points, key) > 1]
 
     def of(self, method: str) -> list[Point]:
         """Return the points of the method, in the order of its settings."""
@@ -229,7 +235,7 @@ def read_results(
     """Read sweep/cells.json and each evaluation's metrics.json; the methods named in `first` come first.
 
     Methods are compared by `score`; None: as `Results.wanted`. A cell replaces a method's own run with equal settings,
-    since both are the same work. Raises UserError if a file is missing or malformed, or if the captions next to it
+    since both are the same training. Raises UserError if a file is missing or malformed, or if the captions next to it
     belong to another evaluation.
     """
     check_checksums(sweep, "delete it and run the sweep stage again")
@@ -280,7 +286,8 @@ def with_frozen_speakers(results: Results, methods: Container[str]) -> Results:
     """Return `results` with the system `frozen_…` after each of `methods`: its speaker and a listener adapted to it.
 
     The system has the captions, settings and language metrics of its method; its own listener is the adapted one. A
-    method that was not evaluated is skipped. A method without an adapted listener has no system, and a note is added.
+    method that was not evaluated is skipped. A setting has no system where a seed lacks the recall of the adapted or
+    the own listener; a note then names the system.
     """
     points: list[Point] = []
     lacking: list[str] = []
@@ -325,15 +332,18 @@ def read_results_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; run the stage that writes it (dvc repro) first.") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not JSON ({error}); delete it and run its stage again.") from None
 
 
 def _run(entry: Any, path: Path, captions: Path, cell: str | None = None) -> Run:
     if not isinstance(entry, Mapping) or not isinstance(entry.get("method"), str):
         raise UserError(f"{path}: an entry without a method; delete the file and run its stage again.")
+    for name in ("val", "test", "settings", "not_computed"):
+        if not isinstance(entry.get(name) or {}, Mapping):
+            raise UserError(f"{path}: expected a JSON object {name} in each entry; delete it and run its stage again.")
     splits = {split: entry.get(split) or {} for split in ("val", "test")}
-    if any(numbers and "judges" not in numbers for numbers in splits.values()):
+    if any(numbers and not isinstance(numbers.get("judges"), Mapping) for numbers in splits.values()):
         raise UserError(f"{path}: expected the key judges in each split, which an older version lacks; evaluate again.")
     settings = {key: value for key, value in (entry.get("settings") or {}).items() if value is not None}
     if isinstance(chosen := settings.get("rerank"), Mapping):
@@ -359,6 +369,11 @@ def _flat(numbers: Any, *above: str) -> Iterator[tuple[Keys, float]]:
             yield from _flat(value, *above, key)
     elif isinstance(numbers, int | float) and not isinstance(numbers, bool) and math.isfinite(numbers):
         yield above, float(numbers)
+
+
+def _count_values(points: Iterable[Point], key: str) -> int:
+    """Return the number of different values of the setting; its absence counts as one, and 1 equals 1.0."""
+    return len({_rank(point.settings.get(key)) for point in points})
 
 
 def _rank(value: Any) -> tuple[int, float, str]:

@@ -77,15 +77,17 @@ def choose_best(results: Results, metric: Keys) -> list[Choice]:
 
 
 def at_grid_end(results: Results, choice: Choice) -> str:
-    """Return for example "lowest of 3" if the selected λ (for guidance, γ) is an end of the tried values, else "".
+    """Return for example "lowest of 3" if the selected λ is an end of the tried values, else "".
 
-    The tried values are those with the selected point's other settings.
+    For methods whose curve runs along another setting (`Results.curve_setting`), its value counts in place of λ. The
+    tried values are those with the selected point's other settings. A point without the setting has no value.
     """
     along = results.curve_setting(choice.method)
     if choice.point is None or along not in choice.point.settings:
         return ""
     rest = {**choice.point.settings, along: None}
-    tried = {p.settings[along] for p in results.of(choice.method) if {**p.settings, along: None} == rest}
+    points = [point for point in results.of(choice.method) if along in point.settings]
+    tried = {point.settings[along] for point in points if {**point.settings, along: None} == rest}
     ends = {min(tried): "lowest", max(tried): "highest"} if len(tried) > 1 else {}
     end = ends.get(choice.point.settings[along])
     return f"{end} of {len(tried)}" if end else ""

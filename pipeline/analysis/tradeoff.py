@@ -26,7 +26,7 @@ TOLERANCE = 1e-9  # relative tolerance for rounding errors; in `_pooled` absolut
 
 @dataclass(frozen=True)
 class Curve:
-    """Points of one method that differ only in the curve's setting, `Results.curve_setting`: λ, or γ for guidance."""
+    """Points of one method that differ only in the curve's setting, `Results.curve_setting`, for example λ."""
 
     label: str  # the method, and its other settings that have several values
     method: str
@@ -46,7 +46,7 @@ def curves(results: Results) -> list[Curve]:
         lines: dict[tuple[str, ...], list[Point]] = {}
         along = results.curve_setting(method)
         for point in results.of(method):
-            key = tuple(f"{name}={point.settings[name]}" for name in sorted(point.settings) if name != along)
+            key = tuple(part for part in point.runs[0].point if not part.startswith(f"{along}="))
             lines.setdefault(key, []).append(point)
         varying = results.varying_settings(method)
         for points in lines.values():

@@ -22,8 +22,9 @@ class CorruptedCaptions(HardChannel):
     """The batch's human captions, each with one random corruption (Cho et al. 2022); no speaker takes part.
 
     A span is repeated or removed, a word of another caption is inserted, two words are swapped, or all are shuffled.
-    The other caption is the one before, in the whole batch of all ranks. Where the corruption changes nothing, the
-    first word is repeated.
+    The other caption is the one before, in the whole batch of all ranks; before the first is the last. Where the
+    corruption changes nothing, the first word is repeated. This changes neither an empty caption nor one that fills the
+    length with a single word.
     """
 
     rng_name = "Broken"

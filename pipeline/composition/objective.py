@@ -19,7 +19,7 @@ class Objective:
     negatives: Literal["hardest", "all"] = "hardest"
     """Negatives of the hinge: the hardest of the batch, or the mean over all."""
     reduction: Literal["sum", "mean"] = "sum"
-    """Reduction of a differentiable score over the batch; the sum explains the paper's small λ."""
+    """Reduction of a differentiable score over the batch; the sum explains PSST's small λ."""
     listener_reduction: Literal["mean", "sum"] = "mean"
     """Reduction of the hinge over the batch in steps that update only the listener (REINFORCE)."""
     eos_in_reward: bool = True

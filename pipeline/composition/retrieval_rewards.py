@@ -89,7 +89,10 @@ def reward_trajectories(
 
 
 def with_discriminator(method: Method, rewards: RewardModels, channel: Channel) -> Method:
-    """Add to `method` a discriminator of captions through `channel`, updated at the beginning of every step."""
+    """Add to `method` a discriminator of captions through `channel`.
+
+    It is updated at the beginning of every step after the method's warm-up.
+    """
     odds = HumanLogOdds(rewards.retriever, rewards.discriminator)
     trained = Term("discriminator", 1.0, odds, BinaryDiscrimination(channel), DISCRIMINATOR)
     order = tuple(learners | DISCRIMINATOR for learners in method.schedule.order)

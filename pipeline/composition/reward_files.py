@@ -43,9 +43,10 @@ RERUN = "run the retriever stage again"
 class RewardInputs:
     """The settings and inputs that the reward models were made with."""
 
-    models: dict[str, str]  # names in `pretrain` of the retriever and, if there is one, the judge
-    weights: dict[str, str]  # the SHA-256 of each model's weights
-    features: dict[str, int]  # the checksum of each model's features
+    # the keys are `retriever` and, if there is one, `judge`
+    models: dict[str, str]  # the model's name in `pretrain`
+    weights: dict[str, str]  # the SHA-256 of the model's weights
+    features: dict[str, int]  # the checksum of the model's features
     temperature: float
     beam: int
     no_repeat: int | None
@@ -58,7 +59,10 @@ class RewardInputs:
 
 
 def reward_files(root: Path) -> list[Path]:
-    """List the files that reward models are read from. Raises UserError where they are missing or damaged."""
+    """List the files that reward models are read from: their folder, and the weights of retriever and judge.
+
+    Raises UserError where the folder is missing or damaged. The weights are not read here.
+    """
     return [root / FOLDER, *(_weights(root, name) for name in _inputs(root).models.values())]
 
 
@@ -116,7 +120,11 @@ def save_rewards(out: Path, rewards: RewardModels, inputs: RewardInputs) -> None
 
 
 def load_rewards(root: Path, prepared: PreparedData, device: torch.device) -> RewardModels:
-    """Load the reward models below `root` onto `device`. Raises UserError where data or retriever have changed."""
+    """Load the reward models below `root` onto `device`.
+
+    Raises UserError where they are missing or damaged, or where weights or features of the retriever or judge have
+    changed.
+    """
     folder, inputs = root / FOLDER, _inputs(root)
     images: dict[str, Tensor] = {name: x.to(device) for name, x in load_file(folder / IMAGES).items()}
     encoders = {role: _same_encoder(root, inputs, role, prepared).to(device) for role in inputs.models}
@@ -144,7 +152,10 @@ def _inputs(root: Path) -> RewardInputs:
     stored: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8"))
     if stored is None:
         raise UserError(f"{path}: made without a retriever; add that section to params.yaml and run its stage again")
-    return RewardInputs(**stored)
+    try:
+        return RewardInputs(**stored)
+    except TypeError:  # other keys
+        raise UserError(f"{path}: made by another version of this program; {RERUN}") from None
 
 
 def _weights(root: Path, model: str) -> Path:
@@ -152,7 +163,7 @@ def _weights(root: Path, model: str) -> Path:
 
 
 def _same_encoder(root: Path, inputs: RewardInputs, role: str, prepared: PreparedData) -> Listener | DualEncoder:
-    """Return the encoder behind the reward models. Raises UserError where its weights or features have changed."""
+    """Return the encoder of a role. Raises UserError where its weights or features are not those of the rewards."""
     folder, name = root / FOLDER, inputs.models[role]
     encoder = _encoder(root, name)
     store = open_features(root, encoder.features, prepared)

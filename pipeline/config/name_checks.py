@@ -15,7 +15,7 @@ SECTIONS = ("draw", "features", "pretrain", "methods", "sweep.grid")  # their ke
 
 
 def read_checked_names(path: Path = Path("params.yaml")) -> dict[str, Any]:
-    """Read a parameter file, and check that its names are letters, digits and underscores; else raises UserError.
+    """Read a parameter file, and check its names as `check_names` does.
 
     Nothing else is checked here: `pipeline.config.load.load` checks the rest.
     """

@@ -83,10 +83,11 @@ class AdaptSection(MatchingSettings):
 
 
 class RerankSettings(Section):
-    """Reranking: the caption, among `samples` of an image, that a listener scores highest is taken.
+    """Reranking: a listener selects one of `samples` captions of each image.
 
     The logits of the samples are divided by `temperature`: below 1, samples are more probable, and repeat more
-    often. `score`: the similarity of caption and image minus the highest of another image, or the similarity alone.
+    often. `score`: the similarity of caption and image, alone or minus the caption's highest similarity to another
+    image of the split.
     `listener`: the method's own, or the name of one in pretrain.
     """
 
@@ -97,10 +98,10 @@ class RerankSettings(Section):
 
 
 class PragmaticSettings(Section):
-    """Pragmatic decoding with weight alpha: words tell the image from its nearest images, `distractors` of them.
+    """Pragmatic decoding: words are chosen to distinguish an image from its `distractors` nearest images.
 
-    `posterior`: the posterior over these images that weights the words: the speaker's, by Bayes' rule, or the
-    listener's.
+    `alpha` is the exponent of the posterior probability of the image among these images. `posterior`: the speaker's,
+    by Bayes' rule, or the listener's.
     """
 
     alpha: NonNegative
@@ -158,7 +159,7 @@ class Params(Section):
 
     def _check(self) -> None:
         if MAIN not in self.features:
-            raise ValueError(f"features.{MAIN} is missing: speakers and the listener need it")
+            raise ValueError(f"features.{MAIN} is missing: speakers need it")
         for name, section in self.features.items():
             if self.prepare.images is None and section.network != "imported":
                 raise ValueError(

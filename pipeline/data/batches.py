@@ -28,7 +28,7 @@ class Batches:
 
     With `captions` "one", an epoch shows each image once, with one of its captions at random. With "all", it shows each
     image once per caption. The caption, the masking of regions and the mirroring depend on (seed, epoch, image) and on
-    how often the epoch has shown the image. Half of the images are mirrored if the store has mirror images.
+    how often the epoch has shown the image. An image is mirrored with probability 1/2 if the store has mirror images.
     """
 
     def __init__(
@@ -45,15 +45,16 @@ class Batches:
         groups: np.ndarray | None = None,
         look_alikes: LookAlikeGroups | None = None,
     ):
-        """Prepare the batches. Images that do not fill a batch are dropped; fewer images than a batch make one batch.
+        """Prepare the batches. Images of a showing that do not fill a batch are dropped.
 
+        With fewer images than `batch`, a batch has all of them.
         `pinned` is for a GPU: features stay in half precision, in pinned memory, until `Batch.to` is called. `part` (k,
         n): the k-th of n equal parts of each batch, k from 0. `image_dropout`: the share of images whose regions are
         all masked, so that a speaker learns its null image. `groups`: a number for each image of the data set; images
         of equal numbers follow each other. `look_alikes`: groups that follow each other, formed anew in each epoch.
 
-        Raises UserError where a batch cannot be divided into equal parts, the store has other images, or there are
-        fewer than two images.
+        Raises UserError where a batch cannot be divided into equal parts, the store has another number of images, or
+        there are fewer than two images.
         """
         _check_same_images(prepared, store)
         if len(rows) < 2:
@@ -123,7 +124,7 @@ class Batches:
         return batch
 
     def _captions(self, epoch: int) -> np.ndarray:
-        """Return (S, M): the caption of each image in each of the S showings; any caption after its last one."""
+        """Return (S, M): the caption of each image in each of the S showings; arbitrary where a showing lacks it."""
         draw, first = _generator(self.seed, epoch, CAPTION), self.prepared.first
         count = np.diff(first)
         if len(self.showings) == 1:

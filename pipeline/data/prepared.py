@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,9 +43,9 @@ def write_prepared(
 
     The vocabulary is the corpus's own, or the words that occur more than `min_count` times in the training split. Words
     are counted as annotated, captions of skipped images included. With `count_words` "all" all splits count, as in
-    ImageCaptioning.pytorch. The columns `tokens` are clipped at `max_words`, the columns `words` are not. `tokenizer`
-    is the name of the tokenizer whose tokens are the corpus's vocabulary; its files are already in `out`. The manifest
-    is written last: where it exists, the other files are complete. Raises UserError where the vocabulary's size, UNK
+    ImageCaptioning.pytorch. The column `tokens` is clipped at `max_words`, the column `words` is not. `tokenizer` is
+    the name of the tokenizer whose tokens are the corpus's vocabulary; its files are already in `out`. The manifest is
+    written last: where it exists, the other files are complete. Raises UserError where the vocabulary's size, UNK
     included, is not `words`, or where the corpus's captions were cut before `max_words`.
     """
     out = Path(out)
@@ -64,9 +65,10 @@ def write_prepared(
     texts = (caption.text.split() if vocabulary.reads_text else caption.words for caption in captions)
     encoded = [vocabulary.encode(words) for words in texts]
     if long := [len(words) for words in encoded if len(words) > max_words]:
+        unit = "tokens" if vocabulary.reads_text else "words"
         print(
-            f"note: {len(long)} of {len(captions)} captions are longer than {max_words} words (max_words), the longest "
-            f"has {max(long)}; training uses their first {max_words}",
+            f"note: {len(long)} of {len(captions)} captions are longer than {max_words} {unit} (max_words), the "
+            f"longest has {max(long)}; training uses their first {max_words}",
             file=sys.stderr,
         )
     of_images = {name: [getattr(image, name) for image in images] for name in ("id", "file", "split")}
@@ -79,6 +81,9 @@ def write_prepared(
     }
     caption_table = pa.table(of_captions, schema=CAPTIONS)
     tokens = column_array(caption_table["tokens"].combine_chunks().values)  # tokens of all captions, concatenated
+    # files of equal names are recorded by their paths
+    counted = Counter(source.name for source in set(corpus.sources))
+    named = {path: path.name if counted[path.name] == 1 else path.as_posix() for path in corpus.sources}
     manifest: dict[str, Any] = {
         "dataset": corpus.name,
         "images": corpus.counts(),
@@ -86,7 +91,7 @@ def write_prepared(
         "words": len(vocabulary),
         "unknown": round(float(np.mean(tokens == vocabulary.unk)), 6),
         "settings": {"min_count": min_count, "max_words": max_words},
-        "inputs": {source.name: sha256(source) for source in corpus.sources},
+        "inputs": {named[source]: sha256(source) for source in corpus.sources},
     }
     # only what differs from the defaults, so that earlier manifests stay equal to the byte
     if count_words != "train":
@@ -126,7 +131,8 @@ class PreparedData:
     def load(cls, folder: Path) -> PreparedData:
         """Read the files of `write_prepared` in `folder`. Texts are read on demand.
 
-        Raises UserError where the data are not prepared or damaged.
+        Raises UserError where the data are not prepared, or a file differs from its checksum. The prepare stage writes
+        the checksums last; without them, damage is not detected.
         """
         folder = Path(folder)
         check_checksums(folder, "run the prepare stage again")
@@ -149,7 +155,7 @@ class PreparedData:
 
     @property
     def max_words(self) -> int:
-        """Return the maximum length of a caption, in words."""
+        """Return the maximum length of a caption, in tokens of the vocabulary."""
         return self.tokens.shape[1]
 
     def rows(self, split: str) -> np.ndarray:
@@ -179,7 +185,7 @@ class PreparedData:
 
     def references(self, images: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return (n, K, T) int32: all captions of n images; rows beyond an image's own captions are all 0."""
-        images = np.asarray(images)
+        images = np.asarray(images, np.int64)
         first, last = self.first[images], self.first[images + 1]
         number = np.arange(max((last - first).max(initial=0), 0))
         where = first[:, None] + number

@@ -39,8 +39,9 @@ class TokenizerVocabulary(Vocabulary):
     def fetch(cls, name: str, out: Path, captions: Iterable[str], max_tokens: int) -> TokenizerVocabulary:
         """Load the tokenizer `name` from the hub or a folder, and write its files into the folder `out`.
 
-        If the tokenizer has more than `max_tokens` tokens, only those that occur in the texts `captions` are kept.
-        Raises UserError if these are too many, or for a tokenizer that the library tokenizers does not implement.
+        At most `max_tokens` − 1 tokens and UNK are kept. If the tokenizer has more tokens, only those that occur in the
+        texts `captions` are kept. Raises UserError if these are too many, or for a tokenizer that the library
+        tokenizers does not implement.
         """
         from pipeline.runtime.hub_loading import load_pretrained  # here: it imports PyTorch, which takes a second
 
@@ -62,7 +63,7 @@ class TokenizerVocabulary(Vocabulary):
             numbers = sorted({number for text in texts for number in text.ids} - special)
             if len(numbers) + 1 > max_tokens:
                 raise UserError(
-                    f"{name}: the captions have {len(numbers)} different tokens, and {max_tokens} are possible"
+                    f"{name}: the captions have {len(numbers)} different tokens, and {max_tokens - 1} are possible"
                 )
         numbers += [] if unknown is None else [unknown]
         words = tuple(tokenizer.id_to_token(number) for number in numbers)
@@ -74,8 +75,9 @@ class TokenizerVocabulary(Vocabulary):
         stored, tokenizer = _read_vocabulary(folder), _read_tokenizer(folder / TOKENIZER)
         if stored.numbers is None or len(stored.numbers) != len(stored.words):
             raise UserError(f"{folder / WORDS}: must have as many numbers as words; {RERUN}")
-        if max(stored.numbers) >= tokenizer.get_vocab_size():
-            raise UserError(f"{folder / WORDS}: {TOKENIZER} has no token of number {max(stored.numbers)}; {RERUN}")
+        for word, number in zip(stored.words, stored.numbers, strict=True):
+            if tokenizer.id_to_token(number) != word:
+                raise UserError(f"{folder / WORDS}: {word[:80]} is not the token {number} of {TOKENIZER}; {RERUN}")
         return cls(tuple(stored.words), tuple(stored.numbers), stored.has_unknown, tokenizer)
 
     def dump(self) -> str:
@@ -149,7 +151,10 @@ def _read_tokenizer(path: Path) -> Any:
 
 
 def _check_parts(value: Any, path: Path) -> None:
-    """Raise UserError for parts of a tokenizer that could run without end, or lengthen texts without bound."""
+    """Raise UserError for long lists of a tokenizer's parts, long patterns and long replacements, at any depth.
+
+    These limits bound one part. Several replacements in a row multiply the length of a text.
+    """
     if not isinstance(value, dict | list):
         return
     parts = [value] if isinstance(value, dict) else value
@@ -164,7 +169,7 @@ def _check_parts(value: Any, path: Path) -> None:
         regex = pattern.get("Regex") if isinstance(pattern, dict) else None
         longer = part.get("type") == "Replace" and isinstance(content, str) and len(content) > MAX_REPLACEMENT
         if longer or (part.get("type") == "Prepend" and len(str(part.get("prepend"))) > MAX_REPLACEMENT):
-            raise UserError(f"{path}: a part of it makes texts longer; {RERUN}")
+            raise UserError(f"{path}: inserts more than {MAX_REPLACEMENT} characters at once; {RERUN}")
         if regex is not None and (not isinstance(regex, str) or len(regex) > MAX_PATTERN):
             raise UserError(f"{path}: a pattern of it is longer than {MAX_PATTERN} characters; {RERUN}")
         for key, inner in part.items():

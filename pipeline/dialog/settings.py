@@ -18,7 +18,10 @@ PRIORS = CHANCE, PRIOR, OF_QUESTION = "chance", "prior", "question_prior"  # ran
 
 
 class DialogSettings(Section):
-    """Limits in words for the texts of dialogs, and the rounds and options of each dialog; null: any number."""
+    """Limits in words for the texts of dialogs, and the numbers of rounds and options of each dialog.
+
+    All dialogs must have equal numbers; null: those of the first dialog.
+    """
 
     caption: Few = 24
     question: Few = 16
@@ -28,7 +31,7 @@ class DialogSettings(Section):
 
     @property
     def expected(self) -> dict[str, int | None]:
-        """Return the expected numbers of rounds per dialog and options per round; None: any number."""
+        """Return the expected numbers of rounds per dialog and options per round; None: those of the first dialog."""
         return {"rounds": self.rounds, "options": self.options}
 
 
@@ -44,7 +47,7 @@ class PrepareDialogs(Section):
 
 
 class DialogEncoderSettings(Section):
-    """Encoder of image, history and question for a generator or a discriminator; `history` or `image` may be off.
+    """Encoder of image, history and question for a generator or a discriminator; `history` and `image` may be off.
 
     `layer_norm` normalises the encoding before its tanh; false is the paper's form, whose tanh saturates in generators.
     `region_positions` adds a vector for the position of each region; all images must have grids of equal size.
@@ -69,7 +72,10 @@ class DialogEncoderSettings(Section):
 
 
 class GeneratorSettings(DialogEncoderSettings):
-    """Generator of answers and its pretraining; `layers` and `heads` belong to the transformer."""
+    """Generator of answers and its pretraining; `layers` and `heads` belong to the transformer.
+
+    The transformer and the encoder share word embeddings, which have the size `hidden_dim`.
+    """
 
     decoder: Literal["lstm", "transformer"]
     layers: Few | None = None
@@ -79,6 +85,12 @@ class GeneratorSettings(DialogEncoderSettings):
         super()._check()
         if any((size is None) != (self.decoder == "lstm") for size in (self.layers, self.heads)):
             raise ValueError("decoder transformer takes layers and heads, decoder lstm neither")
+        if self.heads is not None and self.hidden_dim % self.heads:
+            raise ValueError(f"hidden_dim {self.hidden_dim} is not a multiple of heads {self.heads}")
+        if self.decoder == "transformer" and self.word_dim != self.hidden_dim:
+            raise ValueError(
+                f"decoder transformer needs equal word_dim and hidden_dim, got {self.word_dim} and {self.hidden_dim}"
+            )
 
 
 class DiscriminatorSettings(DialogEncoderSettings):

@@ -38,8 +38,9 @@ class StepRollouts:
     on the method's other terms.
 
     `captions_drawn`, int64 on the device, counts the captions that the speaker has generated so far: samples, greedy
-    captions, and all beams of a search. A continuation of a prefix is one caption. Human captions do not count, with
-    scheduled sampling either. Captions that are forced to their end, such as a prefix with EOS, do not count.
+    captions, and all beams of a search. A continuation of a prefix is one caption. Human captions do not count, not
+    even corrupted ones or those of scheduled sampling. Captions that are forced to their end, such as a prefix with
+    EOS, do not count.
     """
 
     def __init__(self, speaker: Decoder | None, batch: Batch, seed: int) -> None:
@@ -52,7 +53,7 @@ class StepRollouts:
 
     @property
     def speaker(self) -> Decoder:
-        """Return the speaker, which all captions but human ones need."""
+        """Return the speaker, which all captions need except human ones that are only read or corrupted."""
         assert self._speaker is not None, "captions other than human ones need a speaker"
         return self._speaker
 

@@ -29,11 +29,12 @@ def surrogate(
     words: Words = "all",
     weighting: Weighting = "word",
 ) -> tuple[Tensor, Report]:
-    """Return the scalar to be minimised, from scores `value` (N,) and, for ScoreFunction, `advantage` (N,) or (N, T).
+    """Return the scalar to be minimised and its report; `value` (N,) are scores, `advantage` is (N,) or (N, T).
 
-    `reduction` sums or averages the scores over captions; "words" divides their sum by the batch's number of tokens.
-    Log-probabilities are averaged over all tokens of the batch with EOS (self-critical.pytorch), even where only some
-    `words` have an advantage. With `weighting` "caption", their sum is averaged over the captions of the batch.
+    Only ScoreFunction has an advantage. `reduction` sums or averages the scores over captions; "words" divides their
+    sum by the batch's number of tokens. Products of advantage and log-probability are averaged over all tokens of the
+    batch with EOS (self-critical.pytorch), even where only some `words` have an advantage. With `weighting` "caption",
+    their sum is averaged over the captions of the batch.
     Where ranks hold parts of a batch, the result is this rank's share: losses are summed over ranks, reports averaged.
     """
     report = {"score": value.detach().mean(), "words": message.mask.sum(1).float().mean()}

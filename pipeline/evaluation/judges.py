@@ -36,9 +36,9 @@ DISTRACTORS_SEED = 0  # the same galleries for all models
 class RetrievalResult:
     """Ranks of a judge for N captions of M images: `by_caption` (N,), 1 is best, and recalls in both directions.
 
-    `by_image` (M,): the rank of an image's best caption among the captions of other images. `retrieved` (N, 5): the
-    gallery rows ranked first. `galleries`: text-to-image recalls in smaller galleries. `among` (N,): the ranks in those
-    galleries, 0 where a gallery holds no other image.
+    `by_image` (M,): the rank of an image's best caption among the captions of other images. `retrieved` (N, min(5, M)):
+    the indices in the gallery of the images ranked first. `galleries`: text-to-image recalls in smaller galleries.
+    `among` (N,): the ranks in those galleries, 0 where a gallery holds no other image.
     """
 
     by_caption: Tensor
@@ -55,9 +55,10 @@ class RetrievalResult:
 
 
 def sample_galleries(pooled: Tensor) -> dict[str, Tensor]:
-    """Return distractors (M, K) of each image of `pooled` (M, P), by gallery name, if M is large enough.
+    """Return distractors (M, K) of each image of `pooled` (M, P), by gallery name.
 
-    1000 and random100: 999 and 99 drawn at random; similar100: the 99 nearest neighbours in feature space.
+    1000: 999 drawn at random, if M exceeds 1,000. If M exceeds 100, random100: 99 drawn at random; similar100: the 99
+    nearest neighbours in feature space.
     """
     images = len(pooled)
     galleries = {}
@@ -78,7 +79,7 @@ class JudgedCaptions:
 
 
 def judged_captions(texts: Sequence[str], vocabulary: Vocabulary, max_words: int) -> JudgedCaptions:
-    """Return the captions with their token ids, each clipped to `max_words` words."""
+    """Return the captions with their token ids (N, max_words); ids are clipped to `max_words` words, texts are not."""
     tokens = torch.zeros(len(texts), max_words, dtype=torch.int64)
     for row, text in zip(tokens, texts, strict=True):
         words = vocabulary.encode(text.split())[:max_words]

@@ -1,4 +1,4 @@
-"""Pragmatic decoding at evaluation: distractors are the images of the split that the own listener encodes alike."""
+"""Pragmatic decoding at evaluation: an image's distractors are its nearest images of the split, by a judge."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_SCORES = 2**22  # scores held in memory
 class PragmaticCaptions:
     """Pragmatic decoding with α = `alpha` and `distractors` images, the nearest by `judge` among a split's images.
 
-    `posterior`: the speaker's own, by Bayes' rule, or that of the listener `judge`.
+    `posterior` "listener": that of `judge`; any other: the speaker's own, by Bayes' rule.
     """
 
     alpha: float
@@ -65,7 +65,7 @@ class PragmaticCaptions:
 def with_distractors(gallery: Tensor, vectors: Tensor, nearest: Tensor) -> Tensor:
     """Return embeddings (M, 1+K, D) of images `vectors` (M, D) and of rows `nearest` (M, K) of `gallery` (N, D).
 
-    A row of −1 is a row of zeros.
+    An index of −1 gives a vector of zeros.
     """
     missing = gallery.new_zeros(1, gallery.shape[1])  # the last row, −1
     return torch.cat([vectors.unsqueeze(1), torch.cat([gallery, missing])[nearest.to(gallery.device)]], 1)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from pipeline.errors import UserError, reason
@@ -18,6 +19,10 @@ from pipeline.runtime.options import check_options
 from pipeline.runtime.torchvision_cpu import declare_operators
 
 OPEN_CLIP = "open_clip/"
+REFUSED = (  # open_clip's errors for options that a network does not take, and for a text tower that it cannot fetch
+    *(ArithmeticError, AssertionError, AttributeError, ImportError, LookupError),
+    *(OSError, RuntimeError, TypeError, ValueError),
+)
 
 
 def fetches_text(network: str) -> bool:
@@ -51,6 +56,13 @@ def open_tokenizer(architecture: str, context_length: int) -> Any:
             f"the tokenizer of {architecture}, {repository}, is not on this machine and cannot be fetched "
             f"({reason(error)}); where there is a network run hf download {repository}, and copy the hub's cache here"
         ) from None
+
+
+def _building_error(name: str, options: Mapping[str, Any], error: Exception) -> UserError:
+    """Return the error for a network that cannot be built with its options."""
+    if options:
+        return UserError(f"features.options: the network {name} does not accept them ({reason(error)})")
+    return UserError(f"features.network: {name} cannot be built ({reason(error)}); name another network")
 
 
 class ClipNetwork(GridNetwork):
@@ -101,8 +113,13 @@ class ClipNetwork(GridNetwork):
                 name,
             )
             model: Any = open_clip.create_model(architecture, pretrained_text=False, **given)
-        except (TypeError, RuntimeError) as error:
-            raise UserError(f"features.options: the network {name} does not accept them ({reason(error)})") from None
+            own = model.visual.preprocess_cfg
+            transform = image_transform_v2(PreprocessCfg(**own), is_train=False)
+            transform(Image.new("RGB", (16, 8)))
+        except (UserError, torch.OutOfMemoryError):
+            raise
+        except REFUSED as error:
+            raise _building_error(name, options, error) from None
         finally:
             logging.disable(logging.NOTSET)
         if weights == HUB:
@@ -112,13 +129,22 @@ class ClipNetwork(GridNetwork):
                     f"features.weights: hub has no safetensors file of {name}; give a safetensors file instead"
                 )
             path, source = hugging_face_file(repository, file or "open_clip_model.safetensors", name)
-            open_clip.load_checkpoint(model, str(path))
+            try:
+                open_clip.load_checkpoint(model, str(path))
+            except RuntimeError as error:  # its message lists the tensors from the second line on
+                problem = RuntimeError(" ".join(str(error).split()))
+                raise _building_error(name, options, problem) from None
         else:
             source = load_local(model, weights, name)
-        own = model.visual.preprocess_cfg
         preprocessing = {key: own[key] for key in ("size", "interpolation", "resize_mode", "mean", "std")}
-        transform = image_transform_v2(PreprocessCfg(**own), is_train=False)
-        super().__init__(model, transform, settings, settings.describe(source, preprocessing), device)
+        try:
+            super().__init__(model, transform, settings, settings.describe(source, preprocessing), device)
+        except torch.OutOfMemoryError:
+            raise  # a RuntimeError that says nothing of the size
+        except (ValueError, RuntimeError) as error:
+            raise UserError(
+                f"features.image_size: {name} does not take {settings.image_size} pixels ({reason(error)})"
+            ) from None
         self.architecture = architecture
         self.options = {key: value for key, value in given.items() if key != "force_preprocess_cfg"}
 

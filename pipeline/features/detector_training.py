@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from pipeline.errors import UserError
 from pipeline.runtime.adam import Adam
 
 WEIGHT_DECAY = 0.5  # for convolutions and linear layers, not for biases and norms
@@ -68,11 +69,14 @@ def train_detector(
 ) -> Network:
     """Train a detector on `task` with the images `rows` of `pixels` (M, 3, S, S) uint8.
 
-    The optimiser is AdamW with a one-cycle learning rate; the loss is averaged over images. With `horizontal_flip` each
-    image is mirrored with probability ½. `on_epoch` receives each epoch's number and mean loss. The seed determines the
-    weights bit for bit on the CPU. Training uses one thread: batches are too small for more, and two threads on a busy
-    machine took ten times as long.
+    The optimiser is AdamW with a one-cycle learning rate; the loss is averaged over images. Each epoch leaves out the
+    images that do not fill a batch. With `horizontal_flip` each image is mirrored with probability ½. `on_epoch`
+    receives each epoch's number, from 0, and mean loss. The seed determines the weights bit for bit on the CPU.
+    Training uses one thread: batches are too small for more, and two threads on a busy machine took ten times as long.
+    Raises UserError for fewer than two images, which have no statistics of a batch.
     """
+    if len(rows) < 2:
+        raise UserError(f"detector: expected two training images or more, found {len(rows)}; add training images")
     batch = min(batch, len(rows))
     steps = len(rows) // batch
     with torch.random.fork_rng(devices=[]):  # initialisation draws from PyTorch's global stream, which is restored
@@ -101,7 +105,10 @@ def train_detector(
 
 
 def one_cycle_rate(step: int, steps: int, highest: float) -> float:
-    """Return the learning rate of `step` (from 0) of torch's OneCycleLR, which rises in the first fifth of `steps`."""
+    """Return the learning rate of `step` (from 0) of torch's OneCycleLR, which rises in the first fifth of `steps`.
+
+    It begins at a tenth of `highest`, and ends at a ten-thousandth of its beginning.
+    """
     lowest, peak = highest / 10, float(0.2 * steps) - 1
     if step <= peak and peak:
         return _cosine(lowest, highest, step / peak)

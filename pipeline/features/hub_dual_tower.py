@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from pipeline.errors import UserError
@@ -28,9 +29,6 @@ from pipeline.runtime.hub_loading import (
 )
 from pipeline.runtime.hub_prompts import PROMPTED
 
-if TYPE_CHECKING:
-    from PIL import Image
-
 
 class HubDualNetwork(GridNetwork):
     """A dual encoder's vision tower as an `Extractor`: the vector is the image's embedding, the regions its patches.
@@ -44,7 +42,8 @@ class HubDualNetwork(GridNetwork):
     def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
         """Build the tower of the model hub/NAME, from the hub or from a folder.
 
-        Raises UserError for settings that its processor has, and for a model that takes images of several sizes.
+        Raises UserError for settings that its processor determines, and for a model that takes images of several sizes.
+        Raises UserError, too, for a processor that gives images of another size than the model's.
         """
         name = settings.network.removeprefix(PREFIX)
         whole = load_dual_encoder(name)
@@ -65,6 +64,11 @@ class HubDualNetwork(GridNetwork):
                 pixels: Tensor = processor(image, return_tensors="pt")["pixel_values"][0]
                 return pixels
 
+        if (given_shape := tuple(transform(Image.new("RGB", (size, size))).shape)) != (3, size, size):
+            raise UserError(
+                f"features.network: {name}: expected a processor that gives images (3, {size}, {size}), found "
+                f"{given_shape}; take the model from its publisher"
+            )
         source = {"source": name, "sha256": weights_digest(whole)}
         whole.text_model = torch.nn.Identity()
         super().__init__(

@@ -23,10 +23,11 @@ TOWERS = {"blip": "vision_model", "git": "git.image_encoder", "vision-encoder-de
 
 
 class HubNetwork(GridNetwork):
-    """A captioner's vision tower as an `Extractor`: its regions are the last hidden states with the class token.
+    """A captioner's vision tower as an `Extractor`: its regions are the last hidden states.
 
-    The vector is the tower's pooled output, or the mean of the regions without one. Images are squashed to the square
-    that the model's processor names, with its mean and deviation, unless others are set.
+    A class token is one of the regions. The vector is the tower's pooled output, or the mean of the regions where there
+    is none. Images are squashed to the square that the model's processor names, with its mean and deviation, unless
+    others are set.
     """
 
     memory_format = torch.preserve_format
@@ -34,7 +35,7 @@ class HubNetwork(GridNetwork):
     def __init__(self, settings: NetworkSettings, device: torch.device | str = "cpu"):
         """Build the tower of the model hub/NAME, from the hub or from a folder.
 
-        Raises UserError for another kind of model, or an image_size that it does not take.
+        Raises UserError for another kind of model, a tower with random outputs, or settings that it does not take.
         """
         name = settings.network.removeprefix(PREFIX)
         if settings.weights != HUB or settings.options or settings.grid_size is not None:
@@ -43,6 +44,11 @@ class HubNetwork(GridNetwork):
             )
         captioner = load_captioner(name)
         tower = captioner.get_submodule(TOWERS[captioner.config.model_type])
+        if tower.config.model_type == "vit_mae":
+            raise UserError(
+                f"features.network: {name} has a ViT-MAE encoder, which drops random patches of each image; name a "
+                "captioner with another encoder"
+            )
         own = read_processor(name)
         size = settings.image_size or own.side
         given = {"mean": tuple(own.image_mean), "std": tuple(own.image_std), **settings.normalisation}
@@ -72,7 +78,10 @@ class HubNetwork(GridNetwork):
 
 
 def weights_digest(tower: torch.nn.Module, pooler: bool = True) -> str:
-    """Return the SHA-256 of all weights, in the order of their names; an untrained `pooler` is random, and left out."""
+    """Return the SHA-256 of all weights, in the order of their names.
+
+    Without `pooler` the pooler's weights do not count: those of an untrained pooler are random.
+    """
     digest = hashlib.sha256()
     for name, value in sorted(tower.state_dict().items()):
         if pooler or "pooler" not in name:

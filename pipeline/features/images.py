@@ -93,7 +93,7 @@ def open_image(path: Path) -> Image.Image:
     """Return an image file as RGB, rotated by its EXIF orientation; for an animation, its first frame.
 
     Transparent pixels are drawn on white; 16-bit grey is scaled to 8 bits. An image of more than 25 megapixels is
-    reduced to at most 25. Raises as `open_within` does.
+    reduced to at most 25. Raises the errors of `open_within`.
     """
     with open_within(path) as image:
         return image
@@ -127,7 +127,8 @@ def open_within(path: Path, used: int = 4) -> Iterator[Image.Image]:
 def to_upright_rgb(image: Image.Image) -> Image.Image:
     """Return a decoded image of any mode as upright 8-bit RGB without metadata, as a viewer shows it.
 
-    An image of more than 25 megapixels is reduced to at most 25. Raises ValueError for floating-point pixels.
+    An image of more than 25 megapixels is reduced to at most 25. Raises ValueError for floating-point pixels, and for
+    integers outside 0 … 65,535.
     """
     factor, (width, height) = _factor(image), image.size
     rows = max(STRIP // width // factor, 1) * factor
@@ -153,12 +154,16 @@ def _apply_orientation(pixels: Image.Image, image: Image.Image) -> None:
 
 
 def _rgb(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I"):  # convert() would clip at 255
+        values = np.asarray(image)
+        if values.min() < 0 or values.max() > 65_535:
+            raise ValueError("integers outside 0 … 65,535 have no known range; convert the image to 8 or 16 bits")
+        grey = np.rint(values.astype(np.float32) / 257).astype(np.uint8)  # 65,535 is 255 · 257
+        grey[values == image.info.get("transparency", -1)] = 255  # the one transparent value of a PNG, drawn on white
+        return Image.fromarray(grey).convert("RGB")
     if image.has_transparency_data:
         image = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
-    if image.mode.startswith("I"):  # convert() would clip at 255
-        grey = np.asarray(image).astype(np.float32) / 257  # 65,535 is 255 · 257
-        image = Image.fromarray(np.clip(np.rint(grey), 0, 255).astype(np.uint8))
     if image.mode == "F":
         raise ValueError("floating-point pixels have no known range; convert the image to 8 or 16 bits")
     return image.convert("RGB")

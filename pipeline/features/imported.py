@@ -78,7 +78,8 @@ def import_features(
     (`ID_cls_prob`), else the first ones. `pooled` is a folder of ID.npy (P,); without it the vector is the mean of an
     image's regions. The boxes of detections (`ID_boxes`) are not imported: they are in pixels, and the file does not
     state the images' sizes. Raises UserError, with image and file, for features that are missing, damaged or of another
-    size than those of the first image.
+    size than those of the first image. Raises UserError, too, for features that are not finite in half precision, and
+    for a grid of more than `max_regions` cells.
     """
     paths = [Path(regions)] if isinstance(regions, str) else [Path(file) for file in regions]
     sources: dict[str, Digests] = {"regions": {}}
@@ -111,7 +112,14 @@ def import_features(
                         if image.confidence is not None:
                             which = CONFIDENT
                             chosen = np.sort(np.argsort(-image.confidence, kind="stable")[:max_regions])
-                    kept[i, : len(chosen)] = image.regions[chosen]
+                    with np.errstate(over="ignore"):  # overflow is reported here
+                        kept[i, : len(chosen)] = image.regions[chosen]
+                        finite = all(np.isfinite(each.astype(np.float16)).all() for each in (kept[i], vector))
+                    if not finite:
+                        raise UserError(
+                            f"{image.file}: image {ids[image.row]} has a feature or vector that is infinite or NaN in "
+                            "half precision (beyond ±65,504); extract its features again"
+                        )
                     if boxes is not None and image.boxes is not None:
                         boxes[i, : len(chosen)] = image.boxes[chosen]
                 store.write(
@@ -134,10 +142,11 @@ def import_features(
 def _check_row(image: ImportedRow, id_: str, vectors: _Folder | None, kept: int) -> tuple[ImportedRow, np.ndarray]:
     """Return the image with regions (n, D), and its vector (P,).
 
-    Raises UserError for a grid of more than `kept` cells, which is not cut: its first cells are the upper edge.
+    Raises UserError for a grid of more than `kept` cells, which is not cut: its first cells are the upper edge. Raises
+    UserError, too, for arrays of another form.
     """
     regions = image.regions
-    if regions.ndim == 3:
+    if regions.ndim == 3 and regions.size:
         cells = regions.shape[0] * regions.shape[1]
         if cells > kept:
             raise UserError(
@@ -188,7 +197,7 @@ def _read_tsv(ids: Sequence[str], files: Sequence[Path], digests: Digests) -> Ge
                         continue
                     try:
                         features, boxes = _parse_line(line)
-                    except ValueError as error:
+                    except (ValueError, OverflowError) as error:  # OverflowError: a width of 309 digits
                         damaged.setdefault(row, f"{file}, line {number}: image {ids[row]} cannot be read ({error})")
                         continue
                     read[row] = True
@@ -232,14 +241,18 @@ def _read_detections(ids: Sequence[str], files: Sequence[Path], digests: Digests
                 features = read_dataset(opened, f"{id_}_features")[()]
                 # the first class is the background; a region's confidence is the score of its best other class
                 name = f"{id_}_cls_prob"
-                confidence = read_dataset(opened, name)[:, 1:].max(axis=1) if name in opened else None
+                confidence = None
+                if name in opened:
+                    probabilities = read_dataset(opened, name)[()]
+                    _require_numbers(probabilities, 2, f"{file}: image {id_} has {name}", "(n, classes)")
+                    confidence = probabilities[:, 1:].max(axis=1)
             except UserError:
                 raise
             except KeyError:
                 raise UserError(f"{file}: no data set {id_}_features: image {id_} has no features there") from None
             except (OSError, ValueError, TypeError, AttributeError) as error:
                 raise UserError(f"{file}: the features of image {id_} cannot be read ({reason(error)})") from None
-            if confidence is not None and len(confidence) != len(features):
+            if confidence is not None and features.ndim and len(confidence) != len(features):
                 raise UserError(
                     f"{file}: image {id_} has {len(features)} regions, but {len(confidence)} in {id_}_cls_prob"
                 )
@@ -259,7 +272,7 @@ class _Folder:
             file = require_plain_file(path_inside(self.folder, f"{id_}.{suffix}"))
             try:
                 content = file.read_bytes()
-                self.digests[file.name] = hashlib.sha256(content).hexdigest()
+                self.digests[f"{id_}.{suffix}"] = hashlib.sha256(content).hexdigest()
                 if suffix == "npz":
                     with zipfile.ZipFile(io.BytesIO(content)) as archive:
                         if archive.getinfo("feat.npy").file_size > MAX_ARRAY_BYTES:
@@ -282,7 +295,10 @@ FORMATS = (
 
 
 def _describe_sources(digests: Digests) -> dict[str, object]:
-    """Return one digest of all files, computed from their names and digests in the order of names."""
+    """Return a single file's name and digest, or the number of files and one digest.
+
+    That digest is computed from their names and digests in the order of names.
+    """
     if len(digests) == 1:
         [(name, digest)] = digests.items()
         return {"file": name, "sha256": digest}

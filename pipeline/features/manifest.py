@@ -43,14 +43,14 @@ class BoxLimits(Record):
 
     @model_validator(mode="after")
     def _fixed_or_all_others(self) -> Self:
-        given = [value is not None for value in (self.fixed, self.min_boxes, self.max_boxes)]
-        if given not in ([True, False, False], [False, True, True]):
+        given = [value is not None for value in (self.fixed, self.min_boxes, self.max_boxes, self.threshold)]
+        if given not in ([True, False, False, False], [False, True, True, True]):
             raise ValueError("must have fixed, or min_boxes, max_boxes and threshold")
         return self
 
 
 class Preprocessing(Record):
-    """The preprocessing of images; the size has one of three names."""
+    """The preprocessing of images; at least one of three entries gives the size."""
 
     input_size: Annotated[list[Pixels], Field(min_length=3, max_length=3)] | None = None
     size: Pixels | Annotated[list[Pixels], Field(min_length=2, max_length=2)] | None = None
@@ -76,7 +76,7 @@ class Preprocessing(Record):
 
 
 class Shape(Record):
-    """The shape of the store: images, vector size, regions per image, region size."""
+    """The shape of the store: rows (mirror images included), vector size, most regions per image, region size."""
 
     M: Annotated[int, Ge(0)]
     P: Count

@@ -1,4 +1,4 @@
-"""Transforms fitted on the training split: principal components of regions, and the scale of vectors."""
+"""Transforms fitted on the training split: principal components of regions, and standardisation of vectors."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from pipeline.errors import UserError
 
 @dataclass(frozen=True)
 class Projection:
-    """x ↦ components · (x − mean): a projection on the directions of largest variance, not whitened."""
+    """Projection x ↦ components · (x − mean) onto the directions of largest variance, not whitened."""
 
     mean: Tensor  # (D,) float32
     components: Tensor  # (k, D) float32, orthonormal rows, largest variance first
-    explained: float  # share of the variance that remains
+    explained: float  # share of the variance that remains, 0 … 1; 1 for vectors without variance
 
     @classmethod
     def fit(cls, parts: Iterable[Tensor], size: int) -> Projection:
-        """Fit the `size` principal components of vectors that come in parts (n, D); sums are float64.
+        """Fit the `size` principal components of vectors that come in parts (n, D).
 
-        The sign of a component makes its largest entry positive. Raises UserError where `size` is more than D.
+        Products of vectors are summed in float32 within a part, and in float64 over parts. The sign of a component
+        makes its entry of largest absolute value positive. Raises UserError where `size` is more than D.
         """
         count, origin, total, products = 0, torch.zeros(0), torch.zeros(0), torch.zeros(0)
         for part in parts:
@@ -36,13 +37,17 @@ class Projection:
             total += centred.sum(0, dtype=torch.float64)
             products += (centred.T @ centred).double()
         if size > len(origin):
-            raise UserError(f"features.pca_dim: {size} dimensions, but regions have only {len(origin)}")
+            raise UserError(
+                f"features.pca_dim: expected at most {len(origin)}, the features of a region, got {size}; lower it"
+            )
         mean = total / count
         values, vectors = torch.linalg.eigh(products / count - torch.outer(mean, mean))
         components = vectors.T.flip(0)[:size]
         largest = components.gather(1, components.abs().argmax(1, keepdim=True))
-        kept = float(values.flip(0)[:size].sum() / values.sum())
-        return cls((mean + origin).float(), (components * largest.sign()).float().contiguous(), kept)
+        variance = float(values.sum())
+        # the variance of equal vectors is 0, or a rounding error of either sign
+        explained = min(float(values.flip(0)[:size].sum()) / variance, 1.0) if variance > 0 else 1.0
+        return cls((mean + origin).float(), (components * largest.sign()).float().contiguous(), explained)
 
     def __call__(self, vectors: Tensor) -> Tensor:
         """Project vectors (…, D) to (…, k)."""
@@ -51,14 +56,17 @@ class Projection:
 
 @dataclass(frozen=True)
 class Standardisation:
-    """x ↦ (x − mean) / deviation, a standardisation of each dimension."""
+    """Standardisation x ↦ (x − mean) / deviation of each dimension."""
 
     mean: Tensor  # (P,) float32
-    deviation: Tensor  # (P,) float32
+    deviation: Tensor  # (P,) float32, 1 for a constant dimension
 
     @classmethod
     def fit(cls, parts: Iterable[Tensor]) -> Standardisation:
-        """Fit mean and standard deviation of vectors in parts (n, P), in float64; constant dimensions become 0."""
+        """Fit mean and standard deviation of vectors in parts (n, P), in float64.
+
+        A dimension that is constant in float16 vectors, as the store has, becomes 0.
+        """
         count, total, squares = 0, torch.zeros(()), torch.zeros(())
         for part in parts:
             count, wide = count + len(part), part.double()
@@ -74,7 +82,7 @@ class Standardisation:
 
 @dataclass(frozen=True)
 class FittedTransforms:
-    """The transforms fitted to a network's features; None leaves them unchanged.
+    """Transforms fitted to a network's features; None leaves vectors or regions unchanged.
 
     The last `unreduced` columns of regions, which encode a region's time, are not projected.
     """
@@ -84,7 +92,10 @@ class FittedTransforms:
     unreduced: int = 0
 
     def __call__(self, pooled: Tensor, regions: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-        """Transform vectors (B, P) and regions (B, R, D) to (B, P) and (B, R, k), 0 beyond `count` (B,) regions."""
+        """Transform vectors (B, P) and regions (B, R, D) to (B, P) and (B, R, k + `unreduced`).
+
+        Projected regions are 0 beyond `count` (B,).
+        """
         if self.scale is not None:
             pooled = self.scale(pooled)
         if self.projection is not None:

@@ -18,9 +18,10 @@ from typing import Any, TypeGuard
 import torch
 from torch import Generator, Tensor
 
-from pipeline.channels.hard import Choose, Multinomial
+from pipeline.channels.hard import Choose, Greedy, Multinomial
 from pipeline.channels.partial import PartialSampling
 from pipeline.channels.straight_through import StraightThrough
+from pipeline.channels.teacher_forcing import TeacherForcing
 from pipeline.estimators.baselines import SelfCritical
 from pipeline.estimators.relax import RelaxEstimator
 from pipeline.estimators.rollouts import StepRollouts
@@ -59,7 +60,7 @@ class FixedTokens:
 
 
 class FixedTokenRollouts(StepRollouts):
-    """Rollouts with fixed tokens for one channel; baselines' captions are sampled as usual."""
+    """Rollouts with fixed tokens for one channel; captions of baselines are generated as usual."""
 
     def __init__(self, world: GradientWorld, channel: Channel, words: Tensor, full: Tensor) -> None:
         super().__init__(world.speaker, world.batch, seed=0)
@@ -119,12 +120,18 @@ class Enumeration:
 
 
 def independent(estimator: Estimator) -> bool:
-    """Return whether the estimator's gradient is a mean over independent samples of each image."""
+    """Return whether the estimator's gradient is a mean over independent samples of each image.
+
+    All samples share the caption of a `SelfCritical` baseline, so that caption must not be random.
+    """
     if isinstance(estimator, RelaxEstimator):
         return independent(estimator.inner)
     if isinstance(estimator, ScoreFunction):
         plain = estimator == ScoreFunction(estimator.channel, estimator.baseline)  # all other options have defaults
-        return plain and type(estimator.baseline) in (NoBaseline, SelfCritical)
+        baseline = estimator.baseline
+        if type(baseline) is SelfCritical:
+            return plain and baseline.channel in (Greedy(), TeacherForcing(requires_grad=False))
+        return plain and type(baseline) is NoBaseline
     return isinstance(estimator, Pathwise) and estimator.reduction == "mean"
 
 

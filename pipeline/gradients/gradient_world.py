@@ -1,6 +1,6 @@
 """World small enough to enumerate every caption, so that the gradient of an expected score is exact.
 
-With V words and captions of at most T of them there are few captions. The expected score is a plain sum of probability
+With V words, and at most T words per caption, there are few captions. The expected score is a plain sum of probability
 × score over the captions of all images jointly, differentiated by autograd. The sum is joint because the hinge compares
 an image's caption with those of the others. Speaker, listener and scores are the pipeline's own.
 """
@@ -54,7 +54,7 @@ class GradientWorld:
 
     @property
     def weights(self) -> list[nn.Parameter]:
-        """Return the parameters of the gradients: all of the speaker's."""
+        """Return the parameters with respect to which gradients are computed: all of the speaker's."""
         return list(self.speaker.parameters())
 
     def exact(self, score: Score) -> Tensor:
@@ -84,7 +84,10 @@ def drawn_world(
     contrast: float = 3.0,
     dtype: torch.dtype = torch.float64,
 ) -> GradientWorld:
-    """Return a world of random images, captions and weights; logits are multiplied by `contrast`."""
+    """Return a world of random images, captions and weights.
+
+    `contrast` multiplies the weights of the speaker's output layer, but not its biases.
+    """
     rng = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng():
         torch.manual_seed(seed)

@@ -12,6 +12,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
+from pipeline.errors import UserError
 from pipeline.estimators.relax import RelaxEstimator
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import ScoreFunction
@@ -44,7 +45,14 @@ def accuracy(mean: Tensor, variance: Tensor, truth: Tensor) -> Accuracy:
 
 
 def sampled_accuracy(estimates: Tensor, truth: Tensor) -> Accuracy:
-    """Return the accuracy of independent `estimates` (R, P); the error that is due to sampling is subtracted."""
+    """Return the accuracy of independent `estimates` (R, P); the error that is due to sampling is subtracted.
+
+    Raises UserError for fewer than two estimates, which have no variance.
+    """
+    if len(estimates) < 2:
+        raise UserError(
+            f"rounds: expected 2 or more steps of a sampled estimator, got {len(estimates)}; raise --rounds"
+        )
     rounds, norm = len(estimates), truth.norm()
     mean, spread = estimates.mean(0), estimates - estimates.mean(0)
     variance = estimates.var(0).sum()
@@ -66,7 +74,7 @@ def sampled_accuracy(estimates: Tensor, truth: Tensor) -> Accuracy:
 
 
 def estimate_gradient(world: GradientWorld, estimator: Estimator, score: Score, rollouts: Rollouts) -> Tensor:
-    """Return the gradient (P,) by `estimator` of the expected score of a caption, from the captions of `rollouts`.
+    """Return the estimate (P,) by `estimator` of the gradient of a caption's expected score, from `rollouts`.
 
     Score-function estimators average over tokens, the expectation over captions. Their gradient is therefore multiplied
     by the mean number of tokens.

@@ -28,7 +28,7 @@ TEMPLATES = ((COMMON, 0), (NAME, 0), (COMMON, NAME), (NAME, COMMON))  # per imag
 
 @dataclass(frozen=True)
 class PretrainingBatches:
-    """Batches of an epoch: one batch for each of the captions of an image."""
+    """Batches of an epoch: one for each template, with that caption of every image."""
 
     batch: Batch
 
@@ -45,7 +45,7 @@ class PretrainingBatches:
 
 
 def pretrained_world(images: int, epochs: int, seed: int) -> GradientWorld:
-    """Return a world of agents pretrained for `epochs` on all captions; the captions of its batch are the names."""
+    """Return a world of agents pretrained for `epochs` on all reference captions; those of its batch are the names."""
     world = drawn_world(images, images + 1, 2, seed)
     batches = PretrainingBatches(world.batch)
     score = InfoNCE(world.listener, temperature=0.2)

@@ -19,6 +19,7 @@ from torch import Tensor
 from pipeline.channels.hard import Multinomial
 from pipeline.data.batches import sequential_batches
 from pipeline.data.image_features import load_data
+from pipeline.errors import UserError
 from pipeline.estimators.baselines import LeaveOneOut
 from pipeline.estimators.rollouts import StepRollouts
 from pipeline.estimators.surrogate import ScoreFunction
@@ -86,8 +87,20 @@ def measure_trained(
 
     `captions`: the smallest number of captions for the reference gradient. In the result, `error` is the standard error
     of the reference gradient relative to its norm, which is part of each row's `bias_error`. `seconds` is the CPU time
-    of a step.
+    of a step. Candidates of `OMITTED` names and of ρ = 0, which is no partial sampling, are left out.
+
+    Raises UserError where no candidate remains, and where the reference gradient's norm is within its standard error.
     """
+    measured = [
+        candidate
+        for candidate in candidates
+        if not any(words in candidate.name for words in OMITTED) and candidate.settings.get("rho") != 0
+    ]
+    if not measured:
+        names = ", ".join(dict.fromkeys(candidate.name for candidate in candidates))
+        raise UserError(
+            f"--only: expected an estimator that is measured at a trained speaker, got only {names}; choose another one"
+        )
     score = ImageHinge(world.listener, margin)
 
     def means(estimator: Estimator, steps: int, seed: int) -> GradientMeans:
@@ -104,32 +117,38 @@ def measure_trained(
     unbiased, captions_per_step = ScoreFunction(Multinomial(SAMPLES), LeaveOneOut()), SAMPLES * len(world.batch)
     print_line(f"the gradient of {captions:,} captions")
     truth = means(unbiased, -(-captions // captions_per_step), TRUTH)
+    used = GROUPS * truth.steps * captions_per_step
+    square, noise = float(truth.mean.square().sum()), float(truth.spread.square().sum())
+    if not square > noise:
+        raise UserError(
+            f"--captions: expected a gradient that differs from 0, got a norm of {square**0.5:.2g} with a standard "
+            f"error of {noise**0.5:.2g} from {used:,} captions of {len(world.batch)} images; raise it, or use a run "
+            "with more validation images"
+        )
     rows = []
-    for candidate in candidates:
-        if (
-            any(words in candidate.name for words in OMITTED) or candidate.settings.get("rho") == 0
-        ):  # ρ = 0 is no partial sampling
-            continue
+    for candidate in measured:
         print_line(candidate.label)
         begin = time.process_time()
         estimates = means(candidate.build(samples, world.speaker), steps, ESTIMATES)
         seconds = (time.process_time() - begin) / (GROUPS * estimates.steps)
         row = {"name": candidate.name, "settings": dict(candidate.settings), "seconds": seconds}
         rows.append(row | asdict(sampled_truth_accuracy(estimates, truth)))
-    noise = float(truth.spread.square().sum())
     return {
         "images": len(world.batch),
         "margin": margin,
         "samples": samples,
         "steps": GROUPS * -(-steps // GROUPS),
-        "captions": GROUPS * truth.steps * captions_per_step,
-        "error": (noise / max(float(truth.mean.square().sum()) - noise, 1e-30)) ** 0.5,
+        "captions": used,
+        "error": (noise / (square - noise)) ** 0.5,
         "rows": rows,
     }
 
 
 def sampled_truth_accuracy(estimates: GradientMeans, truth: GradientMeans) -> Accuracy:
-    """Return the accuracy as in `sampled_accuracy` with a sampled truth; both sampling errors are subtracted."""
+    """Return the accuracy as in `sampled_accuracy` with a sampled truth; both sampling errors are subtracted.
+
+    The cosine of a mean that is 0 is 0.
+    """
     mean, true, a, b = estimates.mean, truth.mean, estimates.spread, truth.spread
     own, other = a.square().sum(), b.square().sum()  # squared standard errors of both means
     norm = (true.square().sum() - other).clamp(min=1e-30).sqrt()
@@ -137,13 +156,13 @@ def sampled_truth_accuracy(estimates: GradientMeans, truth: GradientMeans) -> Ac
     squared = float((error.square().sum() - own - other) / norm**2)
     bias = max(squared, 0.0) ** 0.5
     both = torch.cat([a, b])
-    products = (both @ both.T).fill_diagonal_(0)  # a part's product with itself would add the square of Σ's trace
+    products = (both @ both.T).fill_diagonal_(0)  # a part's product with itself would add a share of (tr Σ)²
     deviation = float((4 * (both @ error).square().sum() + 2 * products.square().sum()).sqrt() / norm**2)
     length = (mean.square().sum() - own).clamp(min=0).sqrt().clamp(min=float((mean @ true).abs() / norm))
     return Accuracy(
         bias=bias,
         bias_error=(bias**2 + deviation) ** 0.5 - bias,
-        cosine=float(mean @ true / (length * norm)),
+        cosine=float(mean @ true / (length * norm).clamp(min=1e-30)),
         length=float(length / norm),
         variance=float(own * len(estimates.parts) * estimates.steps / norm**2),
     )

@@ -1,7 +1,8 @@
 """Sequence-level learning with exploration by token entropy or by caption distance (Chen and Jin, CVPR 2020).
 
-No listener takes part. Losses are means over tokens: the paper's losses divided by the tokens of a caption.
-`scale` is the value of CIDEr-D's maximum: 10 as usually printed, 1 as in the paper's theory (Eq. 2).
+No listener takes part. The paper's losses are sums over a caption's tokens. Here they are divided by the mean number
+of tokens per caption. `scale` is the value of CIDEr-D's maximum: 10 as usually printed, 1 as in the paper's theory
+(Eq. 2).
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ MAX_CIDER = 10  # CIDEr-D's maximum as usually printed
 
 
 def sll(agents: Agents, objective: Objective, samples: Count = 1, reward: Reward = "cider") -> Method:
-    """Build self-critical training (Rennie et al. 2017): the reward of samples minus the objective's baseline.
+    """Build self-critical training (Rennie et al. 2017) on the reward of `samples` captions per image.
 
-    The default baseline is the greedy caption's reward.
+    The objective's baseline is subtracted, by default the greedy caption's reward.
     """
     score = mix_metrics(reward, agents.cider, agents.texts)
     estimator = score_function(objective, channel=Multinomial(samples))
@@ -39,7 +40,7 @@ def sll(agents: Agents, objective: Objective, samples: Count = 1, reward: Reward
 def sll_me(
     agents: Agents, objective: Objective, weight: NonNegative = 0.01, samples: Count = 1, scale: Positive = 10.0
 ) -> Method:
-    """Build SLL plus `weight` times the entropy of each token's distribution."""
+    """Build SLL on CIDEr-D plus `weight` times the entropy of each token's distribution."""
     channel = Multinomial(samples, entropies=True)
     precision = _precision(agents, objective, channel, scale / MAX_CIDER)
     return _train_speaker(agents, precision, Term("entropy", weight, TokenEntropy(), Pathwise(channel, "words")))

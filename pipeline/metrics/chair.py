@@ -1,7 +1,7 @@
-"""CHAIR (Rohrbach et al. 2018): objects in captions that no human caption of the image mentions.
+"""CHAIR (Rohrbach et al. 2018): objects in captions that are not in the image.
 
-An image's objects are those that its human captions mention, and those that are annotated in it. The paper uses only
-COCO's categories.
+An image's objects are those that its human captions mention, and those that are annotated in it. The paper counts only
+objects of COCO's categories.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from pipeline.errors import UserError
 from pipeline.metrics.object_words import OBJECTS
 
 MAX_PHRASE = 3  # words per phrase
-PLURALS = (("s", ""), ("es", ""), ("ies", "y"), ("ves", "f"), ("ves", "fe"))
+# "es" is taken off only after a hiss or an o: "capes" are no caps
+PLURALS = (
+    *(("s", ""), ("ies", "y"), ("ves", "f"), ("ves", "fe")),
+    *((f"{hiss}es", hiss) for hiss in ("s", "x", "z", "ch", "sh", "o")),
+)
 Words = Sequence[str]
 
 
@@ -23,7 +27,8 @@ def chair(
 ) -> dict[str, float]:
     """Return CHAIR of N captions against their images' human captions, all as lower-case words.
 
-    `annotated` are the names of the objects in each of the N images, such as COCO's categories; () for none.
+    `annotated` are the names of the objects in each of the N images, such as COCO's categories, in either case; () for
+    none.
 
     CHAIR_i: the share of mentions whose object is not in the image; left out if there are no mentions. CHAIR_s: the
     share of captions with such a mention. objects: mentions per caption. Raises UserError if there are no captions or
@@ -49,7 +54,7 @@ def object_counts(
     mentioned = [mentioned_objects(caption) for caption in captions]
     known = [set(chain.from_iterable(map(mentioned_objects, each))) for each in references]
     for objects, names in zip(known, annotated, strict=bool(annotated)):
-        objects.update(chain.from_iterable(mentioned_objects(name.split()) for name in names))
+        objects.update(chain.from_iterable(mentioned_objects(name.lower().split()) for name in names))
     pairs = zip(mentioned, known, strict=True)
     return [(sum(name not in objects for name in names), len(names)) for names, objects in pairs]
 

@@ -73,11 +73,11 @@ def has_bad_ending(words: Sequence[str]) -> bool:
 def set_diversity(sets: Sequence[Sequence[str]]) -> dict[str, float]:
     """Return Div-1, Div-2 and mBLEU-4 of K ≥ 2 captions for each of M images, as space-joined tokens.
 
-    Div-n is the number of distinct n-grams of an image's captions per word, averaged over images. mBLEU-4 is BLEU-4 of
-    each caption against the K − 1 others of its image, on Penn Treebank tokens. Lower is more diverse (Shetty et al.
-    2017). `corpus`: corpus BLEU of all images' k-th captions, averaged over k (self-critical.pytorch). `per caption`:
-    the mean over captions, with pycocoevalcap's smoothing (Chen and Jin 2020, §3.2). Raises UserError if images differ
-    in their number of captions, or have fewer than two.
+    Div-n is the number of distinct n-grams of an image's captions per token, averaged over images. mBLEU-4 is BLEU-4 of
+    each caption against the K − 1 others of its image; lower is more diverse (Shetty et al. 2017). `corpus`: corpus
+    BLEU of all images' k-th captions, averaged over k (self-critical.pytorch). `per caption`: the mean over captions,
+    with pycocoevalcap's smoothing (Chen and Jin 2020, §3.2). Raises UserError if there are no images, if images differ
+    in their number of captions, or if they have fewer than two.
     """
     if not sets or len(sets[0]) < 2 or any(len(captions) != len(sets[0]) for captions in sets):
         raise UserError("diversity of sets: give each image the same number of captions, two or more")
@@ -92,11 +92,11 @@ def set_diversity(sets: Sequence[Sequence[str]]) -> dict[str, float]:
 
 
 def self_bleu(captions: Sequence[str], first: int = 1000, orders: int = 5) -> float:
-    """Return the mean sentence BLEU-5 of each of the `first` captions against all others, 0 … 1; lower is more diverse.
+    """Return the mean sentence BLEU of each of the `first` captions against the others of them, 0 … 1.
 
-    The metric follows WTF-RL's published code: NLTK's sentence_bleu with smoothing method1 (0.1 if nothing matches). It
-    rises with the number of captions, so only equal numbers are comparable. Raises UserError for fewer than two
-    captions.
+    Lower is more diverse. N-grams have up to `orders` words. The metric follows WTF-RL's published code: NLTK's
+    sentence_bleu with smoothing method1 (0.1 if no n-gram of an order matches; 0 if no word matches). It rises with the
+    number of captions, so only equal numbers are comparable. Raises UserError for fewer than two captions.
     """
     words = [caption.split() for caption in captions[:first]]
     if len(words) < 2:
@@ -137,7 +137,10 @@ def _bleu_against_others(sets: Sequence[Sequence[str]], k: int) -> tuple[float, 
 
 
 def _brevity(length: int, lengths: Counter[int]) -> float:
-    """Return NLTK's brevity penalty of a caption against the closest length among the others; `lengths` includes it."""
+    """Return NLTK's brevity penalty of a caption of `length` words against the closest length of another caption.
+
+    `lengths` counts the lengths of all captions, this one included.
+    """
     if not length:
         return 0.0
     others = (other for other, count in lengths.items() if count > (other == length))

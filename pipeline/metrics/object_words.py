@@ -1,27 +1,28 @@
 """Words for everyday objects, animals and people: COCO's categories, and objects that human captions often name.
 
-Three groups are left out. Words that are as often a verb or a colour (ski, swing, orange), and nouns for several
-categories (vehicle, animal, food), are ambiguous. Places and ground (street, grass) are mentioned in only a part of the
-captions. The camera that people look into is left out, too.
+Four groups are left out. Words that are as often a verb or a colour (swing, ski, orange) are ambiguous; skis and orange
+are categories of COCO. Nouns for several categories (vehicle, animal, food) are ambiguous, too. Places and ground
+(street, grass) are mentioned in only a part of the captions. The camera is mentioned because people look into it,
+although the image does not show it.
 """
 
 from __future__ import annotations
 
 _SYNONYMS = """
-    person, people, man, men, woman, women, boy, girl, child, children, kid, baby, babies, toddler, infant,
-        lady, ladies, guy, gentleman, gentlemen, adult, teenager, teen, mother, father, mom, dad, daughter,
-        brother, sister, crowd, family, families, player, skier, surfer, rider, biker, skateboarder, skater,
+    person, people, man, men, woman, women, boy, girl, child, children, kid, baby, toddler, infant,
+        lady, guy, gentleman, gentlemen, adult, teenager, teen, mother, father, mom, dad, daughter,
+        brother, sister, crowd, family, player, skier, surfer, rider, biker, skateboarder, skater,
         snowboarder, cyclist, bicyclist, motorcyclist, climber, hiker, swimmer, runner, racer, wrestler, dancer,
         musician, guitarist, singer, performer, worker, policeman, policemen, police officer, officer, fireman,
         firemen, firefighter, soldier, cowboy, bride, groom, chef, waiter, waitress, batter, pitcher, catcher,
         umpire, referee, goalie, goalkeeper, spectator, onlooker, pedestrian, commuter, tourist, student,
         friend, someone, somebody, fisherman, fishermen, businessman, businessmen, jogger, skydiver, diver;
-    dog, puppy, puppies, pup, doggy, hound, greyhound, poodle, retriever, golden retriever, labrador, lab,
-        terrier, bulldog, collie, shepherd, german shepherd, dachshund, chihuahua, beagle, husky, huskies,
+    dog, puppy, pup, doggy, hound, greyhound, poodle, retriever, golden retriever, labrador, lab,
+        terrier, bulldog, collie, shepherd, german shepherd, dachshund, chihuahua, beagle, husky,
         dalmatian, pug, baby dog, adult dog;
-    cat, kitten, kitty, kitties, tabby, baby cat, adult cat;
-    horse, pony, ponies, foal, colt, mare, stallion, baby horse, adult horse;
-    cow, cattle, calf, calves, bull, ox, oxen, steer, baby cow, adult cow;
+    cat, kitten, kitty, tabby, baby cat, adult cat;
+    horse, pony, foal, colt, mare, stallion, baby horse, adult horse;
+    cow, cattle, calf, bull, ox, oxen, steer, baby cow, adult cow;
     sheep, lamb, ram, ewe, baby sheep, adult sheep;
     goat, baby goat;
     pig, piglet, hog;
@@ -35,7 +36,7 @@ _SYNONYMS = """
     deer, elk, moose, antelope, gazelle;
     camel;
     donkey, mule;
-    rabbit, bunny, bunnies;
+    rabbit, bunny;
     squirrel;
     fox;
     mouse, mice, rat, hamster, computer mouse;
@@ -61,7 +62,7 @@ _SYNONYMS = """
     train, locomotive, passenger train, tram, trolley, streetcar;
     airplane, plane, aeroplane, aircraft, airliner, jet, air plane, passenger jet, passenger plane;
     helicopter;
-    boat, sailboat, ship, yacht, ferry, ferries, barge, rowboat, speedboat, raft;
+    boat, sailboat, ship, yacht, ferry, barge, rowboat, speedboat, raft;
     canoe, kayak;
     tractor;
     ambulance;
@@ -104,7 +105,7 @@ _SYNONYMS = """
     crib;
     table, desk, coffee table, dining table, picnic table, countertop;
     cabinet, cupboard, drawer, dresser;
-    shelf, shelves, bookshelf, bookcase;
+    shelf, bookshelf, bookcase;
     toilet, urinal, commode, toilet seat;
     bathtub, tub, bath tub;
     shower;
@@ -142,7 +143,7 @@ _SYNONYMS = """
     blender;
     kettle, teapot;
     fork;
-    knife, knives;
+    knife;
     spoon, ladle;
     chopstick;
     plate, platter, saucer;
@@ -155,7 +156,7 @@ _SYNONYMS = """
     tray;
     basket;
     bucket, pail;
-    box, boxes, carton, crate;
+    box, carton, crate;
     trash can, garbage can, dumpster, trash bin;
     pizza;
     sandwich, burger, hamburger, cheeseburger, panini;
@@ -172,15 +173,15 @@ _SYNONYMS = """
     cheese;
     egg;
     meat, steak, bacon, ham;
-    french fry, french fries, fries;
+    french fry, fries;
     ice cream;
     apple;
     banana;
     strawberry;
     grape;
     lemon, lime;
-    tomato, tomatoes;
-    potato, potatoes;
+    tomato;
+    potato;
     carrot;
     broccoli;
     onion;
@@ -195,7 +196,7 @@ _SYNONYMS = """
     umbrella, parasol;
     hat, cap, beanie, cowboy hat, baseball cap, sombrero;
     helmet;
-    scarf, scarves;
+    scarf;
     glove, mitten;
     tie, necktie, bow tie, bowtie;
     shirt, tshirt, t shirt, tee shirt, blouse, jersey, tank top;
@@ -228,7 +229,7 @@ _SYNONYMS = """
     tennis racket, racket, racquet, tennis racquet;
     hockey stick;
     golf club;
-    frisbee, frisbees, flying disc;
+    frisbee, flying disc;
     skateboard, skate board, longboard;
     snowboard;
     surfboard, surf board, boogie board, bodyboard;
@@ -264,5 +265,5 @@ SYNONYMS = [[" ".join(phrase.split()) for phrase in each.split(",")] for each in
 OBJECTS = {phrase: phrases[0] for phrases in SYNONYMS for phrase in phrases}
 """Words and phrases of at most three words, with their object's name, which is its first word or phrase.
 
-Only irregular plurals are listed.
+Only plurals that `chair.PLURALS` does not reduce to a listed singular are listed, and names of pairs such as scissors.
 """

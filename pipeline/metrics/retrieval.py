@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pipeline.errors import UserError
 
-BLOCK_SCORES = 2**22  # scores per block; more do not fit into a core's cache
+BLOCK_SCORES = 2**22  # scores per block, 32 MiB in double precision
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class RetrievalRanks:
     by_caption: Tensor  # (N,) int64: of each caption's image among all images
     by_image: Tensor  # (M,) int64: of each image's best caption among the captions of other images
     among: dict[str, Tensor]  # gallery → (N,) int64: of each caption's image among that gallery's
-    first: Tensor  # (N, shown) int64: the images that score highest for each caption, best first
+    first: Tensor  # (N, min(shown, M)) int64: the images that score highest for each caption, best first
 
 
 def rank_gallery(
@@ -109,7 +109,7 @@ def random_distractors(images: int, count: int, seed: int) -> Tensor:
     Raises UserError if there are fewer than `count` other images.
     """
     if count >= images:
-        raise UserError(f"gallery: {count} distractors an image, but there are only {images - 1} other images")
+        raise _too_few_images(count, images)
     draw = np.random.Generator(np.random.Philox(key=[seed, count]))
     distractors = torch.empty(images, count, dtype=torch.int64)
     for image, others in enumerate(distractors.numpy()):
@@ -125,7 +125,7 @@ def similar_distractors(features: Tensor, count: int) -> Tensor:
     `count` other images.
     """
     if count >= len(features):
-        raise UserError(f"gallery: {count} distractors an image, but there are only {len(features) - 1} other images")
+        raise _too_few_images(count, len(features))
     unit = torch.nn.functional.normalize(features.double() - features.double().mean(0), dim=1)
     block = min(512, max(1, BLOCK_SCORES // len(unit)))  # constant memory besides the vectors
     # allocated before the first block, since allocation between blocks would fragment the memory
@@ -168,9 +168,9 @@ def recall(ranks: Tensor) -> dict[str, float]:
 def recall_among(ranks: Tensor, sizes: Tensor) -> dict[str, float]:
     """Return R@1, R@5, R@10 and mean 1 / rank (MRR), in percent, of `ranks` (N,) in galleries of `sizes` (N,) images.
 
-    R@k counts the ranks in galleries of more than k images, where a miss is possible; without such a gallery it is left
-    out. `random`: the expected R@1 of random ranks. `alone`: the number of ranks in galleries of one image, which count
-    nowhere.
+    R@k counts the ranks in galleries of more than k images, where a miss is possible. MRR and `random`, the expected
+    R@1 of random ranks, count those of more than one image. A value without such a gallery is left out. `alone`: the
+    number of ranks in galleries of one image, which count nowhere else.
     """
     recalls = {}
     for k in (1, 5, 10):
@@ -181,3 +181,10 @@ def recall_among(ranks: Tensor, sizes: Tensor) -> dict[str, float]:
         recalls["MRR"] = 100 * float((1 / ranks[sizes > 1].double()).mean())
         recalls["random"] = 100 * float((1 / sizes[sizes > 1].double()).mean())
     return recalls | {"alone": float((sizes == 1).sum())}
+
+
+def _too_few_images(count: int, images: int) -> UserError:
+    """Return the error for galleries of `count` distractors among `images` images."""
+    return UserError(
+        f"galleries: expected {count + 1} images or more for {count} distractors, got {images}; use a larger split"
+    )

@@ -2,9 +2,8 @@
 
 METEOR takes seven CPU seconds to load its tables, and as many until Java has compiled it. Scoring a cell's captions
 takes less. `start_server` starts `python -m pipeline.metrics.shared_meteor` for a process and its children. They find
-the server by
-the environment variable SAYWHICH_METEOR and use it through `connect_meteor`. The server ends when its standard input
-closes, that is, with the process that started it. Without a server, each process has its own METEOR.
+the server by the environment variable SAYWHICH_METEOR and use it through `connect_meteor`. The server ends when its
+standard input closes, that is, with the process that started it. Without a server, each process has its own METEOR.
 """
 
 from __future__ import annotations
@@ -26,7 +25,8 @@ ADDRESS = "SAYWHICH_METEOR"  # the path of the server's socket
 def start_server(environment: MutableMapping[str, str]) -> subprocess.Popen[str] | None:
     """Start a server that ends with this process, and write its address into the children's `environment`.
 
-    Keep the returned process for as long as the server is needed. Returns None if there is a server already.
+    Keep the returned process for as long as the server is needed. Returns None if `environment` has an address already.
+    A server that cannot open its socket ends with a warning, and `environment` stays as it is.
     """
     if ADDRESS in environment:
         return None
@@ -46,7 +46,10 @@ def start_server(environment: MutableMapping[str, str]) -> subprocess.Popen[str]
 
 
 def connect_meteor(timeout: float) -> Meteor | SharedMeteor:
-    """Return the server's METEOR, else this process' own. `timeout`: the limit in seconds for one set of captions."""
+    """Return the server's METEOR, else this process' own. `timeout`: the limit in seconds for one set of captions.
+
+    Raises NotComputedError if there is no server and no Java runs.
+    """
     with suppress(OSError, KeyError):
         return SharedMeteor(os.environ[ADDRESS], timeout)
     return Meteor(timeout)
@@ -64,7 +67,7 @@ class SharedMeteor:
         self._server.send(sha256(find_meteor_jar()))
 
     def score(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
-        """Return `Meteor.score`; raises NotComputedError in the same cases."""
+        """Return `Meteor.score`. Raises NotComputedError in the same cases, and if an own process cannot start."""
         if self._failed:
             raise NotComputedError(self._failed)
         if self._fallback is None:
@@ -130,7 +133,12 @@ class _Server:
 def main() -> None:
     """Serve until standard input ends; the socket lies in a folder that only the user can access."""
     server = _Server()
-    with Listener(family="AF_UNIX") as listener:
+    try:
+        listener = Listener(family="AF_UNIX")
+    except OSError as error:  # a socket's path has at most some hundred bytes
+        print(f"warning: each process starts its own METEOR: {error}; set TMPDIR to a short path", file=sys.stderr)
+        return
+    with listener:
 
         def accept() -> None:
             while True:

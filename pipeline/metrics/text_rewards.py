@@ -39,7 +39,7 @@ class TextScorer:
     def score(self, metric: Metric, tokens: Tensor, images: Tensor) -> Tensor:
         """Return scores (N,) float64, 0 … 1, of captions `tokens` (N, T) of `images` (N,), rows of the prepared data.
 
-        Raises UserError if the program cannot run.
+        Raises UserError if the program cannot run, fails or exceeds the timeout.
         """
         requests = [
             (metric.name, image, self._decode(row)) for image, row in zip(images.tolist(), tokens.tolist(), strict=True)

@@ -28,6 +28,7 @@ from pipeline.models.hub_dual_encoder import HubDualEncoder
 from pipeline.models.listener import Listener
 from pipeline.runtime.checksums import HISTORY, INPUTS, MAX_HEADER, NONE, check_history
 from pipeline.runtime.files import sha256, write_atomically
+from pipeline.runtime.memory import is_full
 from pipeline.runtime.records import Line, Record, first_problem, parse_json, parse_record
 from pipeline.runtime.tensors import read_tensors
 from pipeline.runtime.untrusted import require_plain_file
@@ -48,7 +49,7 @@ OTHERS: tuple[type[Agent], ...] = (
 )
 AGAIN = "run its stage again"
 MAX_SIZE, MAX_ENTRIES = 2**24, 4096  # limits on numeric arguments and on entries of a list
-MAX_LAYERS, MAX_WORDS = 128, 1000
+MAX_LAYERS, MAX_WORDS = 1000, 1000  # as in params.yaml
 LAYERS = frozenset(
     (
         *("layers", "encoder_layers", "decoder_layers", "n_layer", "num_hidden_layers", "num_layers"),
@@ -61,7 +62,7 @@ KINDS: dict[str, type[Agent]] = {kind.__name__: kind for kind in (*SPEAKERS, *OT
 def save_agents(
     path: Path, agents: Mapping[str, Agent], history: Path | None = None, data: Mapping[str, str] | None = None
 ) -> None:
-    """Write the parameters and constructor arguments of `agents`, by name; the file is complete or absent.
+    """Write the parameters and constructor arguments of `agents`, by name; an interruption leaves the earlier file.
 
     `history` is the training record beside `path`, and `data` are digests of the data (`checksums.data_digests`). Both
     are stored as digests, so that later changes are detected.
@@ -85,8 +86,9 @@ def load_agent(
     """Load the agent that `save_agents` wrote as `name`, on the CPU, in evaluation mode.
 
     `known` are the classes that the file may name, and `kinds` those permitted for this agent (None: all). Arguments
-    are checked against their types, and tensors against the resulting shapes, before memory is allocated. Raises
-    UserError where the file is damaged, or the history beside it belongs to another training.
+    are checked against their types, and tensors against the resulting shapes, before the network's memory is allocated.
+    Raises UserError where the file is missing or damaged, does not hold the agent, or memory is exhausted. Raises
+    UserError, too, where the history beside it belongs to another training.
     """
     check_own_bytes(path)
     metadata, tensors = read_tensors(path, AGAIN, f"{name}.")
@@ -106,6 +108,8 @@ def load_agent(
     except UserError as problem:
         raise UserError(f"{path}: {problem}") from None
     except Exception as problem:  # PyTorch and the networks' libraries raise many types of errors
+        if is_full(problem):
+            raise UserError(f"{path}: too little memory to load {name}; end other programs, or add memory") from None
         detail = " ".join(str(problem).split())[:200] or type(problem).__name__
         raise UserError(f"{path}: {name} is of another version of this model ({detail}); {AGAIN}") from None
     return agent.eval()
@@ -129,7 +133,10 @@ class AgentSpec(Record):
 
 
 def read_agents(path: Path, metadata: Mapping[str, str]) -> dict[str, AgentSpec]:
-    """Return the specifications of a file's agents, by name. Raises UserError where its metadata hold none."""
+    """Return the specifications of a file's agents, by name; none where its metadata have no entry of agents.
+
+    Raises UserError where that entry is damaged.
+    """
     header = parse_json(metadata.get("agents", "{}"), str(path), AGAIN)
     if not isinstance(header, dict):
         raise UserError(f"{path}: the header names no agents; {AGAIN}")
@@ -191,7 +198,7 @@ def _arguments_of(kind: type) -> type[BaseModel]:
 
 
 def _check_limits(value: Any, where: str, key: str = "") -> None:
-    """Raise UserError for numbers of layers or words, sizes or lists above their limits, at any depth."""
+    """Raise UserError for numbers and lists above their limits, and for `max_words` below 1, at any depth."""
     if isinstance(value, dict):
         for name, inner in value.items():
             _check_limits(inner, where, name)

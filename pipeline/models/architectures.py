@@ -45,7 +45,7 @@ class Architecture:
     sizes: tuple[str, ...]  # keys of SIZES that the architecture takes
 
     def load(self) -> type[Decoder]:
-        """Import the class."""
+        """Import and return the class."""
         kind: type[Decoder] = getattr(import_module(self.module), self.kind)
         return kind
 

@@ -24,13 +24,14 @@ from pipeline.runtime.hub_prompts import PATCHED, PROMPTED, TILED, PromptedProce
 from pipeline.types import Batch, caption_mask
 
 PREFIXED = frozenset(("git", "blip-2", *TILED, *PATCHED))  # kinds whose regions are tokens before the caption
-SEQ2SEQ = ("t5",)  # text sides whose own encoder has those tokens, and whose decoder attends to its states
+SEQ2SEQ = ("t5",)  # text sides of BLIP-2 whose encoder has those tokens, and whose decoder attends to its states
 # text sides that are trained, by kind
 TEXT_KINDS = {"blip-2": ("opt", "t5"), "florence2": ("bart",), **dict.fromkeys(TILED, ("llama",))}
 AXES = 3  # axes of the positions of patches: time, height, width
 RESERVED = 2  # positions that some text sides keep for padding
+LABELS = frozenset(("id2label", "label2id"))  # names of image classes
 # fields of every transformers config that no text side uses
-UNUSED = frozenset(("architectures", "dtype", "id2label", "label2id", "problem_type", "transformers_version"))
+UNUSED = LABELS | {"architectures", "dtype", "problem_type", "transformers_version"}
 UNDECLARED = frozenset(("cross_attention_hidden_size", "scale_decoder_outputs"))  # entries that are no fields
 Pairs = tuple[tuple[Tensor, Tensor], ...]  # per layer: keys and values (n, heads, t, d)
 
@@ -57,8 +58,9 @@ class HubDecoder(Decoder[HubState]):
 
     Input and output embeddings are moved out of the model to `word` and `logit`. A table that the model shares is
     copied to both, and they are trained separately. All other layers are the model's own code and weights. Its dropouts
-    are 0; the unroll applies dropout before the output layer. Regions are the vision tower's hidden states, the same
-    number for every image; a null image replaces each by one learned vector.
+    are 0; the unroll applies dropout before the output layer. Regions are the vision tower's hidden states, or the
+    decoder's inputs in models with a prompt (features/decoder_inputs.py). Every image has the same number of them. A
+    null image replaces each by one learned vector.
 
     With LoRA, `{rank, alpha, targets}` (targets null: all linear layers), only the LoRA weights and the null image are
     trained.
@@ -79,13 +81,16 @@ class HubDecoder(Decoder[HubState]):
 
         `lead` is the number of tokens that stand before BOS, as Florence-2's decoder has one. `positions` is the number
         of regions and BOS where their positions have three axes, as Qwen2.5-VL's have.
-        Raises UserError where the text side has too few positions for `max_words`.
+        Raises UserError for a config of an unknown kind, and for more `max_words` than the text side has positions for.
         """
         text, project = _built(config)
         sizes = text.config.get_text_config()
         most = getattr(sizes, "max_position_embeddings", max_words + RESERVED)
         if max_words + RESERVED > most:
-            raise UserError(f"its text side has {most} positions: too few for captions of {max_words} words")
+            raise UserError(
+                f"its text side has {most} positions: too few for captions of {max_words} words; "
+                f"lower prepare.max_words to {most - RESERVED} or less"
+            )
         embeddings, output = _ends(text)
         arguments = {"vocabulary": vocabulary, "config": config, "max_words": max_words, "dropout": dropout}
         arguments |= {"lead": lead} if lead else {}
@@ -114,23 +119,27 @@ class HubDecoder(Decoder[HubState]):
     ) -> Self:
         """Load the captioner `name` from the hub or a folder; `numbers` (V,) are its ids of the vocabulary's words.
 
-        Raises UserError where it cannot be loaded, or the words are not from its tokenizer.
+        Raises UserError where it cannot be loaded, its special tokens are not token ids, or the words are not from its
+        tokenizer.
         """
         made_of = load_captioner(name)
-        config = plain_config(made_of)
+        config = _without_labels(plain_config(made_of))
         prompted = PromptedProcessor(name, made_of.config) if config["model_type"] in PROMPTED else None
         end, *lead, begin = _special_tokens(made_of, config, prompted)
         positions = None if prompted is None else _prompt_positions(made_of, prompted)
         text, project = _text(made_of)
         embeddings, output = _ends(text)
         special = {end} if has_prefix(config) else {end, begin}  # a prompt may end in any token
-        if special & set(numbers) or max(end, begin, *numbers) >= len(embeddings.weight):
+        if special & set(numbers) or max(end, begin, *lead, *numbers) >= len(embeddings.weight):
             raise UserError(
                 f"{name}: the prepared captions are not of its tokens; set prepare.tokenizer to {name} in params.yaml "
                 "and run the prepare stage again"
             )
         given = 0 if positions is None else positions.shape[1]
-        made = cls(len(numbers), config, max_words, dropout, lead=len(lead), positions=given)
+        try:
+            made = cls(len(numbers), config, max_words, dropout, lead=len(lead), positions=given)
+        except UserError as problem:
+            raise UserError(f"{name}: {problem}") from None
         made.text.load_state_dict(text.state_dict())
         if made.project is not None and project is not None:
             made.project.load_state_dict(project.state_dict())
@@ -254,7 +263,10 @@ class HubDecoder(Decoder[HubState]):
         return hidden, _pairs(tokens), _pairs(regions)
 
     def _position_ids(self, words: Tensor, state: HubState | None) -> Tensor:
-        """Return the positions (AXES, n, t) of `words` (n, t, E) after `state`, or of regions and words without one."""
+        """Return the positions (AXES, n, t) of `words` (n, t, E) after `state`.
+
+        Without cached tokens, the positions of the regions precede them.
+        """
         assert self.positions is not None
         first = 0 if state is None else state.words
         found = self.positions[:, -1:] + first + torch.arange(words.shape[1], device=words.device)
@@ -269,7 +281,7 @@ def has_prefix(config: Mapping[str, Any]) -> bool:
 
 
 def is_seq2seq(config: Mapping[str, Any]) -> bool:
-    """Return whether a captioner's text side has an encoder of its own."""
+    """Return whether a captioner's text side is in SEQ2SEQ."""
     return (config.get("text_config") or {}).get("model_type") in SEQ2SEQ
 
 
@@ -283,6 +295,12 @@ def plain_config(captioner: Any) -> dict[str, Any]:
 
     config: dict[str, Any] = plain(json.loads(captioner.config.to_json_string(use_diff=False)))
     return config
+
+
+def _without_labels(config: dict[str, Any]) -> dict[str, Any]:
+    """Remove LABELS at any depth: some encoders have 21,841 classes, more than a file of weights may name."""
+    kept = {key: value for key, value in config.items() if key not in LABELS}
+    return {key: _without_labels(value) if isinstance(value, dict) else value for key, value in kept.items()}
 
 
 def _built(config: dict[str, Any]) -> tuple[Any, nn.Linear | None]:
@@ -397,21 +415,25 @@ def _ends(text: Any) -> tuple[Any, Any]:
 def _special_tokens(captioner: Any, config: Mapping[str, Any], prompted: PromptedProcessor | None) -> list[int]:
     """Return the model's own ids of EOS, of tokens before BOS if there are any, and of BOS: those of its `generate`.
 
-    Raises UserError where its config names none.
+    Of several ids of EOS, the first counts. Raises UserError where its config has no such ids.
     """
     if captioner.config.model_type == "blip":
-        return [captioner.config.text_config.sep_token_id, captioner.config.text_config.bos_token_id]
-    made = (captioner.language_model if config["model_type"] == "blip-2" else captioner).generation_config
-    begin = made.bos_token_id if made.decoder_start_token_id is None else made.decoder_start_token_id
-    if prompted is not None and has_prefix(config):
-        begin = int(prompted.tokens[-1])
-    end = made.eos_token_id[0] if isinstance(made.eos_token_id, list) else made.eos_token_id
-    if begin is None or end is None:
-        raise UserError(
-            f"{captioner.name_or_path}: expected bos_token_id or decoder_start_token_id, and eos_token_id, in its "
-            f"generation config; got {begin} and {end}; add them to generation_config.json"
-        )
-    forced = made.forced_bos_token_id
+        text = captioner.config.text_config
+        begin, end, forced = text.bos_token_id, text.sep_token_id, None
+        source = "config.json, text_config: bos_token_id and sep_token_id"
+    else:
+        made = (captioner.language_model if config["model_type"] == "blip-2" else captioner).generation_config
+        source = "generation_config.json: bos_token_id or decoder_start_token_id, eos_token_id, any forced_bos_token_id"
+        begin = made.bos_token_id if made.decoder_start_token_id is None else made.decoder_start_token_id
+        if prompted is not None and has_prefix(config):
+            begin = int(prompted.tokens[-1])
+        end, forced = made.eos_token_id, made.forced_bos_token_id
+        if isinstance(end, list) and end:
+            end = end[0]
+    given = [begin, end] if forced is None else [begin, end, forced]
+    if not all(type(each) is int and each >= 0 for each in given):
+        found = ", ".join(f"{each!r:.20}" for each in given)
+        raise UserError(f"{captioner.name_or_path}: expected token ids in {source}; got {found}; correct them")
     return [end, begin] if forced is None or has_prefix(config) else [end, begin, forced]
 
 

@@ -13,7 +13,7 @@ from pipeline.models.kernels.dispatch import fast_form
 from pipeline.models.pragmatic_decoder import TokenAwareDecoder
 from pipeline.types import Batch
 
-CONSIDERED = 10  # minimal number of most probable tokens whose captions the listener encodes
+CONSIDERED = 10  # number of most probable tokens, at each step, whose captions the listener encodes
 TEMPERATURE = 0.07  # divides the cosines of listeners that this project trains
 
 
@@ -29,9 +29,9 @@ class RetrievalState(NamedTuple):
 class RetrievalPragmaticDecoder(TokenAwareDecoder[RetrievalState]):
     """Trained speaker S0, reweighted at each token by a retrieval listener L.
 
-    S1(w | tokens, image) ∝ S0(w | tokens, image) · L(image | tokens, w)^α over the most probable tokens of S0. All
-    others have probability 0. L is the softmax, over the image and its distractors, of their cosines with the caption
-    that ends with w. α = 0 is the speaker itself.
+    S1(w | tokens, image) ∝ S0(w | tokens, image) · L(image | tokens, w)^α over the CONSIDERED most probable tokens of
+    S0. All others have probability 0. L is the softmax, over the image and its distractors, of their cosines with the
+    caption that ends with w, divided by `temperature`. α = 0 is the speaker itself.
     """
 
     def __init__(

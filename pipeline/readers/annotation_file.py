@@ -12,10 +12,14 @@ from typing import Any, NoReturn
 from pipeline.errors import UserError, reason
 from pipeline.runtime.untrusted import require_plain_file
 
+KINDS = {str: "a text", int: "a whole number", int | str: "a whole number or a text", list: "a list"}
+# a JSON escape: two halves of one character, half a character (group 1), or another
+ESCAPE = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)")
+
 
 @dataclass(frozen=True, slots=True)
 class FilePosition:
-    """A position in a file; `str` returns its description."""
+    """A position in a file, which subclasses describe by `str`."""
 
     file: Path
 
@@ -49,12 +53,13 @@ class JsonEntry(FilePosition):
         return f"{self.key}[{self.index}]{self.part} (line {_line_of(self.text, self.key, self.index)})"
 
     def get(self, key: str, kind: Any, default: Any = None) -> Any:
-        """Return `value[key]`; raises UserError unless it has the type `kind`."""
+        """Return `value[key]`, or `default` without this key; raises UserError unless it has the type `kind`."""
         if not isinstance(self.value, dict):
             self.fail(f"an object with `{key}` is expected here, not {show_json(self.value)}")
         value = self.value.get(key, default)
         if not isinstance(value, kind) or isinstance(value, bool):
-            self.fail(f"`{key}` is missing" if value is None else f"`{key}` is {show_json(value)}")
+            found = "missing" if value is None else show_json(value)
+            self.fail(f"`{key}` is {found}, and {KINDS.get(kind, 'another value')} is expected")
         return value
 
     def parts(self, key: str) -> Iterator[JsonEntry]:
@@ -75,7 +80,10 @@ class JsonFile:
         except (ValueError, RecursionError) as error:  # a number with thousands of digits; nesting that is too deep
             raise UserError(f"{file}: not JSON that can be read ({reason(error)})") from None
         if line := _line_of_lone_surrogate(self.text):
-            raise UserError(f"{file}, line {line}: half a character (\\ud800 … \\udfff without its other half)")
+            raise UserError(
+                f"{file}, line {line}: half a character (\\ud800 … \\udfff without its other half); "
+                "write the whole character"
+            )
         if not isinstance(self.data, dict):
             raise UserError(f"{file}, line 1: the file must be one JSON object, not {show_json(self.data)}")
 
@@ -88,21 +96,20 @@ class JsonFile:
 
 
 class UniqueNames:
-    """A set of names that may occur only once, in one file or in several."""
+    """A set of names that may occur only once, in one file or in several; the number 1 and the text "1" are equal."""
 
     def __init__(self, what: str):
         self.what = what
-        self.positions: dict[Any, FilePosition] = {}
+        self.positions: dict[str, FilePosition] = {}
 
     def add(self, name: Any, place: FilePosition) -> None:
-        """Add `name`; raises UserError where it was added before, or is neither a number nor a text."""
-        if not isinstance(name, str | int):
-            place.fail(f"{self.what} must be a number or a text, not {show_json(name)}")
-        if name in self.positions:
-            first = self.positions[name]
+        """Add `name`; raises UserError where it was added before, or is neither a whole number nor a text."""
+        if not isinstance(name, str | int) or isinstance(name, bool):
+            place.fail(f"{self.what} must be a whole number or a text, not {show_json(name)}")
+        if (first := self.positions.get(str(name))) is not None:
             where = str(first) if first.file == place.file else f"{first.file}, {first}"
             place.fail(f"{self.what} {show_json(name)} occurs a second time, first at {where}")
-        self.positions[name] = place
+        self.positions[str(name)] = place
 
 
 def read_annotation_text(file: Path) -> str:
@@ -127,28 +134,32 @@ def lines_of(file: Path) -> Iterator[tuple[FileRow, str]]:
 
 def _line_of_lone_surrogate(text: str) -> int:
     """Return the first line with the escape of a lone surrogate, which UTF-8 cannot encode; 0 if there is none."""
-    halves = re.compile(r"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})?(\\u[dD][c-fC-F][0-9a-fA-F]{2})?")
-    if not re.search(r"\\u[dD][89a-fA-F]", text):
-        return 0
-    alone = (match for match in halves.finditer(text) if (match[1] is None) != (match[2] is None))
-    return next((text.count("\n", 0, match.start()) + 1 for match in alone), 0)
+    return next((text.count("\n", 0, match.start()) + 1 for match in ESCAPE.finditer(text) if match[1]), 0)
 
 
 def show_json(value: Any) -> str:
-    """Return a value as JSON, shortened to 60 characters."""
+    """Return a value as JSON, shortened to at most 60 characters."""
     shown = json.dumps(value, ensure_ascii=False)
     return shown if len(shown) <= 60 else shown[:57] + "…"
 
 
 def _line_of(text: str, key: str, index: int) -> int:
     """Return the line, from 1, on which element `index` of the list `key` of the file's object begins."""
-    decoder = json.JSONDecoder()
-    match = re.search(rf"{re.escape(json.dumps(key))}\s*:\s*\[", text)
-    if match is None:  # the key is written with escapes
-        return 1
-    at = match.end()
-    for number in range(index + 1):
-        at = decoder.raw_decode(text, at)[1] if number else at
-        while text[at] in " \t\r\n,":
+    decoder, listed = json.JSONDecoder(), 0
+
+    def skip(at: int) -> int:
+        while text[at] in " \t\r\n,:":
             at += 1
+        return at
+
+    at = skip(text.index("{") + 1)
+    while text[at] != "}":
+        name, at = decoder.raw_decode(text, at)
+        value = skip(at)
+        if name == key:
+            listed = value  # the last list counts if a key is repeated, as in `json.loads`
+        at = skip(decoder.raw_decode(text, value)[1])
+    at = skip(listed + 1)
+    for _ in range(index):
+        at = skip(decoder.raw_decode(text, at)[1])
     return text.count("\n", 0, at) + 1

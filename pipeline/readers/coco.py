@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline.data.corpus import SPLITS, Corpus, CorpusImage
 from pipeline.errors import UserError
-from pipeline.readers.annotation_file import JsonEntry, JsonFile, UniqueNames
+from pipeline.readers.annotation_file import JsonEntry, JsonFile, UniqueNames, show_json
 from pipeline.readers.checks import make_caption
 from pipeline.readers.corpus_format import CorpusFormat, CorpusSource
 from pipeline.readers.splits import read_splits, split_of
@@ -19,11 +19,13 @@ def read_coco(
 ) -> Corpus:
     """Read COCO caption annotations.
 
-    `annotations` is one file per split, {split: file}, or several files to merge, with a file of `splits` (see
+    `annotations` is one file per split, {split: file}, or one or more files to merge, with a file of `splits` (see
     `read_splits` for its forms). Images that `splits` does not name are omitted. An image named COCO_train2014_… is in
     the folder train2014 of `images`, if there is one. Other images of `captions_train2017.json` are in train2017, if
-    there is one. All others are directly in `images`. Raises UserError with the file and the position in it.
+    there is one. All others are directly in `images`. Raises UserError with the file, and the position of an entry.
     """
+    if not annotations:
+        raise UserError("annotations: no file is given; give {split: file}, or a list of files and a split file")
     if isinstance(annotations, Mapping):
         if splits is not None:
             raise UserError("splits: got both one annotation file per split and a file of splits; give one of them")
@@ -77,7 +79,9 @@ def _annotated_images(file: Path, ids: UniqueNames) -> Iterator[tuple[JsonEntry,
         caption_ids.add(annotation.get("id", int | str), annotation)
         image = annotation.get("image_id", int | str)
         if image not in captions_of:
-            annotation.fail(f"the caption is of image {image}, which is not among the images; add it to the images")
+            annotation.fail(
+                f"the caption is of image {show_json(image)}, which is not among the images; add it to the images"
+            )
         captions_of[image].append(annotation)
     return ((row, captions_of[row.value["id"]]) for row in rows)
 

@@ -16,9 +16,9 @@ def read_flickr8k(captions: Path, lists: Mapping[str, Path]) -> Corpus:
     """Read `Flickr8k.token.txt` and {split: its list, `Flickr_8k.trainImages.txt`, …}.
 
     A line of captions is `image.jpg#0`, a tab and the caption; a line of a list is an image's file name. Captions of
-    images in no list are omitted. The published file has captions of 8,092 names for 8,000 listed images; one of them
-    (`2258277193_586949ec62.jpg.1`) has no photo. Images are in the order of the lists. Raises UserError with file and
-    line.
+    images in no list are omitted. The published file has captions of 8,092 file names, and the lists have 8,000. The
+    name `2258277193_586949ec62.jpg.1` has no photo. Images are in the order of the lists. Raises UserError with file
+    and line.
     """
     lists = {split: Path(file) for split, file in lists.items()}
     captions_of = _captions(Path(captions))

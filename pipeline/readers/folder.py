@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path, PurePosixPath
 
 from pipeline.data.corpus import SPLITS, AnnotatedCaption, Corpus, CorpusImage
-from pipeline.errors import UserError
+from pipeline.errors import UserError, one_line
 from pipeline.readers.annotation_file import FileRow, show_json
 from pipeline.readers.checks import make_caption
 from pipeline.readers.corpus_format import CorpusFormat
@@ -21,12 +21,12 @@ from pipeline.runtime.untrusted import leads_outside
 FILES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".heic", ".heif", ".avif")
 PHOTOS = frozenset((*FILES, *CONTAINERS))
 MIN_PHOTOS = 2 * len(SPLITS)  # a listener needs two photos in each split
-# ten letters without a blank, in scripts without blanks between words (Thai to Myanmar, Khmer, kana, Han)
+# ten characters without a blank, in scripts without blanks between words (Thai, Lao, Myanmar, Khmer, kana, Han)
 UNBROKEN = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]{10,}")
 
 
 def read_folder(table: Path, images: Path | None, shares: Mapping[str, float] | None = None) -> Corpus:
-    """Read a CSV, JSON Lines or Parquet table of `file, caption`, a row per caption.
+    """Read a CSV, TSV, JSON Lines or Parquet table of `file, caption`, a row per caption.
 
     `file` is relative to the folder `images`; the rows of an image may be anywhere. The column `split` (train, val,
     test; equal in all rows of an image) is optional. Without it `shares` (val, test, seed) determine random splits, see
@@ -85,11 +85,11 @@ def _suggest_file(file: str, images: Path) -> str:
 
 
 def _warn_of_photos_without_row(table: Path, images: Path, named: Collection[str]) -> None:
-    paths = (path for path in images.rglob("*") if path.suffix.lower() in PHOTOS)
+    paths = (path for path in images.rglob("*") if path.suffix.lower() in PHOTOS and path.is_file())
     files = sorted({path.relative_to(images).as_posix() for path in paths} - set(named))
     if files:
         print(
-            f"warning: {table}: {len(files)} of the photos in {images} have no row, {files[0]} the first; "
+            f"warning: {table}: {len(files)} of the photos in {images} have no row, {one_line(files[0])} the first; "
             "they are left out",
             file=sys.stderr,
         )

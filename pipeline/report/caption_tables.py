@@ -28,7 +28,8 @@ DIVERSITY = {
 TRUTH: Keys = ("faithfulness", "precision")  # share of the captions' claims that are true of their image
 DIVERSITY_NOTES = {
     "Self-BLEU": "Self-BLEU: BLEU-5 of each of the first 1,000 captions against the others; lower is more varied.",
-    "human_log_likelihood": "log p: mean log-probability that the speaker gives a word of human captions, in nats.",
+    "human_log_likelihood": "log p: mean log-probability that the speaker gives a token of human captions (words and "
+    "EOS), in nats.",
 }
 HUMAN_NOTES = {  # notes on the row of human captions, by table name
     "diversity": "Human captions: the first caption of each image.",
@@ -99,7 +100,8 @@ def caption_tables(results: Results, choices: Sequence[Choice]) -> list[Table]:
                 "distinct, and as control (equal to the control's caption by the same seed). human words, human "
                 "colours: shares of content words and of colours that occur in a human caption of the image. "
                 "vocabulary: number of distinct words; objects: mentions per caption; CHAIR: share of mentions (i), "
-                "and of captions with a mention (s), of objects that no human caption of the image mentions.",
+                "and of captions with a mention (s), of objects that are neither in a human caption of the image nor "
+                "annotated in it.",
             ],
         ),
         (

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from pipeline.analysis.comparison import MAX_SHORT_SHARE, Comparison, ComparisonSlice, CurveReading
 from pipeline.analysis.judge_titles import Keys, recall_keys
 from pipeline.analysis.measured_baselines import read_baseline_curves
-from pipeline.analysis.results import LANGUAGE, MISSING, Run, setting
+from pipeline.analysis.results import LANGUAGE, MISSING, SYMBOLS, Run, setting
 from pipeline.metrics.registry import SHOWN
 from pipeline.report.tables import RECALLS, Table, TableColumn, fill_table, format_number, typographic_sign
 
-BASELINE_NOTE = "The last rows are captions without training; their own CIDEr is in brackets."
+BASELINE_NOTE = "The last rows are captions without training; their own CIDEr is in brackets where it was measured."
 
 
 def equal_tables(comparison: Comparison) -> list[Table]:
@@ -67,9 +67,11 @@ def at_score_table(comparison: Comparison, slice_: ComparisonSlice) -> Table:
 
 
 def significance_table(comparison: Comparison, slice_: ComparisonSlice, compact: bool = False) -> Table | None:
-    """Return every method's score minus the reference's at equal CIDEr; None without intervals or a reference.
+    """Return every method's score minus the reference's at equal CIDEr.
 
-    A cell has a dash where both numbers are lower bounds, or where one bound does not determine the order.
+    A cell has a dash where both numbers are lower bounds, or where one bound does not determine the order. It also has
+    one where a number was not measured. Returns None if the reference or all other methods have no intervals at this
+    CIDEr.
     """
     results, drawn = comparison.results, [reading for reading in slice_.readings if reading.resampled]
     shown = [reading for reading in drawn if reading.curve is not slice_.reference]
@@ -132,10 +134,14 @@ def _notes(comparison: Comparison, slice_: ComparisonSlice, digits: int) -> Iter
     """Yield notes on how values were read, on their intervals, and on curves that do not reach the level."""
     if slice_.rule:
         yield slice_.rule
+    results = comparison.results
+    score = f"{results.score} ({results.first.title.lower()})"
+    several = [reading.curve.method for reading in slice_.readings if len(reading.curve.points) > 1]
+    along = dict.fromkeys(SYMBOLS.get(name, name) for name in map(results.curve_setting, several))
     yield (
-        "Read from each method's curve along λ (seeds averaged). Settings that contradict the trade-off of CIDEr and "
-        f"{comparison.results.score} ({comparison.results.first.title.lower()}) are pooled. The curve is linear "
-        "between neighbours and undefined beyond the last setting."
+        f"Read from each method's curve along {' or '.join(along) or 'λ'} (seeds averaged). Settings that contradict "
+        f"the trade-off of CIDEr and {score} are pooled. The curve is linear between neighbours and undefined beyond "
+        "the last setting."
     )
     estimates = [estimate for reading in slice_.readings for estimate in reading.estimates.values()]
     marks = [_mark(reading) for reading in slice_.readings]
@@ -158,9 +164,15 @@ def _notes(comparison: Comparison, slice_: ComparisonSlice, digits: int) -> Iter
             f"Marked ‡: in more than {MAX_SHORT_SHARE:.0%} of the resamples the curve ends before this value; "
             "these resamples use the numbers of its last setting."
         )
-    short = [_measured_range(reading, digits) for reading in slice_.readings if reading.nearest is None]
-    if short:
+    empty = [reading for reading in slice_.readings if reading.nearest is None]
+    # curves with settings at or above the level have no numbers if the other metric was not measured there
+    unmeasured = [reading for reading in empty if reading.span and reading.span[1] >= slice_.level]
+    if short := [_measured_range(reading, digits) for reading in empty if reading not in unmeasured]:
         yield f"{MISSING}, not reached ({slice_.fixed} measured): {'; '.join(short)}."
+    if unmeasured:
+        other = score if slice_.fixed == "CIDEr" else "CIDEr"
+        labels = ", ".join(reading.curve.label for reading in unmeasured)
+        yield f"{MISSING}: no setting of {labels} that reaches this {slice_.fixed} has {other}."
     if slice_.reference and slice_.reference.label in {r.curve.label for r in slice_.readings if r.nearest is None}:
         yield f"{slice_.reference.label} is not reached, so there are no differences from it here."
     measured = {keys for reading in slice_.readings for keys in reading.estimates}

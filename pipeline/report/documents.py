@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from pipeline.errors import UserError
+from pipeline.errors import UserError, reason
 from pipeline.report.csv_tables import csv_files, write_csv_files
 from pipeline.report.method_names import replace_method_names
 from pipeline.report.result_file import PrintedFigure, PrintedTable, ResultFile, path_of, read_result
@@ -59,7 +59,8 @@ def update_documents(arguments: Sequence[str] | None = None) -> int:
 def write_documents(root: Path, check: bool) -> list[str]:
     """Write every document of `root`, or only compare it with `check`; return a line for each wrong block.
 
-    Nothing is written if any block is wrong. Raises UserError for a marker without its partner.
+    Without `check`, a block is wrong only where its result file lacks the requested content; nothing is then written.
+    Raises UserError as `documents` does.
     """
     complaints: list[str] = []
     tables: dict[Path, str] = {}
@@ -77,13 +78,19 @@ def write_documents(root: Path, check: bool) -> list[str]:
 def documents(root: Path) -> Iterator[tuple[Path, str]]:
     """Yield the Markdown files of the repository's root and of docs/, with their exact text.
 
-    Raises UserError for a marker without its partner.
+    Raises UserError for a marker without its partner, and for a file that is not UTF-8.
     """
     for path in [*sorted(root.glob("*.md")), *sorted(root.glob("docs/**/*.md"))]:
-        text = path.read_bytes().decode("utf-8")
+        shown = path.relative_to(root).as_posix()
+        try:
+            text = path.read_bytes().decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{shown}: expected UTF-8, found another encoding ({reason(error)}); save it as UTF-8"
+            ) from None
         rest = BLOCK.sub(lambda block: "\n" * block[0].count("\n"), text)
         if marker := MARKER.search(rest):
-            where = f"{path.relative_to(root).as_posix()}, line {_line(marker)}: "
+            where = f"{shown}, line {_line(marker)}: "
             if marker["request"] is None:
                 raise UserError(f"{where}<!-- end --> without a block: remove it")
             raise UserError(f"{where}the block “{marker['request']}” has no <!-- end -->: add it")
@@ -142,7 +149,7 @@ def _block_content(
             links = (f"[{title}]({_link(path, folder)})" for title, (path, _) in files.items())
             return f"All tables of this run (CSV): {', '.join(links)}.\n"
         if key == "figure" and not options:
-            description = re.match(r"!\[(.*?)\]\(", content)
+            description = re.search(r"!\[(.*?)\]\(", content, re.DOTALL)
             picture = root / _picture(root, result.figure(value))
             return f"![{description[1] if description else value}]({_link(picture, folder)})\n"
         asked, chosen = f"{key}: {value}" if value else key, dict(options)
@@ -194,7 +201,8 @@ def _select_cells(table: PrintedTable, options: dict[str, str]) -> PrintedTable:
         rows=[[replace_method_names(row[0]), *row[1:]] for row in table.rows],
     )
     known = {row[0] for row in table.rows}
-    for name in [*(set(columns) - {*table.columns}), *(set(rows) - known)]:
+    unknown = [name for name in columns if name not in table.columns] + [name for name in rows if name not in known]
+    for name in unknown[:1]:
         raise UserError(f"has no “{name}” in that table; there are: {'; '.join([*table.columns, *sorted(known)])}")
     shown = [row for name in rows for row in table.rows if row[0] == name] if rows else table.rows
     at = [table.columns.index(name) for name in columns or table.columns]

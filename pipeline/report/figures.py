@@ -83,7 +83,8 @@ def drift_panel(results: Results, choices: Sequence[Choice]) -> PlotPanel | None
 def rho_panels(results: Results, comparison: Comparison) -> list[PlotPanel]:
     """Return the score against ρ at one CIDEr, one line per method, by the first judge and by the last.
 
-    Bars are 95 % intervals over the test images. Returns [] where no method was measured at several values of ρ.
+    Bars are 95 % intervals over the test images. Returns [] where no method has curves of several values of
+    ρ that are equal in all other settings.
     """
     style, panels = styles(results), []
     for judge in results.ends:

@@ -1,6 +1,7 @@
 """Image gallery of the test split: each method's captions along λ, and the images that listeners retrieve by them.
 
-A view is a set of settings shown side by side: chosen, at equal CIDEr, or at equal recall. One image is shown along λ.
+A view is a set of settings shown side by side: chosen, all, at equal CIDEr, or at equal recall. The report also shows
+one image with one method's captions along λ.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
 from pipeline.analysis.caption_files import read_captions, read_rows
 from pipeline.analysis.comparison import Comparison
@@ -25,12 +26,13 @@ from pipeline.analysis.selection import Choice, ReportSettings
 from pipeline.analysis.tradeoff import curves
 from pipeline.errors import UserError, reason
 from pipeline.features.animated_thumbnail import animated_thumbnail, data_uri, first_frame
+from pipeline.features.images import to_upright_rgb
 from pipeline.report.figures import styles
 from pipeline.report.plot_elements import LineStyle
 from pipeline.runtime.film_decoding import is_moving
 from pipeline.runtime.untrusted import path_inside
 
-EXAMPLE = "psst_multinomial"  # method whose captions are shown along λ, if it was run
+EXAMPLE = "psst_multinomial"  # method whose captions are shown along λ, if a curve of it has two settings
 LONGEST_SIDE = 320  # pixels of a picture on the page
 DRAWN = 256  # pixels of a scene that is drawn again
 THUMBNAIL = 88  # pixels of a thumbnail
@@ -106,7 +108,7 @@ class GalleryView:
 
 
 def gallery_views(results: Results, choices: Sequence[Choice], comparison: Comparison) -> list[GalleryView]:
-    """Return the views: chosen settings, all settings, and for each level of the comparison the nearest settings.
+    """Return the views: chosen settings, all settings, and for each level of the comparison one setting per curve.
 
     The views of levels correspond to Figure 6 of PSST: captions of equal CIDEr that differ in recall, and the reverse.
     """
@@ -123,7 +125,8 @@ def gallery_views(results: Results, choices: Sequence[Choice], comparison: Compa
         at_cider = n < len(comparison.at_cider)
         level = f"{slice_.fixed} " + (f"{slice_.level:.3f}" if at_cider else f"{round(slice_.level, 1):g}%")
         by = "" if at_cider else f" ({results.first.title.lower()})"
-        description = f"Each method's measured setting nearest to a test {level}{by}; its numbers are below its name."
+        description = f"Each method's measured setting with the largest weight in its estimate at a test {level}{by}; "
+        description += "its numbers are below its name."
         unreached = [reading.curve.label for reading in slice_.readings if reading.nearest is None]
         description += f" Not reached by: {', '.join(unreached)}." if unreached else ""
         views.append(view(f"equal-{n}", f"at {level}", description, [reading.nearest for reading in slice_.readings]))
@@ -131,7 +134,7 @@ def gallery_views(results: Results, choices: Sequence[Choice], comparison: Compa
 
 
 def sample_images(prepared: Path, settings: ReportSettings) -> list[int]:
-    """Return `settings.images` images drawn at random from the test split, in the order of the data set."""
+    """Return `settings.images` random images of the test split (all if it has fewer), in the order of the data set."""
     rows = read_rows(prepared / "images.parquet", ["image"], [("split", "==", "test")]).to_pylist()
     draw = np.random.Generator(np.random.Philox(key=[settings.seed, 0]))
     drawn = sorted(draw.choice(len(rows), size=min(settings.images, len(rows)), replace=False))
@@ -151,7 +154,7 @@ def pictures_of(
     """Return the images `wanted`, in the order of the data set, with their captions.
 
     A setting with several seeds shows the captions of the first seed. With `scene_seed`, the seed of drawn scenes,
-    scenes are drawn again from their facts, DRAWN pixels wide. Raises UserError if a file is missing.
+    scenes are drawn again from their facts, DRAWN pixels wide. Raises UserError if a file is missing or cannot be read.
     """
     if not wanted:
         return []
@@ -182,8 +185,8 @@ def picture_with_methods(picture: GalleryPicture, methods: Sequence[str]) -> Gal
 def example_line(results: Results, choices: Sequence[Choice]) -> str | None:
     """Return the label of the curve whose captions are shown along λ; None where no curve has two settings.
 
-    The curve is of the method EXAMPLE, else of the method with the most settings. Among several curves of a method, the
-    curve with its chosen setting is preferred.
+    Only curves of the method EXAMPLE are considered, or all curves if none of EXAMPLE has two settings. Curves with a
+    chosen setting come first, then curves with more settings, then the order of the results.
     """
     several = [curve for curve in curves(results) if len(curve.points) > 1]
     wanted = [curve for curve in several if curve.method == EXAMPLE] or several
@@ -208,7 +211,7 @@ def thumbnails(pictures: Sequence[GalleryPicture], prepared: Path, images_root: 
     """Return thumbnails by row: first of the pictures, then of images retrieved at chosen settings, then of others.
 
     Each has `src`, a data URI, and `text`, a human caption. Thumbnails beyond MAX_THUMBNAILS characters are omitted.
-    Raises UserError if a file is missing.
+    Raises UserError if a file is missing or cannot be read.
     """
     captions = [shown for picture in pictures for shown in picture.captions]
     counts = Counter(row for shown in captions for rows in shown.retrieved.values() for row in rows)
@@ -230,7 +233,10 @@ def thumbnails(pictures: Sequence[GalleryPicture], prepared: Path, images_root: 
 
 
 def changed_words(caption: str, other: str) -> list[tuple[str, bool]]:
-    """Return the words of `caption`, each with whether it is absent from the caption `other`."""
+    """Return the words of `caption`, each with whether an alignment with the words of `other` leaves it unmatched.
+
+    The alignment keeps the order of words: a word that stands elsewhere in `other` may be unmatched.
+    """
     words = caption.split()
     blocks = SequenceMatcher(None, words, other.split(), autojunk=False).get_matching_blocks()
     shared = {n for block in blocks for n in range(block.a, block.a + block.size)}
@@ -238,9 +244,9 @@ def changed_words(caption: str, other: str) -> list[tuple[str, bool]]:
 
 
 def mark_words(shown: ShownCaption, other: str) -> list[tuple[str, bool, bool | None]]:
-    """Return the words of a caption, each with whether it is absent from `other`, and its truth (None: no claim).
+    """Return the words of a caption, each with the mark of `changed_words` and its truth (None: no claim).
 
-    With an empty `other`, no word counts as absent.
+    With an empty `other`, no word is marked.
     """
     words = changed_words(shown.caption or "", other or shown.caption or "")
     return [(word, new, truth) for (word, new), truth in zip_longest(words, shown.truths)]
@@ -261,6 +267,7 @@ def _captions(results: Results, views: Sequence[GalleryView], images: Sequence[i
         cider, score = point.mean("test", "language", "CIDEr"), point.mean("test", *results.by(first))
         means = [f"CIDEr {cider:.3f}"] if cider is not None else []
         means += [f"{results.score} {score:.1f}"] if score is not None else []
+        keys = dict.fromkeys((*SYMBOLS, results.curve_setting(run.method)))
         for image in images:
             row = rows.get(image) or {}
             ranks = {judge: row.get(run.column("rank", judge)) for judge in results.judges}
@@ -271,7 +278,7 @@ def _captions(results: Results, views: Sequence[GalleryView], images: Sequence[i
                     method=run.method,
                     line=line,
                     style=style[line],
-                    setting=", ".join(named_setting(run, key) for key in SYMBOLS if key in run.settings),
+                    setting=", ".join(named_setting(run, key) for key in keys if key in run.settings),
                     means=", ".join(means),
                     caption=row.get("caption"),
                     ranks=ranks,
@@ -293,6 +300,7 @@ def _human_captions(prepared: Path, images: Iterable[int]) -> dict[int, list[str
 def open_thumbnail(path: Path, longest: int) -> Image.Image:
     """Return an image file, or a film's first frame, as RGB with at most `longest` pixels on its longer side.
 
+    Transparent pixels are drawn on white, and 16-bit grey is scaled to 8 bits, as `open_image` does for the captioner.
     Raises UserError where the file cannot be read.
     """
     try:
@@ -302,7 +310,8 @@ def open_thumbnail(path: Path, longest: int) -> Image.Image:
             return picture
         with Image.open(path) as image:
             image.draft("RGB", (longest, longest))  # decode a JPEG no larger than needed
-            picture = ImageOps.exif_transpose(image).convert("RGB")
+            image.load()
+            picture = to_upright_rgb(image)
     except Exception as error:  # decoders raise many types of errors for damaged files
         raise UserError(
             f"{path}: the image cannot be read ({reason(error)}); put it back or prepare the data again."

@@ -22,7 +22,7 @@ def hacked_captions(
 
     The reference is the control's caption. Each change is a ratio of ranks, and the smaller of the two counts. Each
     image has one caption, by one of `methods` at its chosen setting and first seed. At most SHOWN are returned, largest
-    first.
+    first. Returns [] where the control has no chosen setting, and where `retriever` is no judge or the last one.
     """
     judge = results.ends[-1]
     first = {choice.method: choice.point.runs[0] for choice in choices if choice.point}

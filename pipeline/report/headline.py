@@ -52,9 +52,10 @@ def headline_sentence(
     samples: Resamples | None,
     references: str = "human captions",
 ) -> str:
-    """Return the main result in one sentence with its numbers on the test split; "" where a number is missing.
+    """Return the main result in one sentence with its numbers on the test split; "" where a method or score is missing.
 
-    `references` names the captions with which CIDEr compares.
+    A missing CIDEr is a dash. Without `samples`, the sentence has no interval. `references` names the captions with
+    which CIDEr compares.
     """
     own, best = headline_pair(results, choices, control)
     judge = results.judges[results.ends[-1]]

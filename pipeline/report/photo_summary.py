@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,8 @@ Words = Sequence[str]
 def photo_summary(content: ReportContent) -> str | None:
     """Return the summary as text for the terminal; None for drawn images, and for FEW test images or more.
 
-    The captions are by the method with the highest score by the last judge on validation.
+    It is also None without test images or without a folder of images. The captions are by the method with the highest
+    score by the last judge on validation.
     """
     if content.simulated or content.images_root is None or not 0 < content.images < FEW:
         return None
@@ -38,7 +40,7 @@ def photo_summary(content: ReportContent) -> str | None:
     lines = [
         "A pretrained captioner describes your photos without training and without captions of your own:",
         "",
-        f"    saywhich caption {folder} --preset base",
+        f"    saywhich caption {shlex.quote(folder)} --preset base",
         "",
         *chain.from_iterable(_wrap(f"WARNING: {line}") for line in content.failed),
     ]
@@ -73,7 +75,10 @@ def _best_point(content: ReportContent) -> Point | None:
 
 
 def _ranked_captions(content: ReportContent, point: Point) -> list[str]:
-    """Return lines of the test photos whose captions rank them highest and lowest by the last judge."""
+    """Return lines of the test photos whose captions rank them highest and lowest; [] for fewer than two photos.
+
+    The last judge gives the ranks.
+    """
     results, run = content.results, point.runs[0]
     judge = results.judges[results.ends[-1]]
     column = run.column("rank", judge.name)
@@ -85,6 +90,8 @@ def _ranked_captions(content: ReportContent, point: Point) -> list[str]:
     for row in read_rows(content.prepared / "captions.parquet", ["image", "text"]).to_pylist():
         human.setdefault(row["image"], row["text"])
     shown = min(SHOWN, len(rows) // 2)
+    if not shown:
+        return []
     lines = []
     for title, some in (("Best", rows[:shown]), ("Worst", rows[len(rows) - shown :])):
         lines += [
@@ -100,7 +107,10 @@ def _ranked_captions(content: ReportContent, point: Point) -> list[str]:
 
 
 def _advice(content: ReportContent) -> list[str]:
-    """Return advice on the numbers of test photos and of training photos."""
+    """Return advice on the numbers of test photos and of training photos.
+
+    Advice on training photos needs eight of them, and a vocabulary of words counted in their captions alone.
+    """
     chance = 100 * 1.96 * 0.5 / sqrt(content.images)
     advice = [
         f"Test photos: a share of {content.images} photos has a 95 % interval of up to ±{chance:.0f} points, so the "
@@ -113,8 +123,9 @@ def _advice(content: ReportContent) -> list[str]:
         words[row["image"]] += row.get("words") or ()
     train = [words[image] for image in words if split.get(image) == "train"]
     others = [word for image in words if split.get(image) != "train" for word in words[image]]
-    min_count = content.manifest.get("settings", {}).get("min_count")
-    if min_count is None or len(train) < 8 or not others:
+    settings = content.manifest.get("settings", {})
+    min_count = settings.get("min_count")
+    if min_count is None or settings.get("count_words", "train") != "train" or len(train) < 8 or not others:
         return advice
     draw = np.random.Generator(np.random.Philox(key=[content.settings.seed, STREAM]))
     shares = {len(train): unknown_share(train, others, min_count)}

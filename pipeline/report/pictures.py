@@ -43,7 +43,10 @@ def gallery_png(pictures: Sequence[GalleryPicture], *judges: JudgeTitle) -> byte
 
 
 def pairs_png(shared: SharedCaptions) -> bytes:
-    """Draw the pairs, two a row: two images, the control's caption of both, and the other method's caption of each."""
+    """Draw the pairs, two a row: two images, the control's caption of both, and the other method's caption of each.
+
+    The sentence below them states how the pairs were drawn, and counts the changes of ranks.
+    """
     from matplotlib.figure import Figure
 
     control, other = (escape_math(replace_method_names(name)) for name in (shared.control, shared.other))
@@ -76,7 +79,7 @@ def pairs_png(shared: SharedCaptions) -> bytes:
 
 
 def along_png(picture: GalleryPicture, captions: Sequence[ShownCaption], judge: JudgeTitle) -> bytes:
-    """Draw one picture and, to its right, one method's captions along λ, the most discriminative first."""
+    """Draw one picture and, to its right, `captions` in the given order, then the first human caption."""
     from matplotlib.figure import Figure
 
     texts = [_wrap(_caption_line(shown.setting, shown, [judge]), 70) for shown in captions]

@@ -94,8 +94,8 @@ def _draw_series(axes: Axes, series: PlotSeries, n: int) -> None:
 def label_points(axes: Axes, series: Sequence[PlotSeries], ends: bool) -> None:
     """Label chosen settings with their λ, and the last setting of each line if `ends`.
 
-    A label takes the first offset at which it covers no marker, seed, bar, ring or other label. Without such an offset
-    the label is omitted.
+    A label takes the first offset at which it covers no marker, seed, ring or other label, and no tested point of a
+    bar. Its sides and lower edge are within the axes. Without such an offset the label is omitted.
     """
     from matplotlib.patheffects import withStroke
     from matplotlib.transforms import Bbox
@@ -125,7 +125,10 @@ def label_points(axes: Axes, series: Sequence[PlotSeries], ends: bool) -> None:
 
 
 def _discs(axes: Axes, point: PlotPoint) -> list[tuple[float, float, float]]:
-    """Return discs that labels must not cover, for marker, ring, seeds and bars: x, y in pixels, radius in points."""
+    """Return discs that labels must not cover: x, y in pixels, radius in points.
+
+    There is one for the marker with its ring, one for each seed, and nine at equal distances along each bar.
+    """
     left, right, low, high = point.bars or (point.x, point.x, point.y, point.y)
     discs = [((point.x, point.y), 8.0 if point.chosen else 5.0)]
     discs += [(seed, 2.0) for seed in point.seeds]
@@ -135,11 +138,15 @@ def _discs(axes: Axes, point: PlotPoint) -> list[tuple[float, float, float]]:
 
 
 def _limits(values: Sequence[float], logarithmic: bool = False) -> tuple[float, float]:
-    """Return the limits of an axis, with a margin of 6 % of its length around the values."""
+    """Return the limits of an axis, with a margin on each side of 6 % of the distance between the outermost values.
+
+    Equal values have a margin of 10 % of the value, or of 1 at 0; on a logarithmic axis a tenth of a decade.
+    """
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
-    if logarithmic and max(-low, high) > 1:  # the axis is linear up to 1, which takes the length of one decade
+    if logarithmic and max(-low, high) > 1:  # the axis is linear up to 1, which is about a decade long
         ends = [copysign(1 + log10(abs(end)), end) if abs(end) > 1 else end for end in (low, high)]
-        ends = [ends[0] - 0.06 * (ends[1] - ends[0]), ends[1] + 0.06 * (ends[1] - ends[0])]
+        margin = 0.06 * (ends[1] - ends[0]) or 0.1
+        ends = [ends[0] - margin, ends[1] + margin]
         low, high = (copysign(10 ** (abs(end) - 1), end) if abs(end) > 1 else end for end in ends)
         return low, high
     margin = 0.06 * (high - low) or 0.1 * abs(high) or 1.0

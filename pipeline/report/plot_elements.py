@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# The first seven colours are those of Okabe and Ito 2008, which remain distinct with every common colour blindness.
-# page.css has all colours as --c0 … --c11, darker on white and lighter in dark mode.
+# Five of the first seven colours are those of Okabe and Ito 2008, which remain distinct with common colour blindness.
+# The first is grey instead of their black, and the sixth a darker yellow, for contrast with white.
+# page.css has a colour for each, --c0 … --c11: some are darker on white, and all are lighter in dark mode.
 COLOURS = ("#555555", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#6a51a3", "#9e2a2b", "#7a4a2a",
            "#23318f", "#6b7d00")  # fmt: skip
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<")
@@ -51,7 +52,10 @@ class LineStyle:
 
 
 def assign_styles(colours: Mapping[str, int]) -> dict[str, LineStyle]:
-    """Assign a style to each name, from its colour index; names of one colour get different markers."""
+    """Assign a style to each name, from its colour index.
+
+    Names of one colour get different markers, which repeat where there are more names than MARKERS.
+    """
     used: Counter[int] = Counter()
     styles = {}
     for name, colour in colours.items():

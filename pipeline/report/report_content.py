@@ -25,7 +25,8 @@ class ReportContent:
     """Results, settings of the report, and values that several sections derive from them.
 
     With `simulated`, a grammar wrote the captions that the report calls human. `inputs` are files and folders of
-    optional stages, by the name of the section that reads them. The other fields are arguments of `write_report`.
+    optional stages, by the name of the section that reads them. `scenes` reads the facts of drawn scenes. The other
+    fields are arguments of `write_report`.
     """
 
     results: Results
@@ -41,7 +42,7 @@ class ReportContent:
     simulated: bool = False
 
     def input(self, name: str) -> Path | None:
-        """Return the input `name` if it exists."""
+        """Return the path of the input `name` if it exists, else None."""
         path = self.inputs.get(name)
         return path if path is not None and path.exists() else None
 
@@ -103,7 +104,7 @@ class ReportContent:
 
     @cached_property
     def histories(self) -> dict[str, History]:
-        """Return the training histories by method, averaged over the seeds."""
+        """Return the training histories by method, averaged over the seeds; a method without an entry is omitted."""
         means = {method: mean_history(runs) for method, runs in self.trainings.items()}
         return {method: history for method, history in means.items() if history}
 
@@ -114,7 +115,10 @@ class ReportContent:
 
     @cached_property
     def shared(self) -> SharedCaptions | None:
-        """Return pairs of images that share a caption of the control, with the captions of the best other method."""
+        """Return pairs of images that share a caption of the control, with the captions of the best other method.
+
+        Return None where either choice is missing, or as `find_shared_captions` does.
+        """
         control, other = self.pair
         if control is None or control.point is None or other is None or other.point is None:
             return None
@@ -128,12 +132,12 @@ class ReportContent:
 
     @cached_property
     def failed(self) -> list[str]:
-        """Return a line for each failed training."""
+        """Return a line for each kind of training failure."""
         return training_failures(self.results, self.choices)
 
     @cached_property
     def metrics(self) -> list[str]:
-        """Return the metrics of naturalness that were measured, the selected one first."""
+        """Return the selected metric of naturalness, then the others that were measured."""
         measured = (name for name in LANGUAGE if self.results.has("language", name))
         return list(dict.fromkeys((self.settings.metric, *measured)))
 
@@ -144,7 +148,7 @@ class ReportContent:
 
     @cached_property
     def images(self) -> int:
-        """Return the number of test images."""
+        """Return the number of test images, the largest where runs differ; 0 if it is unknown."""
         return int(max(self.results.values("images"), default=0))
 
     @cached_property

@@ -20,13 +20,18 @@ class _Section(BaseModel):
 
 
 class PrintedTable(_Section):
-    """Table of text cells; the first column names the rows. Raises ValueError unless each row has all columns."""
+    """Table of text cells; the first column names the rows.
+
+    Raises ValueError for a table without columns, for two columns of one name, and unless each row has all columns.
+    """
 
     columns: list[str]
     rows: list[list[str]]
 
     @model_validator(mode="after")
     def _rectangular(self) -> Self:
+        if not self.columns:
+            raise ValueError("a table has no column")
         if len(set(self.columns)) < len(self.columns):
             raise ValueError("two columns have one name")
         for n, row in enumerate(self.rows, 1):

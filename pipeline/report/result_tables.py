@@ -1,6 +1,6 @@
 """Result tables: chosen settings by all judges, every run, cross-play, smaller galleries and drift of listeners.
 
-A table is omitted, or None, where no run has its metrics.
+Tables of galleries and of drift are None where their metrics were not measured.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ SHADES = 8  # .heat-0 … .heat-8 of page.css
 def results_table(
     results: Results, choices: Sequence[Choice], direction: str = TEXT, samples: Resamples | None = None
 ) -> Table:
-    """Return language metrics and recall by each judge on the test split, at the settings chosen on validation."""
+    """Return language metrics and recall by each judge on the test split, at the settings chosen on validation.
+
+    With `direction` image_to_text, there are neither language metrics nor recalls in the hard gallery.
+    """
     forward = direction == TEXT
     columns = [*(setting_column(name, "Chosen") for name in _curve_settings(results)), SEEDS]
     if forward:
@@ -149,8 +152,8 @@ def compact_tables(results: Results, choices: Sequence[Choice], samples: Resampl
 
 
 def other_settings(results: Results) -> list[str]:
-    """Return the settings that have several values within a method, without λ, ρ, γ, α and the seed."""
-    return sorted({key for method in results.methods for key in results.varying_settings(method)} - {*SYMBOLS})
+    """Return the settings without a symbol, other than the seed, that have several values within a method."""
+    return sorted({key for method in results.methods for key in _varying_settings(results, method)} - {*SYMBOLS})
 
 
 def measured_language(results: Results) -> list[str]:
@@ -158,13 +161,23 @@ def measured_language(results: Results) -> list[str]:
     return [name for name in LANGUAGE if name == "CIDEr" or results.has("language", name)]
 
 
+def _varying_settings(results: Results, method: str) -> list[str]:
+    """Return the method's settings, other than the seed, that have several values; the curve's comes first."""
+    along = results.curve_setting(method)
+    values = {setting(point, along) for point in results.of(method)}
+    return [*([along] if len(values) > 1 else []), *results.varying_settings(method)]
+
+
 def _curve_settings(results: Results) -> list[str]:
-    """Return the settings with their own column: λ and ρ, and γ and α where a method has them."""
+    """Return the settings with their own column: λ and ρ, and each other one of SYMBOLS that a method has."""
     return [n for n in SYMBOLS if n in ("lambda", "rho") or any(n in point.settings for point in results.points)]
 
 
 def galleries_table(results: Results, choices: Sequence[Choice]) -> Table | None:
-    """Return R@1 and R@10 by each judge in the whole test split and in smaller galleries; None if none was measured."""
+    """Return R@1 and R@10 in the whole test split and in smaller galleries, by each judge but the adapted listener.
+
+    In the hard gallery, MRR replaces R@10. Return None if no smaller gallery was measured.
+    """
     judges = [judge for judge in results.judges if judge != ADAPTED]
     sizes = [size for size in GALLERIES if any(results.has(*recall_keys(j, "R@10", "galleries", size)) for j in judges)]
     places = {"Whole split": (), **{GALLERIES[size]: ("galleries", size) for size in sizes}}
@@ -217,6 +230,8 @@ def crossed_table(crossed: Mapping[str, Any]) -> Table:
             name: [list(cell) for _, cell in zip(listeners, row, strict=True)]
             for name, row in zip(crossed["captions"], crossed["matrix"], strict=True)
         }
+        if any(len(cell) not in (0, len(seeds)) for row in cells.values() for cell in row):
+            raise ValueError("a cell has more or fewer values than there are seeds")
         caption = f"Cross-play: {crossed['recall']} in %, {crossed['split']} split, from caption to image"
     except (KeyError, TypeError, ValueError):
         raise UserError(
@@ -276,7 +291,7 @@ def _choice_notes(results: Results, choices: Sequence[Choice]) -> list[str]:
     settings = [
         f"{choice.method} {', '.join(f'{name} = {setting(choice.point, name)}' for name in varied)}"
         for choice in choices
-        if (varied := [name for name in results.varying_settings(choice.method) if name in others])
+        if (varied := [name for name in _varying_settings(results, choice.method) if name in others])
     ]
     below = [choice.method for choice in choices if choice.basis is SelectionBasis.BELOW]
     unmeasured = [choice.method for choice in choices if choice.basis is SelectionBasis.UNMEASURED]
@@ -299,26 +314,33 @@ def _choice_notes(results: Results, choices: Sequence[Choice]) -> list[str]:
 
 
 def _hard_gallery_notes(results: Results, choices: Sequence[Choice], samples: Resamples | None) -> list[str]:
-    """Return notes on R@1 (hard), on baselines without training, and on methods not clearly above the template."""
+    """Return notes on R@1 (hard), on baselines without training, and on methods not clearly above the template.
+
+    Return [] where R@1 (hard) was not measured. Baselines are named as in the tables' rows.
+    """
     judges = [judge for judge in results.judges.values() if results.has(*recall_keys(judge.name, HARD_RECALL))]
     if not judges:
         return []
     at_random = statistics.fmean(results.values(*recall_keys(judges[0].name, "random (hard)")))
     baselines = measured_baselines(results)
+    labels = [label for label, _, _ in rows_with_baselines((), baselines)]
     notes = [
         f"{HARD_RECALL}: {_describe_hard_gallery(results)}; {at_random:.1f} at random. Images without a hard gallery "
         "are omitted."
     ]
     if baselines:
-        explained = {b.name: BASELINE_DESCRIPTIONS[b.name].format(method=b.beside.method) for b in baselines}
+        explained = {
+            label: BASELINE_DESCRIPTIONS[b.name].format(method=b.beside.method)
+            for label, b in zip(labels, baselines, strict=True)
+        }
         notes.append(f"Without training: {'; '.join(f'{name}: {words}' for name, words in explained.items())}.")
     points = [choice.point for choice in choices if choice.point]
-    for template in (b for b in baselines if b.name == TEMPLATE):
-        if samples is not None:
+    for label, template in zip(labels, baselines, strict=True):
+        if template.name == TEMPLATE and samples is not None:
             short = not_above_template(results, points, template, samples)
             named = [f"{judge.name}: {', '.join(short.get(judge.name, [])) or 'none'}" for judge in judges]
             notes.append(
-                f"Not clearly above the template by {HARD_RECALL} (the 95% interval of the difference includes 0 or is "
+                f"Not clearly above the {label} by {HARD_RECALL} (the 95% interval of the difference includes 0 or is "
                 f"below 0), by judge: {'; '.join(named)}."
             )
     return notes

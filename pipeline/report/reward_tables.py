@@ -29,9 +29,10 @@ ACCURACY = "discriminator/accuracy"
 
 
 def rewarded_table(results: Results, choices: Sequence[Choice], retriever: str, control: str) -> Table | None:
-    """Return Table 1 of WTF-RL with the column "excess gain"; None where `retriever` did not judge the captions.
+    """Return Table 1 of WTF-RL with the column "excess gain".
 
-    Excess gain is a method's gain over the control by the retriever, minus its gain by the last judge.
+    Excess gain is a method's gain over the control by the retriever, minus its gain by the last judge. Returns None
+    where `retriever` is no judge or the last one, and where the control has no chosen setting.
     """
     reference = next((choice.point for choice in choices if choice.method == control), None)
     judge = results.ends[-1]

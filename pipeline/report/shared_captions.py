@@ -70,7 +70,7 @@ def find_shared_captions(
     seed: int,
     pictures_of: Callable[[Sequence[int]], Sequence[GalleryPicture]],
 ) -> SharedCaptions | None:
-    """Return PAIRS pairs with different captions, and the counts by the last judge.
+    """Return up to PAIRS pairs, each of another caption of the control, and the counts by the last judge.
 
     Ranks are in the hard gallery where the score is. Returns None where no two images share a caption, or where ranks
     or pictures are missing.

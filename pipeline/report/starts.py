@@ -1,7 +1,7 @@
 """Results over several starts, which repeat data, networks, pretraining and joint training with another seed.
 
-A start is recorded as results/NAME@startN.json. The summary results/NAME.json has the mean of every number over starts,
-the standard deviation between starts, and each claim's interval over starts.
+A start is recorded as results/NAME@startN.json. The summary results/NAME.json has the means of results and budgets over
+starts, their standard deviations between starts, and each claim's interval over starts.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -23,7 +24,7 @@ OVER_STARTS = "Results over starts"
 BUDGET_OVER_STARTS = "Budget over starts"
 CLAIMS_OVER_STARTS = "Claims over starts"
 ENOUGH = 3  # starts that a verdict needs
-_NUMBER = re.compile(r"[≥≤]?([+−-]?\d[\d,]*(?:\.\d+)?)")
+_NUMBER = re.compile(r"[≥≤]?([+−-]?\d[\d,]*(?:\.\d+)?(?:e[+-]\d+)?)")
 
 
 @dataclass(frozen=True)
@@ -122,41 +123,41 @@ def _over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
 def spreads(tables: Sequence[PrintedTable]) -> dict[tuple[str, str], Spread]:
     """Return the spread of each number of the starts' tables, by row and column, where every start has the number.
 
-    Raises UserError where the rows or columns of the tables differ.
+    A bound, such as ≥2.0, is no number. Raises UserError where the rows or columns of the tables differ.
     """
-    first, rows = tables[0], [_remove_marks(row[0]) for row in tables[0].rows]
-    for other in tables[1:]:
-        if other.columns != first.columns or [_remove_marks(row[0]) for row in other.rows] != rows:
-            raise UserError("the recorded starts differ in methods or columns: record them again")
+    _check_frames(tables)
     spread_of = {}
-    for n, row in enumerate(rows):
-        for m, column in enumerate(first.columns[1:], 1):
-            values = [_value(table.rows[n][m]) for table in tables]
-            known = tuple(value for value in values if value is not None)
-            if len(known) == len(tables):
-                spread_of[row, column] = Spread(known)
+    for n, row in enumerate(tables[0].rows):
+        for m, column in enumerate(tables[0].columns[1:], 1):
+            if (spread := _spread_of_cells([table.rows[n][m] for table in tables], len(tables))) is not None:
+                spread_of[_remove_marks(row[0]), column] = spread
     return spread_of
+
+
+def _check_frames(tables: Sequence[PrintedTable]) -> None:
+    if len({_frame(table) for table in tables}) > 1:
+        raise UserError("the recorded starts differ in methods or columns: record them again")
 
 
 def results_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
     """Return the mean ± standard deviation between starts of every number; equal cells are unchanged."""
-    first, spread_of = tables[0], spreads(tables)
+    _check_frames(tables)
     rows = []
-    for n, row in enumerate(first.rows):
-        cells = [_remove_marks(row[0])]
-        for m, column in enumerate(first.columns[1:], 1):
-            same = len({table.rows[n][m] for table in tables}) == 1
-            spread = spread_of.get((cells[0], column))
-            number = MISSING if spread is None else _with_deviation(spread, _digits_of(row[m]))
-            cells.append(row[m] if same else number)
+    for alike in zip(*(table.rows for table in tables), strict=True):
+        cells = [_remove_marks(alike[0][0])]
+        for by_start in islice(zip(*alike, strict=True), 1, None):
+            spread = _spread_of_cells(by_start, len(tables))
+            number = MISSING if spread is None else _with_deviation(spread, max(map(_digits_of, by_start)))
+            cells.append(by_start[0] if len({*by_start}) == 1 else number)
         rows.append(cells)
-    return PrintedTable(columns=list(first.columns), rows=rows)
+    return PrintedTable(columns=list(tables[0].columns), rows=rows)
 
 
 def claims_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
     """Return each claim's mean difference, its 95 % interval over starts, every start's difference, and the verdict.
 
-    The columns before the differences identify a claim, except for numbers of seeds.
+    The columns before the differences identify a claim, except for numbers of seeds. The claims are those of the first
+    start.
     """
     columns = tables[0].columns
     at = next(n for n, column in enumerate(columns) if column.startswith("difference"))
@@ -168,7 +169,7 @@ def claims_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
         spread = _spread_of_cells(cells, len(tables))
         difference, each, verdict = MISSING, MISSING, "open"
         if spread is not None:
-            digits = _digits_of(row[at])
+            digits = max(map(_digits_of, cells))
             ends, verdict = spread.interval(), spread.verdict
             inside = f" [{_with_sign(ends[0], digits)}, {_with_sign(ends[1], digits)}]" if ends else ""
             difference = _with_sign(spread.mean, digits) + inside
@@ -180,7 +181,8 @@ def claims_over_starts(tables: Sequence[PrintedTable]) -> PrintedTable:
 def compare_with_recorded(here: PrintedTable, recorded: Sequence[PrintedTable]) -> tuple[PrintedTable, list[str]]:
     """Return this run's table with the recorded mean ± deviation beside each number, and a line per outlier.
 
-    An outlier lies outside the 95 % prediction interval of another start.
+    An outlier lies outside the 95 % prediction interval of another start. Where all recorded starts have one number,
+    this run's number stands alone and is not compared.
     """
     known, first = spreads(recorded), recorded[0]
     digits = {column: _digits(first, column) for column in first.columns}
@@ -212,18 +214,19 @@ def _remove_marks(method: str) -> str:
 
 def _digits(table: PrintedTable, column: str) -> int:
     at = table.columns.index(column)
-    return max(_digits_of(row[at]) for row in table.rows)
+    return max((_digits_of(row[at]) for row in table.rows), default=0)
 
 
 def _digits_of(cell: str) -> int:
     """Return the number of decimals of the number at the beginning of the cell."""
     number = _NUMBER.match(cell)
-    return len(number[1].partition(".")[2]) if number else 0
+    mantissa, _, exponent = number[1].partition("e") if number else ("", "", "")
+    return max(len(mantissa.partition(".")[2]) - int(exponent or 0), 0)
 
 
 def _spread_of_cells(cells: Sequence[str], starts: int) -> Spread | None:
-    """Return the spread of the starts' differences; None where a start has no difference, or only a bound."""
-    numbers = [_value(cell) for cell in cells if cell[0] not in "≥≤"]
+    """Return the spread of the starts' numbers; None where a start has no number, or only a bound."""
+    numbers = [_value(cell) for cell in cells if not cell.startswith(("≥", "≤"))]
     known = [number for number in numbers if number is not None]
     return Spread(tuple(known)) if len(known) == starts else None
 

@@ -1,4 +1,4 @@
-"""Digests of files that later stages read: a folder's in a file that is written last, a JSON file's in itself."""
+"""SHA-256 of files that later stages read: of a folder's files in sha256.json, of a JSON file in the file itself."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from pipeline.runtime.files import sha256, write_atomically
 
 CHECKSUMS = "sha256.json"
 CAPTIONS = "captions_sha256"  # key in metrics.json and in entries of cells.json: SHA-256 of captions.parquet beside it
-
-
 HISTORY = "history"  # key in the header of weights: name and SHA-256 of their training's history file
 INPUTS = "inputs"  # key in the header of weights: SHA-256 of the files of DATA_FILES that they were trained with
 DATA_FILES = ("prepared/vocabulary.json", "features/main/manifest.json")  # below the data folder; weights fit no others
@@ -25,7 +23,7 @@ OWN_DIGEST = re.compile(rb'"sha256": "([0-9a-f]{64})"\s*}\s*\Z')  # the last ent
 
 
 def write_checksums(folder: Path) -> None:
-    """Write the SHA-256 of every file below `folder`, except hidden ones, to `folder`/sha256.json."""
+    """Write the SHA-256 of all files below `folder`, except hidden ones and any sha256.json, to its sha256.json."""
     paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     names = sorted(path.as_posix() for path in paths if path.name != CHECKSUMS and not _is_hidden(path))
     write_atomically(folder / CHECKSUMS, json.dumps({name: sha256(folder / name) for name in names}, indent=1) + "\n")
@@ -34,8 +32,8 @@ def write_checksums(folder: Path) -> None:
 def check_checksums(folder: Path, remedy: str, required: bool = False, only: Collection[str] | None = None) -> None:
     """Raise UserError for a file that is missing or has changed. The message ends in `remedy`.
 
-    `only`: check only these names; None: all in sha256.json. A folder without sha256.json passes, unless it is
-    `required`.
+    `only`: check only these names; None: all in sha256.json. A name passes that is neither in sha256.json nor in the
+    folder. A folder without sha256.json passes, unless it is `required`.
     """
     try:
         digests = json.loads((folder / CHECKSUMS).read_text(encoding="utf-8"))
@@ -91,7 +89,7 @@ def check_history(weights: Path) -> None:
     Weights without a history pass. Damaged weights pass, too, because their reader reports them.
     """
     match _header_entry(weights, HISTORY):
-        case [str(name), str(digest)] if _digest(history := weights.with_name(Path(name).name)) not in (None, digest):
+        case [str(name), str(digest)] if _digest(history := weights.parent / Path(name).name) not in (None, digest):
             raise UserError(f"{weights}: is not from the same training as {history}; run their stage again")
 
 
@@ -101,7 +99,7 @@ def data_digests(root: Path) -> dict[str, str]:
 
 
 def changed_input(weights: Path, root: Path) -> Path | None:
-    """Return the first file below `root` that differs from the one that `weights` were trained with, else None.
+    """Return the first file below `root` that is missing or differs from that of the training of `weights`, else None.
 
     Weights without digests of these files pass, and so do damaged weights, because their reader reports them.
     """

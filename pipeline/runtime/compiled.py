@@ -36,7 +36,7 @@ NUMBA_OPTIONS: dict[str, Any] = {
 
 
 def compile_loop(function: Any) -> Any:
-    """Compile the loop `function` at its first call with each kind of arrays, cached in the user's cache folder."""
+    """Compile the loop `function` at its first call with each kind of arrays, cached in `_folder`."""
     return compile_loop_in(_folder(), function)
 
 
@@ -113,7 +113,7 @@ def _folder() -> Path | None:
     """Return the folder of compiled loops; None, with a warning, where it cannot be used or others can write to it."""
     given = os.environ.get("NUMBA_CACHE_DIR")
     try:
-        if given is None:
+        if not given:  # numba, too, takes an empty variable for none
             return cache.private_folder(f"loops-{VERSION}")
         Path(given).mkdir(0o700, parents=True, exist_ok=True)
         cache.check_private(Path(given))
@@ -142,7 +142,7 @@ def _tanh(x):
         return lambda x: math.tanh(x)
 
     def rational(x):
-        # coefficients of Eigen's tanh for single precision (MPL 2.0); beyond `most` it is ±1
+        # coefficients of Eigen's tanh for single precision (MPL 2.0); beyond `most` it is ±(1 − 2.4e-7)
         most = np.float32(7.90531110763549805)
         x = most if x > most else (-most if x < -most else x)
         z = x * x
@@ -162,7 +162,10 @@ def _tanh(x):
 
 
 def exp(x):
-    """Return the exponential of `x` ≤ 88; in single precision (Cephes' expf) within 2e-7 of it, and 0 below -87."""
+    """Return the exponential of `x` ≤ 88; in single precision by Cephes' expf.
+
+    The relative error of expf is below 2e-7; below -87 the result is 0.
+    """
     return math.exp(x)
 
 

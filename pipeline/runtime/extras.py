@@ -19,6 +19,7 @@ EXTRAS = {  # pyproject.toml's names of the parts → the packages that the code
             "configobj",
             "snakemake",
             "mlflow",
+            "sqlalchemy",
             "psutil",
             "filelock",
             "grimp",

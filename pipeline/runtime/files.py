@@ -1,4 +1,4 @@
-"""Files that are complete or absent: written under another name, flushed to disk, then renamed."""
+"""Files that are complete or absent: written under another name, flushed to disk, then renamed; digests of files."""
 
 from __future__ import annotations
 
@@ -63,9 +63,10 @@ def read_checked(path: Path) -> bytes:
 
 
 def allocate(path: Path, size: int) -> None:
-    """Make a file of `size` zeros with its disk space reserved. Raises OSError where the disk is too small.
+    """Make a file of `size` zeros with its disk space reserved, where the system has posix_fallocate.
 
-    A memory map of a sparse file would end the process when the disk is full.
+    Raises OSError where the disk is too small. A memory map of a sparse file would end the process when the disk is
+    full.
     """
     with open(path, "wb") as file:
         if hasattr(os, "posix_fallocate") and size:
@@ -74,7 +75,7 @@ def allocate(path: Path, size: int) -> None:
 
 
 def clear_parts(folder: Path) -> None:
-    """Remove the half-written files in `folder` that a killed process left there."""
+    """Remove the half-written files in `folder` that nobody has written to for STALE seconds."""
     for part in folder.glob(".*.part"):
         with suppress(OSError):
             if part.is_file() and time.time() - part.stat().st_mtime > STALE:
@@ -105,7 +106,7 @@ def known_sha256(path: Path) -> str:
 def digest(path: Path) -> str:
     """Return `known_sha256` of a file, or the SHA-256 of the names and contents of all files below a folder.
 
-    Python's compiled files and half-written files are left out. Raises FileNotFoundError where there is no file.
+    Python's compiled files and half-written files are left out. Raises FileNotFoundError where no file remains.
     """
     if path.is_file():
         return known_sha256(path)
@@ -113,7 +114,7 @@ def digest(path: Path) -> str:
     if not files:
         raise FileNotFoundError(f"{path}: no such file, or an empty folder")
     lines = [f"{file.relative_to(path)} {known_sha256(file)}" for file in files]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest()
 
 
 def _is_excluded(file: Path) -> bool:

@@ -24,7 +24,8 @@ ANIMATED = ("GIF", "WEBP", "PNG", "AVIF")  # Pillow's names
 MAX_FRAMES = 10_000  # per film: more than five minutes at 30 a second
 MAX_PIXELS = 4 * 10**9  # per film: a minute at 1920×1080, 30 a second
 MAX_FRAME_PIXELS = 2**25  # pixels: 8K
-DEFAULT_DURATION = 100  # ms for a GIF's frame whose duration is missing or below 20 ms, as in browsers
+# ms for a frame of an animated image whose duration is missing or below 20 ms, as in browsers for GIF
+DEFAULT_DURATION = 100
 
 
 class Timeline(NamedTuple):
@@ -46,7 +47,7 @@ def is_animated(image: Image.Image) -> bool:
 
 
 def is_moving(path: Path) -> bool:
-    """Return whether a file is a film or an animated image; False for files that cannot be opened."""
+    """Return whether a file is a film by its name, or an animated image; False for images that cannot be opened."""
     if is_film(path):
         return True
     try:
@@ -98,7 +99,7 @@ def check_film(path: Path) -> None:
 
 @contextmanager
 def _name_file(path: Path) -> Iterator[None]:
-    """Raise every error of the block as a UserError that names the file."""
+    """Raise every error of the block except FileNotFoundError as a UserError that names the file."""
     try:
         if require_plain_file(path).stat().st_size == 0:
             raise UserError(f"{path}: the image file is empty (zero bytes)")
@@ -178,18 +179,24 @@ def _film_timeline(path: Path) -> Timeline:
 
 
 def _film_frames(path: Path, begins: Sequence[int]) -> Iterator[Image.Image]:
-    """Yield the frames that are shown at these ticks, which are ascending."""
+    """Yield the frames that are shown at these ticks, which are ascending, with the film's rotation."""
     with _open_stream(path) as (film, stream):
         waiting, previous = list(reversed(begins)), None
         for frame in film.decode(stream):
             _check_bounds(path, 1, frame.width, frame.height)
             while previous is not None and waiting and frame.pts is not None and waiting[-1] < frame.pts:
                 waiting.pop()
-                yield previous.to_image()
+                yield _upright(previous)
             if not waiting:
                 return
             previous = frame
         if previous is None:
             raise UserError(f"{path}: no frame of the film can be decoded")
         for _ in waiting:
-            yield previous.to_image()
+            yield _upright(previous)
+
+
+def _upright(frame: Any) -> Image.Image:
+    """Return a frame with the rotation that players apply; phones store portrait films sideways."""
+    image: Image.Image = frame.to_image()
+    return image.rotate(frame.rotation, expand=True) if frame.rotation else image  # degrees counterclockwise

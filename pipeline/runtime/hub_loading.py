@@ -1,8 +1,9 @@
 """Captioners of transformers and their tokenizers, by their name on the Hugging Face hub or from a folder.
 
-No code from a captioner's folder or repository is executed. Its JSON files are checked here first. A file that names
-code, another file of settings or another repository is refused before transformers reads it. While transformers loads,
-its own way to such code is closed, too: some parts of a model are loaded without `trust_remote_code=False`.
+No code from a captioner's folder or repository is executed. The JSON files that decide what is loaded are checked here
+first. A file that names code, another file of settings or another repository is refused before transformers reads it.
+While transformers loads, its own way to such code is closed, too: some parts of a model are loaded without
+`trust_remote_code=False`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from annotated_types import Ge, Le
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from pipeline.errors import UserError, reason
 from pipeline.ranges import Channels, Pixels
@@ -45,8 +46,8 @@ DECODERS = frozenset(
 )
 ENCODERS = frozenset(
     (
-        *("beit", "clip_vision_model", "convnext", "data2vec-vision", "deit", "dinov2", "donut-swin", "poolformer"),
-        *("pvt", "siglip_vision_model", "swin", "swinv2", "vit", "vit_mae", "vit_msn"),
+        *("beit", "clip_vision_model", "data2vec-vision", "deit", "dinov2", "donut-swin"),
+        *("siglip_vision_model", "swin", "swinv2", "vit", "vit_mae", "vit_msn"),
     )
 )
 CONFIGS = (
@@ -211,10 +212,15 @@ def load_weights(kind: str, name: str, dtype: str = "float32", optional: str | N
     return model.eval(), missing
 
 
+def _as_sides(size: Any) -> Any:
+    """Return the sides of a square for a single number, which older versions of transformers wrote."""
+    return {"height": size, "width": size} if type(size) is int else size
+
+
 class ImageProcessor(Record):
     """The settings of a captioner's image processor that are used here."""
 
-    size: Annotated[dict[str, Pixels], Field(min_length=1)]
+    size: Annotated[dict[str, Pixels], Field(min_length=1), BeforeValidator(_as_sides)]
     image_mean: Channels
     image_std: Channels
     resample: Annotated[int, Ge(0), Le(5)] = 3  # number of Pillow's filter
@@ -230,8 +236,11 @@ def read_processor(name: str) -> ImageProcessor:
     import_transformers()
     from transformers.image_processing_base import ImageProcessingMixin
 
-    commit, cached = (None, True) if Path(name).is_dir() else locate_repository(name)
-    settings, _ = ImageProcessingMixin.get_image_processor_dict(name, revision=commit, local_files_only=cached)
+    try:
+        commit, cached = (None, True) if Path(name).is_dir() else locate_repository(name)
+        settings, _ = ImageProcessingMixin.get_image_processor_dict(name, revision=commit, local_files_only=cached)
+    except OSError as error:
+        raise UserError(f"{name}: preprocessor_config.json cannot be read ({reason(error)}); {REMEDY}") from None
     used = {key: settings[key] for key in ImageProcessor.model_fields if key in settings}
     return parse_record(used, ImageProcessor, f"{name}, preprocessor_config.json", REMEDY)
 
@@ -266,8 +275,8 @@ def check_config(config: Any, where: str) -> None:
 def locate_repository(name: str) -> tuple[str, bool]:
     """Return the commit of the repository `name` for all its files, and whether the hub's cache alone has them.
 
-    Where the hub cannot be reached, each request would be repeated for half a minute. Raises OSError where the hub has
-    no such repository, and where neither the hub nor its cache can be read.
+    One request decides this: each request to a hub that cannot be reached takes half a minute. Raises OSError where the
+    hub has no such repository, and where neither the hub nor its cache can be read.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
@@ -275,8 +284,9 @@ def locate_repository(name: str) -> tuple[str, bool]:
     try:
         return str(HfApi().model_info(name).sha), False
     except Exception as error:  # any error of the hub's client or its transport
-        if isinstance(error, HfHubHTTPError) and error.response.status_code < 500:
-            raise OSError(reason(error)) from error  # the hub has answered
+        status = error.response.status_code if isinstance(error, HfHubHTTPError) else 500
+        if status < 500 and status != 429:  # the hub has answered; 429: too many requests
+            raise OSError(reason(error)) from error
         try:
             return str(HfApi().resolve_revision(name, local_files_only=True)), True
         except Exception:

@@ -21,7 +21,7 @@ SQUARE = 448  # pixels a side of an image for a processor that would keep the im
 
 
 class PromptedProcessor:
-    """A captioner's processor with its prompt: each image becomes one square of equal size, beside equal tokens."""
+    """A captioner's processor with its prompt: all images become squares of one size, and all have the same tokens."""
 
     def __init__(self, name: str, config: Any) -> None:
         """Load the processor of the captioner `name`; raises UserError where it cannot be used."""

@@ -1,4 +1,4 @@
-"""Data-parallel processes that train one model, as torchrun starts them; without torchrun these functions do nothing.
+"""Data-parallel processes that train one model, as torchrun starts them; without torchrun there is one rank.
 
 A batch is one batch, however many ranks hold it. Losses are those of all captions. Each rank computes the share of its
 own captions, and gradients are summed. So the number of ranks changes only the order of sums.
@@ -66,7 +66,7 @@ def all_max(number: int, device: torch.device) -> int:
 
 
 def gather_with_gradient(x: Tensor) -> Tensor:
-    """Return (ranks·N, …): `x` (N, …) of all ranks in order, with a gradient to each rank's own part."""
+    """Return (ranks·N, …): `x` (N, …) of all ranks in order; a rank's `x` gets the sum of all ranks' gradients."""
     if size() == 1:
         return x
     return torch.cat(all_gather(x.contiguous()))

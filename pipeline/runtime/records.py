@@ -107,12 +107,16 @@ def first_problem(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_context=False)[0]
     key = ".".join(map(str, first["loc"]))
     given = "" if first["type"] in ("missing", "extra_forbidden") else f", and is {_describe_value(first['input'])}"
-    return f"{_describe_value(key)[1:-1]}: {reason(ValueError(first['msg']))}{given}"
+    named = f"{_shorten(json.dumps(key)[1:-1])}: " if key else ""
+    return f"{named}{reason(ValueError(first['msg']))}{given}"
 
 
 def _describe_value(value: Any) -> str:
     kind = type(value).__name__
-    text = json.dumps(value) if isinstance(value, str | int | float | None) else f"a {kind} of {len(value)}"
+    return _shorten(json.dumps(value) if isinstance(value, str | int | float | None) else f"a {kind} of {len(value)}")
+
+
+def _shorten(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 

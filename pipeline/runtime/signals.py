@@ -1,4 +1,4 @@
-"""Requests to end, from a scheduler, a closed terminal, Ctrl-C, or the death of DVC or Snakemake.
+"""Requests to end, from a scheduler, a closed terminal, Ctrl-C, or the death of a calling program such as DVC.
 
 A request raises `StopRequest` at once, except in blocks that first save a point to resume from, and during imports.
 PyTorch aborts the process if an exception reaches the C++ code that initialises its modules.
@@ -59,7 +59,7 @@ class _State:
 
 @contextmanager
 def raise_requests(watch: bool = True) -> Iterator[None]:
-    """Raise StopRequest in the block on a request to end; with `watch`, also when DVC or Snakemake, the caller, died.
+    """Raise StopRequest in the block on a request to end; with `watch`, also when a caller (one of CALLERS) has died.
 
     A destructor or a library's callback swallows exceptions: StopRequest is then raised again, outside of it.
     """
@@ -98,8 +98,8 @@ def note_requests() -> Iterator[Callable[[], signal.Signals | None]]:
 def block_requests() -> Iterator[None]:
     """Hold back requests to end until the end of the block.
 
-    Processes that start in the block never receive them. A request to the process group so leaves a pool of processes
-    whole, and the pool's owner ends it.
+    Processes that start in the block never receive them. A request to the process group therefore ends no worker of a
+    pool, and the pool's owner ends them.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)
     try:
@@ -213,7 +213,7 @@ def request_of(status: int) -> signal.Signals | None:
 def wait_for_process(process: subprocess.Popen[Any], get_request: Callable[[], signal.Signals | None]) -> int:
     """Return the exit status of `process`. Raises StopRequest where this process or `process` was asked to end.
 
-    After StopRequest, nothing that `process` started is alive.
+    `process` and its descendants are ended before, except descendants whose parent has ended already.
     """
     while (status := process.poll()) is None and not get_request():
         time.sleep(0.05)
@@ -227,7 +227,7 @@ def wait_for_process(process: subprocess.Popen[Any], get_request: Callable[[], s
 def end_descendants(pid: int | None = None, request: signal.Signals = signal.SIGTERM) -> None:
     """Ask process `pid` and its descendants to end, or those of this process, and kill the remaining ones after END.
 
-    On Linux, after `adopt_orphans`, this includes processes whose parent has ended.
+    On Linux, after `adopt_orphans`, the descendants of this process include those whose parent has ended.
     """
     import psutil
 
@@ -283,8 +283,9 @@ def end_with_children(what: str) -> None:
         for each in REQUESTS:
             signal.signal(each, signal.SIG_IGN)
         subprocess.Popen.__init__ = _refuse  # type: ignore[method-assign]  # other threads keep running
-        print(f"{what}: ended by {signal.Signals(number).name}; the same command goes on from here", file=sys.stderr)
-        sys.stderr.flush()
+        ended = f"{what}: ended by {signal.Signals(number).name}; the same command goes on from here"
+        with suppress(OSError):  # the terminal may be closed
+            print(ended, file=sys.stderr, flush=True)
         quiet = os.open(os.devnull, os.O_WRONLY)  # hide the error of each child
         for stream in (1, 2):
             os.dup2(quiet, stream)
@@ -314,7 +315,7 @@ def _calling_processes() -> dict[int, int]:
             words = above.cmdline()[:4]
             if any(Path(word).name in CALLERS or word in CALLERS for word in words):
                 links = dict(chain)
-            elif words[1:2] != ["-c"] and "-c" not in words:  # not a shell between two callers
+            elif "-c" not in words:  # not a shell between two callers
                 break
             process = above
     return links
@@ -332,7 +333,8 @@ def _watch(links: dict[int, int], ended: threading.Event) -> None:
         if _State.request is not None:
             return
         if not intact:
-            print("the process that started this stage has ended, so it ends, too", file=sys.stderr, flush=True)
+            with suppress(OSError):  # the terminal may be closed
+                print("the process that started this stage has ended, so it ends, too", file=sys.stderr, flush=True)
             os.kill(os.getpid(), signal.SIGTERM)
             return
         if request := _waits_to_end(caller):

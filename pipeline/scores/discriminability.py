@@ -124,7 +124,8 @@ class InputDropout(nn.Module):
     """Dropout on the inputs of `score` while a listener is trained, as regularisation.
 
     A share `vector` of the elements of image vectors is set to 0, and the others are scaled up. A share `words` of the
-    tokens is replaced by UNK, the id `unk`. Random numbers come from torch's default generator, for the whole batch.
+    words, not of EOS, is replaced by UNK, the id `unk`. Random numbers come from torch's default generator, for the
+    whole batch.
     """
 
     differentiable = True

@@ -56,7 +56,7 @@ def divergence(logits: Tensor, reference: Tensor) -> Tensor:
 
 
 class _Divergence(Function):
-    """The divergence and its gradient p · (log p − log q − KL), without copies of the vocabulary's size."""
+    """The divergence and its gradient p · (log p − log q − KL); no log-probabilities are kept for the latter."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, reference: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,10 +49,12 @@ class GameResult:
 
 
 def read_game(paths: Sequence[Path]) -> list[GameResult]:
-    """Read the rounds in `paths`, by model; [] where the first answer is not a round of the game.
+    """Read the rounds in `paths`, by model; [] without an answer, or where the first is not a round of the game.
 
+    The page saves all rounds so far each time, so equal rounds, such as those of an earlier file, count once.
     Raises UserError for a later answer that is not a round, and for an invalid round.
     """
+    known: set[str] = set()
     of_model: dict[str, list[GameRound]] = defaultdict(list)
     for where, answer in located_answers(paths):
         if not isinstance(answer, dict) or answer.get("study") != GAME:
@@ -60,8 +63,13 @@ def read_game(paths: Sequence[Path]) -> list[GameResult]:
             return []
         played = parse_record(answer, GameRound, where, "not a round of the game as the page saves it")
         if not {played.right, played.chosen, played.listener} <= set(played.shown):
-            raise UserError(f"{where}: not a round of the game as the page saves it")
-        of_model[played.model].append(played)
+            raise UserError(
+                f"{where}: not a round of the game as the page saves it: right, chosen or listener is not in shown; "
+                "give the file that the page saved"
+            )
+        if (content := json.dumps(answer, sort_keys=True)) not in known:
+            known.add(content)
+            of_model[played.model].append(played)
     return [_summarise_rounds(model, rounds) for model, rounds in of_model.items()]
 
 

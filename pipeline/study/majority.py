@@ -15,7 +15,10 @@ MAX_ITERATIONS = 10_000  # largest number of iterations for Bradley-Terry scores
 
 @dataclass(frozen=True)
 class ShareEstimate:
-    """A share in percent, its 95 % interval over resampled images, and its value in each resample (resamples,)."""
+    """A share in percent, a difference of shares in points, or a score, with its 95 % interval over resampled images.
+
+    `drawn` (resamples,) are the values in the resamples, NaN in one that has no vote for it. The interval omits these.
+    """
 
     value: float
     interval: tuple[float, float]
@@ -47,7 +50,7 @@ class MajorityResult:
 
     @property
     def by_majority(self) -> ShareEstimate:
-        """Return the share of images whose majority is for the first option: the paper's accuracy."""
+        """Return the share of images whose majority is for the first option, ties as ½: the paper's accuracy."""
         there = self.votes > 0
         return _share(self.majority[there], np.ones(self.images), self.weights[:, there])
 
@@ -64,14 +67,15 @@ class MajorityResult:
 
     @property
     def intraclass_correlation(self) -> float:
-        """Return the correlation of two votes on one image, estimated from pairs of votes; NaN where no image has two.
+        """Return the correlation of two votes on one image, estimated from pairs of votes; each image counts once.
 
-        Above 0, some images are harder than others, so that another rater adds less information than another image.
+        NaN where no image has two votes, or where all votes are equal. Above 0, some images are harder than others, so
+        that another rater adds less information than another image.
         """
         several = self.votes > 1
         votes, first = self.votes[several], self.first[several]
-        mean = first.sum() / max(votes.sum(), 1)
-        if not several.any() or mean in (0, 1):
+        mean = np.mean(first / votes) if several.any() else 0.0
+        if mean in (0, 1):
             return float("nan")
         both = np.mean(first * (first - 1) / (votes * (votes - 1)))
         return float((both - mean**2) / (mean * (1 - mean)))
@@ -92,12 +96,15 @@ def majority_results(
 
 
 def majority_difference(left: MajorityResult, right: MajorityResult) -> tuple[ShareEstimate, float]:
-    """Return the difference of two majorities' shares in points over equal resamples, and McNemar's exact p-value."""
+    """Return the difference of two majorities' shares in points over equal resamples, and McNemar's exact p-value.
+
+    The p-value counts the images with votes on both captions, and which of the two has the greater `majority`.
+    """
     one, other = left.by_majority, right.by_majority
     drawn = one.drawn - other.drawn
     gap = left.majority - right.majority
     wins, losses = int(np.nansum(gap > 0)), int(np.nansum(gap < 0))
-    return ShareEstimate(one.value - other.value, interval(drawn), drawn), binomial(wins, wins + losses)
+    return ShareEstimate(one.value - other.value, _interval(drawn), drawn), binomial(wins, wins + losses)
 
 
 def binomial(successes: int, of: int) -> float:
@@ -108,10 +115,11 @@ def binomial(successes: int, of: int) -> float:
 
 
 def agreement(votes: Sequence[Vote]) -> float:
-    """Return Krippendorff's α (nominal) of the options that raters chose; NaN where no question has two votes.
+    """Return Krippendorff's α (nominal) of the options that raters chose.
 
-    Options are coded in alphabetical order, which is independent of which one is right. Coded as right and wrong, α
-    would be 0 for raters who are all right nine times in ten.
+    NaN where no question has two votes, or where all votes have one code. Options are coded in alphabetical order,
+    which is independent of which one is right. Coded as right and wrong, α would be 0 for raters who are each right in
+    nine of ten questions.
     """
     import krippendorff
 
@@ -129,38 +137,47 @@ def bradley_terry(wins: np.ndarray) -> np.ndarray:
     """Return scores (…, M), the last one 0, of `wins` (…, M, M), the counts of row chosen over column.
 
     P(i over j) = 1 / (1 + exp(s_j − s_i)). Half a win is added in both directions for each compared pair, so that a
-    method that always wins has a finite score. Hunter 2004, MM algorithms for generalized Bradley-Terry models,
-    equation 3.
+    method that always wins has a finite score. A method without a comparison has the score NaN, and so have all where
+    the last one has none. Hunter 2004, MM algorithms for generalized Bradley-Terry models, equation 3.
     """
     compared = wins + wins.swapaxes(-1, -2)
     wins = wins + 0.5 * (compared > 0)
     games, won = wins + wins.swapaxes(-1, -2), wins.sum(-1)
-    strength = np.ones(won.shape)
+    strength, compared_any = np.ones(won.shape), won > 0
     for _ in range(MAX_ITERATIONS):
         previous = strength
-        strength = won / (games / (strength[..., :, None] + strength[..., None, :])).sum(-1)
+        expected = (games / (strength[..., :, None] + strength[..., None, :])).sum(-1)
+        strength = np.divide(won, expected, out=np.ones(won.shape), where=compared_any)
         strength = strength / np.exp(np.log(strength).mean(-1, keepdims=True))
         if np.allclose(strength, previous, rtol=1e-10, atol=0):
             break
-    scores = np.log(strength)
+    scores = np.where(compared_any, np.log(strength), np.nan)
     return scores - scores[..., -1:]
 
 
 def preferences(results: Sequence[MajorityResult]) -> Mapping[str, ShareEstimate]:
     """Return Bradley-Terry scores of methods from single votes, each compared with one reference of score 0."""
+    if not results:
+        return {}
     methods = len(results) + 1
-    wins = np.zeros((1 + len(results[0].weights), methods, methods)) if results else np.empty(0)
+    wins = np.zeros((1 + len(results[0].weights), methods, methods))
     for n, each in enumerate(results):
         for side, counts in (((n, -1), each.first), ((-1, n), each.votes - each.first)):
             wins[:, *side] = np.concatenate([[counts.sum()], each.weights @ counts])
-    scores = bradley_terry(wins) if results else wins
+    scores = bradley_terry(wins)
     return {
-        each.method: ShareEstimate(float(scores[0, n]), interval(scores[1:, n]), scores[1:, n])
+        each.method: ShareEstimate(float(scores[0, n]), _interval(scores[1:, n]), scores[1:, n])
         for n, each in enumerate(results)
     }
 
 
 def _share(first: np.ndarray, votes: np.ndarray, weights: np.ndarray) -> ShareEstimate:
     """Return 100 · Σ first / Σ votes over images (S,), with its value in each resample."""
-    drawn = 100 * (weights @ first) / np.maximum(weights @ votes, 1e-9)
-    return ShareEstimate(float(100 * first.sum() / votes.sum()), interval(drawn), drawn)
+    total = weights @ votes
+    drawn = np.divide(100 * (weights @ first), total, out=np.full(len(total), np.nan), where=total > 0)
+    return ShareEstimate(float(100 * first.sum() / votes.sum()), _interval(drawn), drawn)
+
+
+def _interval(drawn: np.ndarray) -> tuple[float, float]:
+    """Return the 95 % interval over the resamples that have a value."""
+    return interval(drawn[np.isfinite(drawn)])

@@ -49,7 +49,8 @@ def _game_table(games: Sequence[GameResult]) -> Table:
         rows.append([each.model, *counted, *both, _p(each.p), f"{each.seconds:.1f}"])
     notes = [
         "Right photos, in percent, with exact 95% intervals over rounds; p: McNemar's exact test of person against "
-        "listener on the same rounds; photos: in a round, the mean; seconds: the median."
+        "listener on the same rounds; photos: in a round, the mean; seconds: the median. Rounds that were saved twice "
+        "count once."
     ]
     return Table(
         "game",
@@ -84,7 +85,8 @@ def _retrieval_table(answers: Answers) -> Table | None:
         ALIKE,
     ]
     caption = f"Which of two similar images is a caption of? Methods of similar {task.alike_in}, {task.at:.3f}"
-    return _table("study_retrieval", caption, columns, results, answers, RETRIEVAL, "McNemar's exact test against it")
+    extra = f"p beside a difference: McNemar's exact test against {name}, Holm-adjusted, too"
+    return _table("study_retrieval", caption, columns, results, answers, RETRIEVAL, extra)
 
 
 def _naturalness_table(answers: Answers) -> Table | None:
@@ -127,7 +129,7 @@ def _table(
     votes = answers.of(task)
     raters = len({vote.rater for vote in votes})
     notes = [
-        f"{raters} raters; Krippendorff's α {format_number(agreement(votes), 2)}; "
+        f"Raters: {raters}; Krippendorff's α {format_number(agreement(votes), 2)}; "
         f"[95% interval over resampled images]; "
         f"p of exact binomial tests of majorities, Holm-adjusted; {extra}; "
         "votes alike: the correlation of two votes on one image.",

@@ -17,13 +17,13 @@ from pipeline.tracking import sender
 from pipeline.tracking.costs import cost_report
 from pipeline.tracking.runs_view import comparison_address, save_view
 from pipeline.tracking.spool import SYNC, root, without_secrets
-from pipeline.tracking.tracker import connect
+from pipeline.tracking.tracker import connect, report_errors
 
 SERVER = "http://127.0.0.1:5000"  # address of the server that make ui starts
 
 
 class SecretFilter(io.TextIOBase):
-    """A stream that removes secrets from lines: MLflow and its transport log addresses."""
+    """A stream that removes secrets from each text before it is written: MLflow and its transport log addresses."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -46,13 +46,15 @@ def main(arguments: Sequence[str]) -> int:
         if list(arguments) == ["sync"]:
             return sender.sync(root() / "mlflow-spool")
         if list(arguments) == ["costs"]:
-            print(cost_report())
+            with report_errors():
+                print(cost_report())
             return 0
         if list(arguments) == ["view"]:
-            tracker = connect()
-            print(f"The evaluations, with their settings and recalls: {SERVER}/{save_view(tracker)}")
-            if address := comparison_address(tracker):
-                print(f"The last evaluations side by side: {SERVER}/{address}")
+            with report_errors():
+                tracker = connect()
+                print(f"The evaluations, with their settings and recalls: {SERVER}/{save_view(tracker)}")
+                if address := comparison_address(tracker):
+                    print(f"The last evaluations side by side: {SERVER}/{address}")
             return 0
         raise UserError(f"usage: {SYNC} | costs | view")
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pipeline.tracking.recorder import MEMORY, PROCESSOR
-from pipeline.tracking.tracker import connect
+from pipeline.tracking.tracker import KEY, PROFILE_KEY, connect
 
 COLUMNS = ("stage", "runs", "median, s", "longest, s", "processor, s", "peak memory, GB", "together, hours")
 
@@ -23,7 +23,10 @@ def cost_report() -> str:
 
 
 def finished_runs() -> Iterator[Mapping[str, Any]]:
-    """Yield name, seconds, processor seconds and megabytes of each finished run that reused no other run's outputs."""
+    """Yield name, seconds, processor seconds and megabytes of each finished run that reused no other run's outputs.
+
+    The parents of a profile's runs are left out, since they are no executions.
+    """
     tracker = connect()
     token = None
     while True:
@@ -31,7 +34,8 @@ def finished_runs() -> Iterator[Mapping[str, Any]]:
             [tracker.experiment], "attributes.status = 'FINISHED'", max_results=1000, page_token=token
         )
         for run in runs:
-            if run.info.end_time and "taken from" not in run.data.tags:
+            is_parent = run.data.tags.get(KEY, "").startswith(PROFILE_KEY)
+            if run.info.end_time and "taken from" not in run.data.tags and not is_parent:
                 yield {
                     "name": run.info.run_name,
                     "seconds": (run.info.end_time - run.info.start_time) / 1000,
@@ -44,7 +48,10 @@ def finished_runs() -> Iterator[Mapping[str, Any]]:
 
 
 def table(runs: Iterable[Mapping[str, Any]]) -> str:
-    """Return the table of these runs. All cells of a stage are one row; each role and set of features has its own."""
+    """Return the table of these runs. All runs of a stage are one row.
+
+    `pretrain`, `features` and `draw` have one row for each instance, which is the part of the name after the @.
+    """
     groups: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for run in runs:
         stage, _, instance = re.split(r"\s", run["name"], maxsplit=1)[0].partition("@")

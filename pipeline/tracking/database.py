@@ -29,15 +29,16 @@ def create_database(path: Path) -> None:
     """Create MLflow's tables in the file `path` unless it has them; the caller holds the lock of the database.
 
     MLflow's migrations are not one transaction: a kill between them leaves a file that nothing can open. The tables are
-    therefore made in a file beside it, which is renamed. A file without runs whose migrations did not end is kept with
-    the suffix ASIDE, and one line on stderr says so.
+    therefore made in a file beside it, which is renamed. A file without runs that lacks migrations of this MLflow is
+    kept with the suffix ASIDE, in place of an earlier one. One line on stderr says so.
     """
     if path.exists() and path.stat().st_size:
         if not _is_incomplete(path):
             return
         aside = path.with_name(path.name + ASIDE)
         os.replace(path, aside)
-        print(f"MLflow: {path.name} was not created completely and has no run: kept as {aside.name}", file=sys.stderr)
+        problem = "was not created completely, or by another version of MLflow, and has no run"
+        print(f"MLflow: {path.name} {problem}: kept as {aside.name}", file=sys.stderr)
     part = path.with_name(path.name + PART)
     for leftover in (part, part.with_name(f"{part.name}-journal")):
         leftover.unlink(missing_ok=True)
@@ -50,7 +51,7 @@ def create_database(path: Path) -> None:
 
 
 def _is_incomplete(path: Path) -> bool:
-    """Return whether the migrations of this file did not end before it had a run."""
+    """Return whether the file has no run and its last migration is not the newest one of this MLflow."""
     from alembic.script import ScriptDirectory
     from mlflow.store import db_migrations
 
@@ -59,7 +60,7 @@ def _is_incomplete(path: Path) -> bool:
         with closing(sqlite3.connect(path)) as connection:
             row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
             (runs,) = connection.execute("SELECT count(*) FROM runs").fetchone()
-    except sqlite3.DatabaseError:  # the file is damaged or no database: MLflow reports it
+    except sqlite3.DatabaseError:  # damaged, locked or without these tables: MLflow mends or reports it
         return False
     return runs == 0 and (row is None or row[0] != newest)
 

@@ -1,9 +1,10 @@
 """The record of a run: written to a spool as it happens, and sent to MLflow by a separate process.
 
 `record_run` appends JSON lines to `mlflow-spool/<run>/`. `python -m pipeline.tracking send` follows them, sends them
-and removes the folder when everything has arrived (sender.py). The first run on a machine starts this process. It
-serves all runs there, and ends after a while without any. So training neither imports mlflow nor waits for it. A killed
-run is recorded as KILLED. Records that could not be sent stay in the spool until `python -m pipeline.tracking sync`.
+and removes the folder when everything has arrived (sender.py). The first run on a machine starts this process, one
+for each setting of MLflow. It serves all runs there, and ends after a while without any. So training neither imports
+mlflow nor waits for it; a run that has ended waits at most MAX_WAIT seconds. A killed run is recorded as KILLED.
+Records that could not be sent stay in the spool until `python -m pipeline.tracking sync`.
 
 The environment:
 
@@ -72,8 +73,8 @@ class RunRecord:
         self._record({"tags": {record_name(name): str(value)[:8000] for name, value in values.items()}})
 
     def text(self, content: str, artifact: str) -> None:
-        """Write a text file at the path `artifact` within the run."""
-        self._attach(artifact, lambda path: write_atomically(path, content))
+        """Write a text file at the path `artifact` within the run; characters without a UTF-8 form become `?`."""
+        self._attach(artifact, lambda path: write_atomically(path, content.encode(errors="replace")))
 
     def table(self, columns: Mapping[str, Sequence[Any]], artifact: str) -> None:
         """Write columns of equal length, such as sampled captions, as a `.json` file that MLflow shows as a table."""
@@ -218,7 +219,7 @@ class Sender:
             _warn(f"MLflow: {reason[:150]}; the records wait in {self._folder}, send them with: {SYNC}")
 
     def _ensure_sender(self) -> bool:
-        """Return whether a sender is alive or was started."""
+        """Start a sender where none is alive; return False if this was the last try."""
         base = self._folder.with_name(f"sender-{address()}")
         with suppress(OSError):
             if (self._process and self._process.poll() is None) or is_locked(base.with_suffix(".lock")):
@@ -245,7 +246,10 @@ def _resource_usage() -> dict[str, float]:
 
 
 def _git() -> dict[str, str]:
-    """Return the commit, and whether tracked files differ from it, except dvc.lock, which DVC rewrites all the time."""
+    """Return the commit, and whether tracked files differ from it, except dvc.lock, which DVC rewrites all the time.
+
+    Without git or a repository, the answer is empty.
+    """
     answers = []
     for question in (["rev-parse", "HEAD"], ["status", "--porcelain", "-uno", "--", ":/", ":(exclude,top)dvc.lock"]):
         try:
@@ -265,8 +269,13 @@ def _flat(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
 
 
 def record_name(name: str) -> str:
-    """Return a name of a metric, parameter or tag in the characters that MLflow allows."""
-    return re.sub(r"[^\w\-. :/]", "_", re.sub(r"[()]", "", name.replace("@", "_at_")))[:250]
+    """Return a name of a metric, parameter or tag in the form that MLflow allows, of at most 250 characters.
+
+    MLflow refuses the names that a file system would resolve to others: empty parts, `.` and `..` become `_`.
+    """
+    allowed = re.sub(r"[^\w\-. :/]", "_", re.sub(r"[()]", "", name.replace("@", "_at_")))
+    unique = "/".join(part if part.strip(".") else "_" for part in allowed.split("/"))
+    return unique if len(unique) <= 250 else unique[:250].rstrip("/.")
 
 
 def _warn(line: str) -> None:

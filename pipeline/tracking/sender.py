@@ -26,7 +26,7 @@ from pipeline.tracking.spool import (
     now,
     record_of,
 )
-from pipeline.tracking.tracker import Tracker, connect, finish_monitor
+from pipeline.tracking.tracker import PROFILE_KEY, Tracker, connect, finish_monitor
 
 POLL = 0.5  # seconds between checks of the spool
 IDLE = 20.0  # seconds without a run after which a sender ends: more than the gap between two DVC stages
@@ -165,7 +165,10 @@ def sync(spool: Path) -> int:
     """Send the records of all finished runs, oldest first; return 1 if some were damaged or could not be sent."""
     status = 0
     for folder in sorted(records.parent for records in spool.glob("*/records.jsonl")):
-        if not folder.exists() or is_recording(folder):  # sent with its parent, or still running
+        try:
+            if is_recording(folder):
+                continue
+        except FileNotFoundError:  # another process has sent it meanwhile
             continue
         try:
             sent = send(folder)
@@ -186,13 +189,16 @@ def _open_run(tracker: Tracker, head: Mapping[str, Any], spool: Path) -> str:
     if head["parent"]:
         tags["mlflow.parentRunId"] = _parent(tracker, head["parent"], spool)
     elif profile:  # the parent of all runs of the profile
-        key = "profile " + re.sub(r"[^\w, .-]", "_", profile)
+        key = PROFILE_KEY + re.sub(r"[^\w, .-]", "_", profile)
         tags["mlflow.parentRunId"] = tracker.find_or_create(key, profile, head["time"], tags, finished=True)
     return tracker.find_or_create(head["key"], head["name"], head["time"], tags)
 
 
 def _parent(tracker: Tracker, key: str, spool: Path) -> str:
-    """Return MLflow's id of the run with this `key`, awaited while it is in the spool; else the `key` as an id."""
+    """Return MLflow's id of the run with this `key`; else the `key`, which may be such an id.
+
+    A run that is still in the spool is awaited, for 10 seconds at most.
+    """
     for _ in range(20):
         if (run_id := tracker.find(key)) or not any(spool.glob(f"*-{key[:8]}")):
             break
@@ -244,7 +250,10 @@ def _follow(tracker: Tracker, run_id: str, file: BinaryIO, folder: Path, key: st
 
 
 def _retry(action: Callable[[], Result], folder: Path) -> Result:
-    """Return the action's result, with retries as long as the run lasts, and at least TRIES attempts."""
+    """Return the action's result, with retries as long as the run lasts, and at least TRIES attempts.
+
+    An ImportError is raised at once, since a later attempt would fail, too.
+    """
     failures = 0
     while True:
         try:

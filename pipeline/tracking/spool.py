@@ -23,8 +23,11 @@ NOT_SENT = "not-sent"  # a file in a run's folder with the error that prevented 
 
 
 def line_of(record: Mapping[str, Any], key: str) -> str:
-    """Serialise a record of the run with this key as a line of its records."""
-    text = json.dumps(record, ensure_ascii=False)
+    """Serialise a record of the run with this key as a line of its records.
+
+    Characters without a UTF-8 form, such as bytes of a file name, become `?`: no database would store them.
+    """
+    text = json.dumps(record, ensure_ascii=False).encode(errors="replace").decode()
     return f"{text}\t{_digest(key, text)}\n"
 
 
@@ -69,7 +72,10 @@ def is_locked(lock: Path) -> bool:
 
 @contextmanager
 def hold_lock(path: Path | None, wait: bool = True) -> Iterator[None]:
-    """Hold the lock exclusively among processes. With wait=False, raises BlockingIOError where another one holds it."""
+    """Hold the lock of the file `path` exclusively; None is no lock.
+
+    With wait=False, raises BlockingIOError where another process or thread holds it.
+    """
     if path is None:
         yield
         return

@@ -10,12 +10,13 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.errors import UserError
 from pipeline.tracking.database import create_database, file_of, move_paths, sqlite_address
 from pipeline.tracking.spool import error_line, hold_lock, root
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 EXPERIMENT = "saywhich"
 KEY = "saywhich.run"  # the tag with the run's key
+PROFILE_KEY = "profile "  # beginning of the key of a profile's run, the parent of the runs of its stages
 KIND = {"mlflow.experimentKind": "custom_model_development"}  # without it, MLflow opens its pages for traces of agents
 
 
@@ -126,8 +128,24 @@ def finish_monitor(monitor: Any) -> None:
         monitor.mlflow_logger.flush()
 
 
+@contextmanager
+def report_errors() -> Iterator[None]:
+    """Raise a UserError in place of an error of MLflow, its database or its server."""
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (MlflowException, SQLAlchemyError) as error:
+        remedy = "start its server, or correct MLFLOW_TRACKING_URI; by default it reads mlflow.db"
+        raise UserError(f"MLflow's records cannot be read: {error_line(error)}; {remedy}") from error
+
+
 def connect() -> Tracker:
-    """Return the tracker of MLFLOW_TRACKING_URI; database and experiment are created if they do not exist."""
+    """Return the tracker of MLFLOW_TRACKING_URI; database and experiment are created if they do not exist.
+
+    In a copy of a repository, the paths of the experiment's artifacts are changed to those of the copy.
+    """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # the sender retries
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
@@ -138,7 +156,7 @@ def connect() -> Tracker:
     uri = os.environ.get("MLFLOW_TRACKING_URI") or sqlite_address(own)
     database = own if uri == sqlite_address(own) else file_of(uri)
     lock = database.with_name(f"{database.name}.lock") if database else None
-    name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
     artifacts = None if uri.startswith(("http", "databricks")) else (root() / "mlartifacts").as_uri()
     with hold_lock(lock):  # two processes at once would fail to create the tables
         if database:
@@ -152,6 +170,9 @@ def connect() -> Tracker:
                 experiment = client.get_experiment_by_name(name)
                 if experiment is None:
                     raise
-        elif "MLFLOW_TRACKING_URI" not in os.environ and database and experiment.artifact_location != artifacts:
-            move_paths(database, experiment.artifact_location, str(artifacts))
+        elif not os.environ.get("MLFLOW_TRACKING_URI") and database:
+            before = experiment.artifact_location
+            # an experiment that others created may have its artifacts elsewhere
+            if before != artifacts and re.fullmatch("file:.*/mlartifacts", before):
+                move_paths(database, before, str(artifacts))
         return Tracker(client, experiment.experiment_id, lock)

@@ -20,7 +20,7 @@ class Optimisation:
     epochs: Natural
     batch: Count = 128
     captions: Literal["one", "all"] = "one"
-    """Captions per image and epoch: one at random, or all, one after the other."""
+    """Captions per image and epoch: one at random, or each of them once, in several showings of the image."""
     order: Literal["random", "neighbourhoods", "look_alikes"] = "random"
     """Hard negatives in each batch: drawn scenes of a neighbourhood, or images with similar vectors, are consecutive.
 
@@ -40,11 +40,11 @@ class Optimisation:
     clip_norm: Positive | None = None
     """Maximum norm of an agent's whole gradient (VSE++)."""
     select: str = "last"
-    """`last`, or the validation metric whose best epoch is kept."""
+    """`last`, or the validation metric; the weights of its best validation are kept."""
     validate_every: Natural = 1
-    """Epochs between validations; 0 for none."""
+    """Epochs between validations at the ends of epochs, the last of which has one, too; 0: no validation there."""
     validations_per_epoch: Count = 1
-    """Validations per epoch; above 1, there is one before the first step too."""
+    """Parts of an epoch. Above 1, there is a validation after each part but the last, and before the first step."""
     patience: Count | None = None
     """Validations without a better `select` after which training ends; None: training runs to the last epoch."""
     min_steps: Natural = 0

@@ -73,7 +73,10 @@ def main() -> int:
 
     def work() -> None:
         if (own_claims := claims_of(Path())) is None:
-            raise UserError("results/claims.toml: no claim about this data set")
+            raise UserError(
+                "results/claims.toml: expected a claim about this run's profile or data set and its methods, found "
+                "none; add one, or run another profile"
+            )
         record = nearest_record(Path())
         print(markdown([compare_claims(own_claims, _recorded_claims(record))]))
         print(record.describe() if record else "Recorded: no profile that is near params.yaml.")

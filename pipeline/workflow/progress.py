@@ -29,7 +29,7 @@ WORK = {  # work of each stage; {} is the instance of a foreach
 
 
 def recorded_costs(root: Path) -> dict[str, float]:
-    """Return seconds by stage, such as features@main or train; {} where none are recorded."""
+    """Return seconds by stage, such as features@main or train; {} without a readable record."""
     try:
         table = read_result(root, "costs").table("Cost of each stage")
     except UserError:
@@ -38,13 +38,13 @@ def recorded_costs(root: Path) -> dict[str, float]:
     return {row[0]: float(row[seconds].replace(",", "")) for row in table.rows}
 
 
-def with_grid(costs: Mapping[str, float], cells: int, cores: int) -> dict[str, float]:
+def with_grid(costs: Mapping[str, float], cells: int, at_once: int) -> dict[str, float]:
     """Return the costs with that of a grid of `cells` cells, each a training, an adaptation and an evaluation.
 
-    The grid runs as many cells at once as there are cores.
+    The grid runs `at_once` cells at a time.
     """
     cell = sum(costs.get(stage, 0.0) for stage in ("train", "adapt", "evaluate"))
-    return {**costs, "sweep": cells * cell / cores}
+    return {**costs, "sweep": cells * cell / at_once}
 
 
 class Progress:
@@ -70,10 +70,13 @@ class Progress:
         return f"[{self._started:>{len(str(count))}}/{count}] {stage}: {work}{self._left()}"
 
     def end(self, stage: str, seconds: float) -> None:
-        """Record that a stage has ended, `seconds` after it began."""
+        """Record that a stage has ended, `seconds` after it began.
+
+        A stage without a recorded cost, or with outputs from DVC's cache, says nothing about this machine's speed.
+        """
         self._done.add(stage)
-        if seconds > CACHED_SHARE * self._costs[stage]:
-            self._expected += self._costs[stage]
+        if (cost := self._costs[stage]) and seconds > CACHED_SHARE * cost:
+            self._expected += cost
             self._took += seconds
 
     def _left(self) -> str:

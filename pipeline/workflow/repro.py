@@ -146,7 +146,7 @@ class DvcJobs:
         0, USER_ERROR if the first failure was a user error of a stage, or 1 for any other failure. After a failure the
         running stages finish, and no other stage starts.
         """
-        costs = with_grid(recorded_costs(Path()), len(cells(read_mapping(PARAMS))) if GRID in waits else 0, cores)
+        costs = with_grid(recorded_costs(Path()), len(cells(read_mapping(PARAMS))) if GRID in waits else 0, at_once)
         progress = Progress(waits, costs, at_once)
         began: dict[str, float] = {}
         order = TopologicalSorter(waits)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from pipeline.errors import UserError
 from pipeline.report.recording import tables_in
 from pipeline.report.starts import compare_with_recorded, read_starts
@@ -18,9 +20,10 @@ PHOTOS = REPORT.with_name("photos.txt")  # the summary of a run on few photos
 
 
 def comparison_text(root: Path) -> str:
-    """Return this run's results beside the recorded mean and deviation over starts; "" where none is recorded.
+    """Return this run's results beside the recorded mean and deviation over starts.
 
-    Recorded starts that cannot be compared give a line, since the run itself is complete.
+    Returns "" without two recorded starts, and where this run and the starts share no number. Tables that cannot be
+    compared give a line, since the run itself is complete.
     """
     try:
         record = nearest_record(root)
@@ -31,13 +34,20 @@ def comparison_text(root: Path) -> str:
         table, outside = compare_with_recorded(own_results, [file.table(RESULTS) for file in starts.values()])
     except UserError as error:
         return f"This run is not compared with recorded ones: {error}"
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"]
+        return (
+            f"This run is not compared with recorded ones: {TABLE} is damaged ({problem}); run the report stage again"
+        )
+    if len(table.columns) == 1:
+        return ""
     right = [n > 0 for n in range(len(table.columns))]
     lines = [
         f"**This run (recorded: mean ± standard deviation of {len(starts)} starts)**",
         "",
         markdown_table(table.columns, table.rows, right, padded=True),
         "",
-        *([f"- {line}." for line in outside] or ["- Every number is where 95 % of starts are expected."]),
+        *([f"- {line}." for line in outside] or ["- Every compared number is where 95 % of starts are expected."]),
         f"- {record.describe()}",
     ]
     return "\n".join(lines)

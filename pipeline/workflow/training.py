@@ -44,16 +44,24 @@ def build_training(
 ) -> Training:
     """Build the run that trains `method` on the training split and validates it on the validation split.
 
-    `scorer` scores the speaker's captions of the validation split.
+    `scorer` scores the speaker's captions of the validation split; a slice's agents need none.
 
-    Small models run on one thread, which takes half the time of two on the scenes. The choice depends on the model's
-    size alone, so that a seed gives the same bits on every machine.
+    Small models run on one thread, which takes half the time of two on the scenes. Their sums therefore do not depend
+    on the number of cores.
+
+    Raises UserError for an order by neighbourhoods where the images have none. A slice's agents train in random order
+    only, on `captions: one`; other settings raise UserError, too.
     """
     if matmul_precision.is_small(method.agents.values()):
         torch.set_num_threads(1)
     matmul_precision.choose_precision(method.agents.values(), device)
     part, pinned, rows = (ranks.rank(), ranks.size()), device.type == "cuda", prepared.rows("train")
     if found := find_owner(TRAINING, method.agents.values()):
+        for name, default in (("order", "random"), ("captions", "one")):
+            if (given := getattr(settings, name)) != default:
+                raise UserError(
+                    f"optimisation.{name}: {given} applies to the training of captions only; set it to {default}"
+                )
         own = found.build_batches(prepared, store, rows, settings.batch, seed, pinned=pinned, part=part)
         return Training(method, own, settings, seed, device, found.build_validation(method, prepared, store, device))
     neighbourhoods = NEIGHBOURHOODS(prepared)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import groupby
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from pipeline.data.prepared import PreparedData
 from pipeline.errors import UserError
@@ -24,28 +25,36 @@ THIRDS = ("left", "middle", "right")  # horizontal thirds of a frame, by the cen
 def annotated_objects(prepared: PreparedData, frames: int | None = None) -> list[AnnotatedImage]:
     """Return the annotations of all images, in order. `frames` is the number of frames per film; None: scenes.
 
-    Raises UserError for images that were not drawn.
+    Raises UserError for images that were not drawn, or without facts.
     """
     path = prepared.folder / (FILM_FACTS if frames else SCENE_FACTS)
     if not path.exists():
         raise UserError(
             f"{path}: no such file: network object_detector is trained on the facts of drawn scenes or films; choose "
-            "another features.network"
+            "another features.network, or set frames for films, and null for scenes"
         )
-    if not frames:
-        scenes = read_facts(path)
-        return [_annotate_scene(scenes[name]) for name in prepared.ids.to_pylist()]
-    films = read_films(path)
-    return [image for name in prepared.ids.to_pylist() for image in _annotate_frames(films[name], frames)]
+    names = prepared.ids.to_pylist()
+    if frames:
+        films = read_films(path)
+        _check_known(names, films, path)
+        return [image for name in names for image in _annotate_frames(films[name], frames)]
+    scenes = read_facts(path)
+    _check_known(names, scenes, path)
+    return [_annotate_scene(scenes[name]) for name in names]
+
+
+def _check_known(names: Sequence[str], facts: Mapping[str, object], path: Path) -> None:
+    """Raise UserError for an image without facts."""
+    if missing := [name for name in names if name not in facts]:
+        raise UserError(f"{path}: no facts of image {missing[0]}; run the prepare stage again")
 
 
 def _annotate_frames(record: FilmRecord, frames: int) -> list[AnnotatedImage]:
     """Return the annotations of a film's extracted frames. The labels of the whole frame include each actor's third."""
     scene = record.film.scene
-    views_of = {frame: list(views) for frame, views in groupby(record.views, key=lambda view: view.frame)}
     annotated = []
     for frame in frames_to_take([1.0] * record.frames, frames):
-        views = views_of.get(frame, [])
+        views = [view for view in record.views if view.frame == frame]
         thirds = (f"{scene.things[view.actor].category} {_third(view)}" for view in views)
         boxes = [(view.box, _actor_labels(scene.things[view.actor], view)) for view in views]
         annotated.append(AnnotatedImage((*_scene_labels(scene), *thirds), tuple(boxes)))

@@ -75,7 +75,7 @@ class BenchmarkScores:
         yield f"{self.images:,} drawn scenes, difficulty {self.difficulty}; 95 % intervals over images, in brackets"
         yield f"{RECALL}: among the scenes of a gallery, by the facts; a caption that fits two equally well is missed"
         yield ""
-        yield " " * WIDTH + "".join(row.name[: CELL - 2].rjust(CELL) for row in self.rows)
+        yield " " * WIDTH + "".join(row.name.rjust(CELL) for row in self.rows)
         known = {name for row in self.rows for name in row.scores}
         for name in filter(known.__contains__, NAMES):
             yield name.ljust(WIDTH) + "".join(_cell(row, name).rjust(CELL) for row in self.rows)

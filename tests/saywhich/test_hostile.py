@@ -40,6 +40,7 @@ def test_hostile_values_and_tensors_give_a_model_or_one_line(folder, photos):
         ("cells", 10**6),
         ("frames", 10**9),
         ("boxes", {"fixed": 10**9}),
+        ("boxes", {"min_boxes": 1, "max_boxes": 2}),
         ("mirrored", "yes"),
         ("projection.file", "../weights.safetensors"),
         ("network", "a\nb"),

@@ -36,7 +36,7 @@ class DialogAgents:
 def initialise_encoder(agents: DialogAgents, encoder: InitialEncoder) -> None:
     """Copy the discriminator's encoder and word embeddings to the speaker if `encoder` is "discriminator".
 
-    Raises UserError where the two encoders differ in type or size.
+    Raises UserError where the two encoders differ in type or size, or the word embeddings in size.
     """
     if encoder == "own":
         return
@@ -50,7 +50,8 @@ def initialise_encoder(agents: DialogAgents, encoder: InitialEncoder) -> None:
         except RuntimeError:
             raise UserError(
                 f"encoder: discriminator: the speaker's {name} and the listener's differ in type or size; give both "
-                "blocks of pretrain the same encoder, layer_norm, region_positions, word_dim and hidden_dim"
+                "blocks of pretrain the same encoder, layer_norm, region_positions, round_positions, word_dim and "
+                "hidden_dim"
             ) from None
 
 
@@ -65,7 +66,7 @@ def discriminator_guided(
     """Build the speaker's objective: the discriminator's preference score + α · likelihood.
 
     The estimator `estimator` computes the gradient of the preference score. The terms `further` train the discriminator
-    where the schedule `schedule` includes it.
+    where the schedule `schedule` includes it. `norms` is the weight of the penalty in `PairwiseScore`.
     """
     preference: Score = PairwiseScore(agents.listener, norms=norms)
     terms = (

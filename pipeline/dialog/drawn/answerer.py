@@ -48,7 +48,7 @@ class SceneQuestion:
     text: str
     thing: int = -1  # index of the thing; -1: the scene
     asked: str = ""  # value in question, such as the colour in "is it red"
-    refers: str = "none"  # form of reference to the thing: none, name, pronoun or ellipsis
+    refers: str = "none"  # form of reference: none, name, pronoun or ellipsis
     unmentioned: tuple[int, ...] = ()  # things without a name so far, for the kind "else"
 
 
@@ -61,7 +61,7 @@ class AnswererStyle:
     no: str  # word for no
     digits: bool  # 2 instead of two
     grey: bool  # grey instead of gray
-    hedges: float  # share of hedges among the answers
+    hedges: float  # share of hedges among the answers to questions that the image answers
 
     @classmethod
     def draw(cls, rng: np.random.Generator) -> AnswererStyle:
@@ -99,7 +99,7 @@ def give_answer(rng: np.random.Generator, scene: Scene, question: SceneQuestion,
 
 
 def relevance(scene: Scene, question: SceneQuestion) -> dict[str, float]:
-    """Return the relevance of each possible answer: 1 for a true answer; all other texts have 0.
+    """Return the relevance of each relevant answer: 1 for true answers; texts that are not listed have 0.
 
     For questions that the image does not answer, hedges have relevance 1, and guesses have GUESS_RELEVANCE. For other
     questions, hedges have HEDGE_RELEVANCE.
@@ -254,7 +254,7 @@ def _name_one(things: list[Thing], nothing: TrueAnswers, digits: bool, grey: boo
 
 
 def _existence(things: list[Thing], name: str, digits: bool, grey: bool) -> TrueAnswers:
-    """Return the answers to whether there are any `things`; `name` is the requested category."""
+    """Return the answers to whether there are any `things`; `name` is the plural of the category or kind."""
     if not things:
         return TrueAnswers("no", ("i don't see any", "there aren't any"), ("not that i can see", f"no {name}"))
     names = [_phrase(thing, digits, grey, coloured) for thing in things for coloured in (False, True)]

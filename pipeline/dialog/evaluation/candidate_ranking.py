@@ -1,7 +1,7 @@
-"""Ranking of candidate answers (Das et al. 2017), and NDCG (VisDial challenge); ties count against the model.
+"""Ranking of candidate answers (Das et al. 2017), and NDCG (VisDial challenge).
 
-A human answer ranks behind all candidates with the same score. Equal scores of all candidates therefore gain nothing,
-and neither do options that truncation made equal.
+A human answer ranks behind all candidates with the same score. Equal scores of all candidates therefore give it the
+last rank, and options that truncation made equal do not improve it. In NDCG, ties share their mean discount.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from torch import Tensor
 
 
 def candidate_ranks(scores: Tensor, truth: Tensor) -> Tensor:
-    """Return ranks (N,) int64, 1 is best, of the candidates `truth` (N,) by `scores` (N, O); a NaN score ranks last."""
+    """Return ranks (N,) int64, 1 is best, of the candidates `truth` (N,) by `scores` (N, O).
+
+    A candidate `truth` with the score NaN ranks last. Another candidate with the score NaN ranks before `truth`.
+    """
     own = scores.gather(1, truth.unsqueeze(1))
     return torch.where(own.isnan().squeeze(1), scores.shape[1], (~(scores < own)).sum(1))
 
@@ -20,8 +23,9 @@ def ndcg(scores: Tensor, relevance: Tensor) -> Tensor:
     """Return NDCG (N,) of `scores` (N, O) by `relevance` (N, O); NaN if nothing is relevant or relevance is unknown.
 
     NDCG is Σ relevance / log₂(rank + 1) over the first K ranks, divided by that of the ideal order, for K relevant
-    candidates. Candidates of equal score share the mean discount of their ranks.
+    candidates. Candidates of equal score share the mean discount of their ranks. A NaN score counts as −∞.
     """
+    scores = scores.masked_fill(scores.isnan(), -torch.inf)
     known = ~relevance.isnan().any(1)
     relevance = relevance.nan_to_num(0.0)
     places = torch.arange(scores.shape[1], device=scores.device)
@@ -42,17 +46,19 @@ def ndcg(scores: Tensor, relevance: Tensor) -> Tensor:
 def truth_correlation(scores: Tensor, relevance: Tensor) -> Tensor:
     """Return Pearson's correlation (N,) of `scores` (N, O) with truth, which is 1 for relevance 1 and else 0.
 
-    NaN where relevance is unknown, or where all candidates have the same score or the same truth.
+    NaN where relevance is unknown, where a score is not finite, or where all candidates have the same score or the same
+    truth.
     """
     known = ~relevance.isnan().any(1)
     pair = torch.stack([scores.double(), (relevance == 1).double()])
     pair = pair - pair.mean(2, keepdim=True)
     correlation = pair.prod(0).sum(1) / pair.square().sum(2).prod(0).sqrt()
-    return torch.where(known & correlation.isfinite(), correlation, torch.nan)
+    differ = (scores != scores[:, :1]).any(1)  # the mean of equal scores may differ from them by rounding
+    return torch.where(known & differ & correlation.isfinite(), correlation, torch.nan)
 
 
 def ranking_summary(ranks: Tensor, gains: Tensor | None = None) -> dict[str, float]:
-    """Return MRR, R@1, @5, @10 (in %) and mean rank of the ranks `ranks` (N,), and NDCG of `gains` (N,) if known."""
+    """Return MRR, R@1, R@5 and R@10 in %, and mean rank of `ranks` (N,), and the mean NDCG of `gains` (N,) if known."""
     numbers = {"MRR": float((1 / ranks.double()).mean())}
     numbers |= {f"R@{k}": float(100 * (ranks <= k).double().mean()) for k in (1, 5, 10)}
     numbers["mean_rank"] = float(ranks.double().mean())

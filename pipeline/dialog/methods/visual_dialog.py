@@ -83,7 +83,10 @@ def g_psst(
     feed: Feed = "distribution",
     encoder: InitialEncoder = "own",
 ) -> Method:
-    """Build the objective of G-DIS with partial sampling: a share ρ of answers is passed as full distributions."""
+    """Build the objective of G-DIS with partial sampling: a share ρ passes as full distributions.
+
+    The share is of answers, or of tokens with `mix` "token".
+    """
     initialise_encoder(agents, encoder)
     channel = PartialSampling(StraightThrough(eos_gradient=objective.eos_gradient), rho, mix, feed)
     return discriminator_guided(agents, alpha, _pathwise(objective, channel))

@@ -14,7 +14,7 @@ from pipeline.dialog.data.dialog_corpus import Dialogs, Words
 from pipeline.dialog.readers.visdial import HELD_OUT, ExpectedDialog
 from pipeline.dialog.readers.visdial_image_ids import image_ids
 from pipeline.errors import UserError, reason
-from pipeline.readers.annotation_file import JsonFile, show_json
+from pipeline.readers.annotation_file import FileRow, JsonFile, UniqueNames, show_json
 from pipeline.runtime.untrusted import read_dataset, require_plain_file
 from pipeline.vocabulary import UNK_WORD, Vocabulary
 
@@ -37,12 +37,13 @@ class _Split(NamedTuple):
 
 
 def read_visdial_h5(data: Path, params: Path, expected: ExpectedDialog) -> Corpus:
-    """Read `ques_*`, `ans_*`, `ans_index_*`, `cap_*`, `opt_*` and `opt_list_*` (* is train or val), with their lengths.
+    """Read `ques_*`, `ans_*`, `ans_index_*`, `cap_*`, `opt_*` and `opt_list_*`, with lengths of texts where present.
 
-    Options and the index of the human answer count from 0 (HCIAE's code) or from 1 (VisDial's code). The reader chooses
-    the base at which the indexed option is the human answer. The vocabulary is `itow` in its order, so ids do not
-    change. The last HELD_OUT dialogs of train are the validation split, and val is the test split. Images are not
-    opened. Raises UserError with file, dialog and round.
+    The suffix * is train, val or test; any of these splits may be missing. Options and the index of the human answer
+    count from 0 (HCIAE's code) or from 1 (VisDial's code). The reader chooses the base at which the indexed option is
+    the human answer. The vocabulary is `itow` (HCIAE) or `ind2word` (VisDial) in its order, so ids do not change. The
+    last HELD_OUT dialogs of train are the validation split; val and test are the test split. Images are not opened.
+    Raises UserError with the file and, for one dialog's mistake, the dialog.
     """
     import h5py
 
@@ -50,24 +51,28 @@ def read_visdial_h5(data: Path, params: Path, expected: ExpectedDialog) -> Corpu
     vocabulary = _vocabulary(words, params)
     try:
         with h5py.File(require_plain_file(data), "r") as file:
-            splits = {name: _read_split(file, name, image_ids(words, name, params), data) for name in _names(file)}
+            splits = {
+                name: _read_split(file, name, image_ids(words, name, params), len(vocabulary), data)
+                for name in _names(file)
+            }
     except FileNotFoundError:
         raise UserError(f"{data}: the file of dialogs is missing") from None
     except (OSError, KeyError) as error:
         raise UserError(f"{data}: not an HDF5 file as prepro.py writes it ({reason(error)})") from None
     if not splits:
-        raise UserError(f"{data}: holds neither ques_train nor ques_val")
+        raise UserError(f"{data}: holds none of {', '.join(f'ques_{name}' for name in SPLIT_OF)}")
     spelled = np.array(["", *vocabulary.words], object)
-    questions, answers = _TokenTexts(spelled, data, len(vocabulary)), _TokenTexts(spelled, data, len(vocabulary))
+    questions, answers, names = _TokenTexts(spelled), _TokenTexts(spelled), UniqueNames("image")
     images: list[CorpusImage] = []
     captions: list[Words] = []
     asked, offered, truth = [], [], []
     for name, arrays in splits.items():
-        _check_numbers(arrays, expected, name, data)
+        expected = _check_numbers(arrays, expected, name, data)
         held_out = len(arrays.images) - HELD_OUT if name == "train" else len(arrays.images)
         if held_out <= 0:
             raise UserError(f"{data}: {len(arrays.images)} dialogs of train are too few to hold out {HELD_OUT}")
         for i, (image, row) in enumerate(zip(arrays.images, arrays.captions, strict=True)):
+            names.add(image, FileRow(data, i, f"{name} dialog"))
             caption = tuple(spelled[row[row > 0]])
             captions.append(caption)
             split = SPLIT_OF[name] if i < held_out else "val"
@@ -90,38 +95,57 @@ def _names(file: Mapping[str, Any]) -> list[str]:
     return [name for name in SPLIT_OF if f"ques_{name}" in file]
 
 
-def _vocabulary(words: Mapping[str, Any], file: Path) -> Vocabulary:
-    """Read the vocabulary `itow`, {"1": word, …}; the last word must be UNK, as in every published file."""
-    spelled = words.get("itow")
-    if not isinstance(spelled, dict) or not spelled:
-        raise UserError(f'{file}: the object needs `itow`, {{"1": word, …}}, not {show_json(spelled)}')
-    numbers = [str(n) for n in range(1, len(spelled) + 1)]
-    if not all(isinstance(spelled.get(n), str) for n in numbers):
-        raise UserError(f'{file}: itow must be {{"1": word, …}} with words alone')
-    if spelled[numbers[-1]] != UNK_WORD:
-        raise UserError(
-            f'{file}: itow["{numbers[-1]}"] is {show_json(spelled[numbers[-1]])}; the last word must be {UNK_WORD}'
-        )
-    return Vocabulary(tuple(spelled[n] for n in numbers))
+def _vocabulary(data: Mapping[str, Any], file: Path) -> Vocabulary:
+    """Read the vocabulary `itow` or `ind2word`, {"1": word, …}; the words must be distinct, and UNK the last."""
+    key = "itow" if "itow" in data else "ind2word"
+    words = data.get(key)
+    if not isinstance(words, dict) or not words:
+        raise UserError(f'{file}: the object needs `itow` or `ind2word`, {{"1": word, …}}, not {show_json(words)}')
+    numbers: dict[str, int] = {}
+    for number in range(1, len(words) + 1):
+        word = words.get(str(number))
+        if not isinstance(word, str) or word.split() != [word]:
+            raise UserError(f'{file}: {key}["{number}"] must be a word, not {show_json(word)}')
+        if word in numbers:
+            raise UserError(f'{file}: {key}["{number}"] is {show_json(word)}, which is word {numbers[word]} already')
+        numbers[word] = number
+    if word != UNK_WORD:
+        raise UserError(f'{file}: {key}["{len(words)}"] is {show_json(word)}; the last word must be {UNK_WORD}')
+    return Vocabulary(tuple(numbers))
 
 
-def _read_split(file: h5py.File, name: str, images: list[str], path: Path) -> _Split:
-    def array(key: str) -> np.ndarray:
-        return read_dataset(file, f"{key}_{name}")[:].astype(np.int64)
+def _read_split(file: h5py.File, name: str, images: list[str], words: int, path: Path) -> _Split:
+    def array(key: str, axes: int) -> np.ndarray:
+        return _read_integers(file, f"{key}_{name}", axes, path)
 
-    questions, answers, captions, listed = (array(key) for key in ("ques", "ans", "cap", "opt_list"))
+    questions, answers, captions, listed = array("ques", 3), array("ans", 3), array("cap", 2), array("opt_list", 2)
     if len(images) != len(questions):
         raise UserError(f"{path}: {len(questions)} dialogs in ques_{name}, but {len(images)} images in img_{name}")
     for key, tokens in (("ques", questions), ("ans", answers), ("cap", captions), ("opt", listed)):
+        if tokens.min() < 0 or tokens.max() > words:
+            where = f"{'opt_list' if key == 'opt' else key}_{name}"
+            raise UserError(f"{path}: {where} holds an id outside 0 … {words}, the words of the vocabulary")
         length = next((f"{key}_{word}_{name}" for word in ("len", "length") if f"{key}_{word}_{name}" in file), None)
         if length is not None:
-            _check_lengths(read_dataset(file, length)[:].astype(np.int64), tokens, length, path)
-    options, truth = array("opt"), array("ans_index")
+            _check_lengths(_read_integers(file, length, tokens.ndim - 1, path), tokens, length, path)
+    options, truth = array("opt", 3), array("ans_index", 2)
+    rounds, size = questions.shape[:2], answers.shape[2]
+    for key, found, wanted in (
+        ("ans", answers.shape[:2], rounds),
+        ("opt", options.shape[:2], rounds),
+        ("ans_index", truth.shape, rounds),
+        ("cap", captions.shape[:1], rounds[:1]),
+        ("opt_list", listed.shape[1:], (size,)),
+    ):
+        if found != wanted:
+            like = f"ans_{name}" if key == "opt_list" else f"ques_{name}"
+            raise UserError(f"{path}: {key}_{name} has the size {found}, but {like} has {wanted}")
     for first, index in product((0, 1), repeat=2):
         if _consistent(options - first, truth - index, listed, answers):
             return _Split(images, captions, questions, answers, options - first, truth - index, listed)
     at = _first_wrong(options, truth, listed, answers)
-    if at is None or options.max() > len(listed) or truth.max() > options.shape[2]:
+    in_range = options.min() >= 0 and options.max() <= len(listed) and truth.min() >= 0
+    if at is None or not in_range or truth.max() > options.shape[2]:
         raise UserError(
             f"{path}: an index of opt_{name} or ans_index_{name} is out of range: expected {len(listed)} answers and "
             f"{options.shape[2]} options, counted from 0 or from 1"
@@ -130,6 +154,19 @@ def _read_split(file: h5py.File, name: str, images: list[str], path: Path) -> _S
         f"{path}, dialog {at[0]} of {name} (image {images[at[0]]}), round {at[1] + 1}: the human answer is not the "
         f"option that ans_index_{name} names, counted from 0 or from 1"
     )
+
+
+def _read_integers(file: h5py.File, name: str, axes: int, path: Path) -> np.ndarray:
+    """Return the array `name` as int64. Raises UserError unless it has `axes` axes, elements, and whole numbers."""
+    values = read_dataset(file, name)
+    if values.ndim != axes or not values.size:
+        raise UserError(f"{path}: {name} has the shape {values.shape}; expected {axes} axes, none of them empty")
+    held = values[:]
+    with np.errstate(invalid="ignore"):  # NaN and infinity differ from their integers, and are reported
+        integers: np.ndarray = held.astype(np.int64)
+    if (wrong := integers != held).any():
+        raise UserError(f"{path}: {name} holds {held[wrong][0]:g}; expected signed 64-bit integers")
+    return integers
 
 
 def _check_lengths(lengths: np.ndarray, tokens: np.ndarray, name: str, path: Path) -> None:
@@ -172,25 +209,26 @@ def _words_first(tokens: np.ndarray) -> np.ndarray:
     return np.take_along_axis(tokens, np.argsort(tokens == 0, -1, kind="stable"), -1)
 
 
-def _check_numbers(split: _Split, expected: ExpectedDialog, name: str, path: Path) -> None:
-    for key, number in (("rounds", split.options.shape[1]), ("options", split.options.shape[2])):
+def _check_numbers(split: _Split, expected: ExpectedDialog, name: str, path: Path) -> ExpectedDialog:
+    """Return the numbers of rounds and options that the next split must have; raises UserError for others."""
+    found = {"rounds": split.options.shape[1], "options": split.options.shape[2]}
+    for key, number in found.items():
         wanted = getattr(expected, key)
         if wanted not in (None, number):
             raise UserError(f"{path}: opt_{name} has {number} {key}, and {wanted} are expected (prepare.dialogs.{key})")
+    return ExpectedDialog(**found)
 
 
 class _TokenTexts:
     """List of distinct texts of word ids."""
 
-    def __init__(self, spelled: np.ndarray, path: Path, words: int) -> None:
-        self._spelled, self._path, self._known = spelled, path, words
+    def __init__(self, spelled: np.ndarray) -> None:
+        self._spelled = spelled
         self._numbers: dict[bytes, int] = {}
         self._texts: list[Words] = []
 
     def numbers(self, tokens: np.ndarray) -> np.ndarray:
-        """Return the indices (…) int32 of texts (…, T); raises UserError for an unknown id."""
-        if tokens.size and (tokens.min() < 0 or tokens.max() > self._known):
-            raise UserError(f"{self._path}: holds an id outside 0 … {self._known}, the words of itow")
+        """Return the indices (…) int32 of texts (…, T)."""
         flat = _words_first(tokens).reshape(-1, tokens.shape[-1])
         indices = np.empty(len(flat), np.int32)
         for i, row in enumerate(flat):

@@ -17,6 +17,7 @@ from pipeline.analysis.results import Point, Results, Run, read_results_json
 from pipeline.analysis.selection import ReportSettings, choose_best
 from pipeline.dialog.report.dialog_ranking import METHOD_JUDGES, MRR
 from pipeline.dialog.report.dialog_tables import RANKING, RULE, TITLES, dialog_tables
+from pipeline.errors import UserError
 from pipeline.features.animated_thumbnail import data_uri
 from pipeline.report.gallery import LONGEST_SIDE, open_thumbnail
 from pipeline.report.html_templates import open_templates
@@ -82,10 +83,17 @@ class ShownDialog:
 def write_dialog_report(
     results: Results, prepared: Path, images_root: Path | None, out: Path, settings: ReportSettings
 ) -> None:
-    """Write table.md, tables.md, curve.csv and report.html to `out`; equal inputs give equal bytes."""
+    """Write table.md, tables.md, curve.csv and report.html to `out`; equal inputs give equal bytes.
+
+    Raises UserError where no method has a setting that can be shown.
+    """
     choices = choose_best(results, MRR)
     tables = dialog_tables(results, choices, settings.control)
     points = [choice.point for choice in choices if choice.point]
+    if not points:
+        raise UserError(
+            "report: each method has several settings and no validation MRR; add val to evaluate.splits and run again"
+        )
     best = max(points, key=lambda point: point.mean("val", "ranking", "MRR") or 0.0).method
     manifest = read_results_json(prepared / "manifest.json")
     page = _page(
@@ -123,10 +131,12 @@ def _example_dialogs(
 ) -> list[ShownDialog]:
     """Return `settings.images` dialogs drawn at random from the test split, with answers by the first seed.
 
-    Attention and the highest-ranked candidates are those of the method `best`.
+    Attention and the highest-ranked candidates are those of the method `best`. A method whose captions lack a round has
+    no answer there.
     """
     rankers = [name for name in _rankers(points) if name not in METHOD_JUDGES]
-    images = sorted({row["image"] for row in _rows(points[0].runs[0], ["image"])})
+    run = next(point.runs[0] for point in points if point.method == best)
+    images = sorted({row["image"] for row in _rows(run, ["image"])})
     draw = np.random.Generator(np.random.Philox(key=[settings.seed, 0]))
     chosen = sorted(draw.choice(images, size=min(settings.images, len(images)), replace=False).tolist())
     columns = ["id", "file", "caption", "question", "human", "answer", "relevance_answer", "rank", "best"]
@@ -161,7 +171,7 @@ def _dialog(
 ) -> ShownDialog:
     rounds = []
     for number in sorted(number for row_image, number in rows_of[best] if row_image == image):
-        rows = {method: method_rows[image, number] for method, method_rows in rows_of.items()}
+        rows = {method: found[image, number] for method, found in rows_of.items() if (image, number) in found}
         ranks = {name: row[f"{RANK}{name}"] for name in rankers for row in rows.values() if row.get(f"{RANK}{name}")}
         answers = [
             SystemAnswer(method, row["answer"], row.get("relevance_answer"), row["rank"])

@@ -81,7 +81,10 @@ CLAIMS = (  # the claim, the method expected to be better, the other
 
 
 def dialog_tables(results: Results, choices: Sequence[Choice], control: str) -> list[Table]:
-    """Return the tables of generators, discriminators, claims, question kinds and answers, without empty ones."""
+    """Return the tables of generators, discriminators, claims, question kinds and answers.
+
+    Tables without rows, or with the column of names alone, are left out.
+    """
     speakers, listeners = generators(choices), discriminators(results, choices)
     tables = [
         _generator_table(results, choices, speakers, control),
@@ -90,7 +93,7 @@ def dialog_tables(results: Results, choices: Sequence[Choice], control: str) -> 
         _kind_table(choices, listeners),
         _answer_table(choices, speakers, control),
     ]
-    return [table for table in tables if table.rows]
+    return [table for table in tables if table.rows and len(table.columns) > 1]
 
 
 def _generator_table(results: Results, choices: Sequence[Choice], known: Mapping[str, Ranker], control: str) -> Table:

@@ -14,7 +14,7 @@ CLEAR = 2.0  # standard errors
 
 
 def trained_table(results: Mapping[str, Any]) -> Table:
-    """Return a row per estimator; a bias within two standard errors of 0 is shown as an upper bound."""
+    """Return a table with a row per estimator; a bias within two standard errors of 0 is shown as an upper bound."""
     columns = [
         *(TableColumn(sign, show=partial(_show_setting, key)) for key, sign in SYMBOLS.items()),
         TableColumn("bias", show=_bias),
@@ -38,7 +38,7 @@ def trained_table(results: Mapping[str, Any]) -> Table:
 
 
 def trained_panels(results: Mapping[str, Any]) -> list[PlotPanel]:
-    """Return noise against bias, and the mean's length against its cosine with the gradient.
+    """Return panels of noise against bias, and of the mean's length against its cosine with the reference gradient.
 
     An estimator without error has bias 0, noise 0, cosine 1 and length 1. The axes are logarithmic beyond 1.
     """

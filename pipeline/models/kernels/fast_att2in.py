@@ -30,7 +30,7 @@ class FastState:
 
 
 class FastAtt2in:
-    """Fast form of `plain`, with the same results."""
+    """Fast form of `plain`, with the same results up to rounding."""
 
     def __init__(self, plain: Att2in) -> None:
         self.plain = plain

@@ -1,9 +1,10 @@
-"""Loops compiled by numba: the element-wise parts of Att2in2, of the GRU and of the LSTM, between the matrix products.
+"""Loops compiled by numba: the element-wise parts of Att2in2, the GRU, the LSTM and the output layer's gradient.
 
-models/att2in.py has the same computation in plain torch. `rows` holds the index of a call's first caption and the index
-after its last caption. All captions of one image belong to one call, so calls may run in parallel. The compiler
-vectorises only loops over few arrays, so one row is computed in several loops. Constants have the arrays' precision; a
-Python number would promote single precision to double. `grad_x` is the gradient of `x`.
+The matrix products between them are torch's. models/att2in.py has the computation of Att2in2 in plain torch.
+`rows` holds the index of a call's first caption and the index after its last caption. All captions of one image belong
+to one call, so calls may run in parallel. The compiler vectorises only loops over few arrays, so one row is computed in
+several loops. Constants have the arrays' precision; a Python number would promote single precision to double. `grad_x`
+is the gradient of `x`.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -96,8 +97,8 @@ def lstm_forward(rows, gates, chosen, c, after, h):
     """Compute an LSTM step from `gates` (n, 5H) and cells `c` (n, H); gates are in, forget, out and two candidates.
 
     The attended regions add `chosen` (n, 2H) to the candidates. `gates` is overwritten with the activated gates, the
-    larger candidate, and its index (1: the first; 0: the second; ½: equal). New cells are written to `after`, and
-    hidden states to `h`.
+    larger candidate, and its index (1: the first; 0: the second; ½: equal or NaN). New cells are written to `after`,
+    and hidden states to `h`.
     """
     size = c.shape[1]
     half = gates.dtype.type(0.5)
@@ -109,7 +110,7 @@ def lstm_forward(rows, gates, chosen, c, after, h):
             gates[n, j] = half + half * tanh(half * gates[n, j])
         for j in range(size):
             a, b = first[j] + to_first[j], second[j] + to_second[j]
-            first[j] = a if a > b else b
+            first[j] = a if a > b or a != a else b  # NaN is kept, as in torch.maximum
             second[j] = half + half if a > b else (half - half if b > a else half)
         for j in range(size):
             after[n, j] = forget[j] * c[n, j] + enter[j] * first[j]

@@ -48,7 +48,7 @@ def draw_film(film: Film, seed: int, frames: int, size: int) -> list[Image.Image
 
 
 def _layer(film: Film, seed: int, side: int, i: int, pose: str, facing: str) -> Image.Image:
-    """Return an actor's drawing; its appearance is the same in every frame."""
+    """Return actor `i`'s drawing; equal arguments give equal drawings, so its details are the same in every frame."""
     thing, track = film.scene.things[i], film.tracks[i]
     posed = replace(thing, pose=pose, facing=facing)
     height = track.unit * CATEGORIES[thing.category].poses[pose][2] * side
@@ -57,7 +57,11 @@ def _layer(film: Film, seed: int, side: int, i: int, pose: str, facing: str) -> 
 
 
 def save_gif(path: Path, frames: list[Image.Image]) -> None:
-    """Write an endless animation of exactly these frames, each for DURATION milliseconds."""
+    """Write `frames` as an endless animation, each for DURATION milliseconds.
+
+    The frames share one palette of at most 256 colours. A frame that equals the frame before it gets another colour in
+    its first pixel. Frames that all have the same single colour are joined, since their palette has no other.
+    """
     size = frames[0].size
     strip = Image.new("RGB", (size[0], size[1] * len(frames)))
     for n, frame in enumerate(frames):

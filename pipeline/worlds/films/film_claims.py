@@ -1,7 +1,9 @@
-"""Truth of captions' claims in films: events, their actors and their order, and all claims about scenes.
+"""Truth of captions' claims in films: events, their actors, their order, stories, and claims about the scene.
 
-The lexicon consists of the annotators' phrases (film_words.py), and the longest phrase wins. The subject of an event is
-the noun before it. "Then" and "before" between two events claim their order, and so does "after" at the beginning.
+The lexicon consists of the annotators' phrases (film_words.py, film_captions.py), and the longest phrase wins. The
+subject of an event is the noun before it. "Then" and "before" between two events claim their order. "After" at the
+beginning claims the order of the first two events. A story has no subject: "follows" does not claim which actor is
+behind. Claims about poses and relations of things are left out, since both change during a film.
 """
 
 from __future__ import annotations
@@ -20,22 +22,21 @@ from pipeline.worlds.scenes.faithfulness import Fact
 from pipeline.worlds.scenes.parser import longest_phrases, split_words, words_of_claims
 from pipeline.worlds.scenes.scene_claims import SceneClaims
 
-# kinds of claims that films cannot satisfy: poses and relations change during a film
-SCENE_ONLY = ("action", "relation")
+SCENE_ONLY = ("action", "relation")  # kinds of claims that are left out
 T = TypeVar("T")
 ALL_CATEGORIES = frozenset(GAITS)
 ORDER_WORDS = ("then", "before")
 
 
 class EventMeaning(NamedTuple):
-    """Event that a phrase may describe; side or gait is "" if the phrase does not state it."""
+    """Event or story that a phrase may describe; side or gait is "" if the phrase does not state it."""
 
     what: str
     side: str = ""
     gait: str = ""
 
     def fits(self, what: str, side: str, gait: str) -> bool:
-        """Return whether an event of this side and gait has the meaning."""
+        """Return whether an event of this kind, side and gait has the meaning."""
         return self.what == what and self.side in ("", side) and self.gait in ("", gait)
 
 
@@ -58,7 +59,7 @@ class FilmClaims:
     """Truth of captions' claims in M films; results are cached by claim."""
 
     def __init__(self, films: Sequence[Film]) -> None:
-        self._stories = [_stories(film) for film in films]
+        self._stories = ["follow" if film.story == "lead" else film.story for film in films]
         self._scene_claims = SceneClaims([film.scene for film in films])
         self._starts_of = cache(self._find_starts)
         rows = [
@@ -81,7 +82,7 @@ class FilmClaims:
         for first, second in parsed.ordered:
             claims["then", first, second] = self._starts_of(first)[0] < self._starts_of(second)[1]
         for story in parsed.stories:
-            claims["story", frozenset((story,))] = np.array([story in stories for stories in self._stories])
+            claims["story", frozenset((story,))] = np.array([story == own for own in self._stories])
         return claims
 
     def _find_starts(self, mention: EventMention) -> tuple[np.ndarray, np.ndarray]:
@@ -125,10 +126,6 @@ def _encode(values: Sequence[T]) -> tuple[list[T], np.ndarray]:
     """Return the distinct values, and the index of each value among them."""
     index_of = {value: index for index, value in enumerate(dict.fromkeys(values))}
     return list(index_of), np.array([index_of[value] for value in values])
-
-
-def _stories(film: Film) -> tuple[str, ...]:
-    return ("follow",) if film.story == "lead" else (film.story,)
 
 
 @cache

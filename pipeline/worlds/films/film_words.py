@@ -15,7 +15,7 @@ GAIT_VERBS: dict[str, tuple[str, ...]] = {
     "roll": ("roll[s]",),
     "float": ("float[s]", "drift[s]", "fl[ies]"),
 }
-ENTER = (  # a text without {side} claims no side
+ENTER = (  # a text without {side} and {other} claims no side
     *("{v} in from the {side}", "{v} in from the {side}", "{v} in from the {side}", "come[s] in from the {side}"),
     *("enter[s] from the {side}", "{v} into the picture from the {side}", "appear[s] on the {side}"),
     *("{v} into view", "come[s] into the picture"),
@@ -59,7 +59,7 @@ STORIES = {"meet": (*MEET, MEETS), "pass": (*PASS, PASSES, "comes the other way"
 FILMS = ("a film of", "an animation of", "a clip of", "a video of")
 IRREGULAR = {"run": "running", "sit": "sitting", "stop": "stopping", "hop": "hopping", "fl": "flying", "lie": "lying"}
 IRREGULAR |= {"race": "racing", "come": "coming", "drive": "driving", "leave": "leaving", "wave": "waving"}
-IRREGULAR |= {"graze": "grazing", "bounce": "bouncing", "rise": "rising", "dive": "diving"}
+IRREGULAR |= {"graze": "grazing", "bounce": "bouncing", "rise": "rising"}
 
 
 def finite(text: str) -> str:

@@ -17,7 +17,7 @@ GAITS: dict[str, tuple[str, ...]] = {  # gaits of each category
     "ball": ("roll",),
     "balloon": ("float",),
 }
-ACTS: dict[str, tuple[str, ...]] = {  # acts of each category, which keep its place
+ACTS: dict[str, tuple[str, ...]] = {  # acts of each category; they keep the actor's x
     **dict.fromkeys(_PEOPLE, ("jump", "wave", "turn")),
     **dict.fromkeys(("car", "bus", "truck", "boat"), ("stop", "turn")),
     "dog": ("jump", "sit", "turn"),
@@ -77,7 +77,7 @@ def inside_plans(category: str, setting: str) -> tuple[Plan, ...]:
     possible = [act for act in acts(category, setting) if act != "stop"]
     first = [act for act in possible if act != "sleep"]
     plans: list[Plan] = [("leave",), *((act,) for act in possible)]
-    plans += [(a, b) for a in first for b in possible if a != b and (a, b) != ("graze", "sit")]
+    plans += [(a, b) for a in first for b in possible if a != b]
     plans += [(act, "leave") for act in first if act != "turn"]
     return tuple(plans)
 

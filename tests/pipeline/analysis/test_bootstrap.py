@@ -191,3 +191,18 @@ def test_an_image_that_is_alone_in_its_hard_gallery_does_not_count():
     ((again, measured),) = _resampled_metrics(Path(), frame, drawn).values()
     assert measured == pytest.approx(200 / 3)
     assert again == pytest.approx([0, 200 / 3])
+
+
+def test_an_evaluation_without_test_captions_has_no_intervals_and_leaves_those_of_others(full_world):
+    """The first run was evaluated on the validation split only."""
+    results = read(full_world)
+    first = results.runs[0]
+    assert first.cell is None
+    rows = [row for row in pq.read_table(first.captions).to_pylist() if row["split"] == "val"]
+    pd.DataFrame(rows).to_parquet(first.captions)
+    samples = resample(results, 10)
+    assert samples.of(first, "language", "CIDEr") is None
+    assert samples.of(run_of(results, "luo", **{"lambda": 0.8, "seed": 2}), "language", "CIDEr") is not None
+    assert samples.notes == (
+        f"No intervals for {first.method}: captions of other test images than the first run's, or none.",
+    )

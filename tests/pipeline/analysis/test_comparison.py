@@ -306,3 +306,16 @@ def test_a_level_is_the_same_share_of_the_best_controls_cider_in_every_resample(
     samples = Resamples(2, {run.captions_key: {CIDER: (drawn[run.settings["lambda"]], 1.0)} for run in runs})
     found = _resampled_level(0.9, [Point((run,)) for run in runs], samples)
     assert found.tolist() == pytest.approx([1.08, 0.81])
+
+
+def test_a_curve_whose_only_lower_setting_lacks_the_traded_metric_lies_above(world, make_cell):
+    """The curve's settings have CIDEr .9 and 1.0. A third has .5, but no recall by the own listener."""
+    cells = [
+        make_cell("psst", cider - 0.01, own, **{"lambda": cider, "seed": 1})
+        for cider, own in ((0.5, None), (0.9, 59.0), (1.0, 49.0))
+    ]
+    world.write(cells, [])
+    (curve,) = curves(read_results(world.sweep, []))
+    reading = read_curve(curve, CIDER, TEN, 0.7, [TEN], NONE)
+    assert (reading.above, reading.estimates[TEN].value) == (True, pytest.approx(60.0))
+    assert not read_curve(curve, CIDER, TEN, 0.95, [TEN], NONE).above

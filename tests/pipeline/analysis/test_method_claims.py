@@ -75,7 +75,7 @@ def test_a_claim_about_a_missing_number_stays_open_with_the_reason(full_world):
     missing = [claim("luo", "nobody"), claim("luo", "nobody", at="equal CIDEr"), claim("luo", "mle", judge="owl")]
     _, (one, two, three) = claim_results(full_world, *missing)
     assert (one.reason, two.reason) == ("nobody was not measured", f"nobody has no result at {two.at}")
-    assert three.reason == "not judged by owl"
+    assert three.reason == "no R@10 by owl"
     assert {each.verdict for each in (one, two, three)} == {"open"}
 
 
@@ -150,3 +150,42 @@ def test_a_lower_bound_of_one_method_bounds_the_difference(above, than_above, va
     found = check_claim(claim("a", "b", at="equal CIDEr"), comparison, [])
     assert (found.value, found.bound, found.verdict) == (value, bound, "open")
     assert found.reason == ("" if value else "a lower bound does not show which number is higher")
+
+
+@pytest.mark.parametrize(("judge", "at"), [("own", "equal recall"), (None, "equal CIDEr")])
+def test_a_level_compares_the_other_quantity_only(judge, at):
+    """Both methods have a recall by the judge and a CIDEr, but no estimate of the quantity that is equal."""
+    points = [Point((Run(method, {"seed": 1}, "", {}, {}, Path()),)) for method in "ab"]
+    levels = [ComparisonSlice("", 0.9, tuple(CurveReading(Curve("", p.method, {}, (p,)), None, p) for p in points))]
+    comparison = Comparison(Results(tuple(points)), tuple(levels), tuple(levels), (), None, Resamples(0))
+    found = check_claim(claim("a", "b", judge=judge, at=at), comparison, [])
+    assert (found.verdict, found.at) == ("open", at)
+    assert found.reason.startswith("recalls are compared at equal CIDEr, and CIDEr at equal recall")
+
+
+def test_a_score_that_a_judge_lacks_is_named():
+    """The judge measured R@10 only."""
+    points = [
+        Point((Run(method, {"seed": 1}, "", {("test", *recall_keys("own")): 50.0}, {}, Path()),)) for method in "ab"
+    ]
+    choices = [Choice(point.method, point, SelectionBasis.MET) for point in points]
+    comparison = Comparison(Results(tuple(points)), (), (), (), None, Resamples(0))
+    reasons = [
+        check_claim(claim("a", "b", score=score), comparison, choices).reason for score in ("R@1 (hard)", "R@5", "R@10")
+    ]
+    assert reasons == ["no R@1 (hard) by own", "no R@5 by own", ""]
+
+
+def test_a_claim_about_a_template_takes_that_of_its_own_method():
+    """Templates were evaluated beside both methods, with a recall of 10 and 90."""
+
+    def evaluated(method: str, recall: float) -> Point:
+        own = recall_keys("own")
+        numbers = {("test", *own): 50.0, ("test", "baselines", "template", *own): recall}
+        return Point((Run(method, {"seed": 1}, "", numbers, {}, Path()),))
+
+    points = evaluated("a", 10.0), evaluated("b", 90.0)
+    choices = [Choice(point.method, point, SelectionBasis.MET) for point in points]
+    comparison = Comparison(Results(points), (), (), (), None, Resamples(0))
+    claims = claim("a", "template"), claim("template", "a"), claim("b", "template")
+    assert [check_claim(each, comparison, choices).value for each in claims] == [40.0, -40.0, -40.0]

@@ -5,6 +5,7 @@ import pytest
 
 from pipeline.analysis.judge_titles import recall_keys
 from pipeline.analysis.results import Run, named_setting, read_results, with_frozen_speakers
+from pipeline.analysis.tradeoff import curves
 from pipeline.errors import UserError
 from pipeline.runtime.checksums import CAPTIONS, checksummed_json, write_checksums
 from pipeline.runtime.files import sha256
@@ -193,3 +194,44 @@ def test_changed_numbers_are_named(world, make_cell, place):
 def test_the_protocol_leaves_out_what_a_method_sets():
     signature = "data=toy|guidance=2|rerank=samples:5,among:split|pragmatic=alpha:1,distractors:7|words=<=16"
     assert Run("a", {}, signature, {}, {}, Path()).protocol == "data=toy|words=<=16"
+
+
+def test_a_curve_runs_along_the_first_setting_that_varies(world, make_cell):
+    """The methods have λ 0 and α .5 throughout; one of them varies the number of reranked samples."""
+    cells = [
+        make_cell(method, 0.9, 60.0, **{"lambda": 0.0, "alpha": 0.5, "rerank": samples, "seed": 1})
+        for method, several in (("several", (1, 5)), ("one", (5,))) for samples in several
+    ]  # fmt: skip
+    world.write(cells, [])
+    results = read_results(world.sweep, [])
+    assert (results.curve_setting("several"), results.varying_settings("several")) == ("rerank", [])
+    assert (results.curve_setting("one"), results.curve_setting("unknown")) == ("alpha", "lambda")
+    assert [len(curve.points) for curve in curves(results)] == [2, 1]
+
+
+def test_whole_numbers_and_equal_floats_are_one_value_of_a_setting(world, make_cell):
+    """A grid in params.yaml may have the ρ 1; an evaluation of the method's own settings has 1.0."""
+    swept = [make_cell("psst", 0.9, 60.0, **{"lambda": 0.1, "rho": 1, "seed": 1})]
+    world.write(swept, [make_cell("psst", 0.8, 70.0, **{"lambda": 0.2, "rho": 1.0, "seed": 1})])
+    results = read_results(world.sweep, [world.root / "evaluation" / "psst"])
+    assert results.varying_settings("psst") == []
+    assert [(curve.label, len(curve.points)) for curve in curves(results)] == [("psst", 2)]
+
+
+@pytest.mark.parametrize("name", ["val", "test", "settings", "not_computed", "judges"])
+def test_entries_of_another_form_are_refused(world, make_cell, name):
+    entry = make_cell("luo", 0.9, 70.0, seed=1)
+    if name == "judges":
+        entry["test"][name] = 5
+    else:
+        entry[name] = ["judges"]
+    world.write([], [])
+    (world.sweep / "cells.json").write_text(json.dumps([entry]))
+    with pytest.raises(UserError, match=rf"cells\.json: expected .*{name}.* again"):
+        read_results(world.sweep, [])
+
+
+def test_json_that_is_nested_too_deeply_is_refused(world):
+    (world.sweep / "cells.json").write_text("[" * 100_000)
+    with pytest.raises(UserError, match=r"cells\.json: not JSON"):
+        read_results(world.sweep, [])

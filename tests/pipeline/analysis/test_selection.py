@@ -126,3 +126,11 @@ def test_recall_in_the_near_gallery_decides_where_it_is_measured_unless_another_
     other = read_results(world.sweep, [world.root / "evaluation" / "mle"], score="R@10")
     chosen = {choice.method: choice.point for choice in choose_all(other, SETTINGS)}
     assert (other.scores, chosen["luo"].settings["lambda"]) == (["R@10"], 80.0)
+
+
+def test_a_point_without_the_curves_setting_is_no_end_of_its_grid(world, make_cell, control):
+    """The grid of rerank is null, 5 and 20 samples."""
+    cells = [make_cell("luo", 0.95, 60.0 + n, **{"lambda": 0.5, "rerank": n or None, "seed": 1}) for n in (0, 5, 20)]
+    results, choices = pick(world, cells, [control])
+    assert (results.curve_setting("luo"), choices["luo"].of) == ("rerank", 3)
+    assert at_grid_end(results, choices["luo"]) == "highest of 2"

@@ -77,3 +77,12 @@ def test_a_corruption_depends_on_the_captions_place_in_the_whole_batch_and_the_s
     step = CorruptedCaptions().open(batch, 12, torch.Generator().manual_seed(3))
     words = torch.stack([step(t, torch.zeros(8, 13), torch.arange(8)).index for t in range(6)], 1)
     assert torch.equal(words, whole)
+
+
+def test_an_empty_caption_and_a_full_one_of_equal_words_may_stay_unchanged(toy):
+    captions = torch.full((8, 4), 5)
+    captions[::2] = 0
+    batch, unchanged = replace(toy.batch(), captions=captions), torch.zeros(8, dtype=torch.bool)
+    for seed in range(20):
+        unchanged |= (CorruptedCaptions().captions(batch, torch.Generator().manual_seed(seed)) == captions).all(1)
+    assert unchanged.all()

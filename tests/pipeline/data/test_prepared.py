@@ -10,6 +10,7 @@ from pipeline.data.prepared import PreparedData, write_prepared
 from pipeline.errors import UserError
 from pipeline.readers import read_karpathy
 from pipeline.runtime.files import sha256
+from pipeline.vocabulary import Vocabulary
 
 
 @pytest.fixture
@@ -51,6 +52,31 @@ def test_a_skipped_image_is_named_and_its_words_are_counted(corpus, tmp_path):
     assert len(prepared) == 7
 
 
+def test_sources_of_equal_names_are_recorded_by_their_paths(corpus, tmp_path):
+    sources = (corpus.sources[0], *(tmp_path / folder / "captions.json" for folder in ("train", "val")))
+    for path in sources[1:]:
+        path.parent.mkdir()
+        path.write_text(path.parent.name)
+    manifest = write_prepared(replace(corpus, sources=sources), tmp_path / "out", min_count=3, max_words=16)
+    names = ["dataset_balls.json", *(path.as_posix() for path in sources[1:])]
+    assert manifest["inputs"] == {name: sha256(path) for name, path in zip(names, sources, strict=True)}
+
+
+class TextVocabulary(Vocabulary):
+    """A vocabulary of letters, as a tokenizer's tokens."""
+
+    reads_text = True
+
+    def encode(self, words):
+        return super().encode("".join(words))
+
+
+def test_long_captions_are_counted_in_tokens_where_a_tokenizer_reads_them(corpus, tmp_path, capsys):
+    letters = TextVocabulary(("a", "b", "d", "e", "l", "r", "UNK"))
+    write_prepared(replace(corpus, vocabulary=letters), tmp_path, None, 8)
+    assert re.match(r"note: 1\d of 21 captions are longer than 8 tokens \(max_words\), ", capsys.readouterr().err)
+
+
 def test_captions_come_back_by_image(corpus, tmp_path, capsys):
     write_prepared(corpus, tmp_path, min_count=3, max_words=4)
     printed = capsys.readouterr().err
@@ -75,6 +101,7 @@ def test_captions_come_back_by_image(corpus, tmp_path, capsys):
 
 def test_references_are_padded_to_the_image_with_most_captions(corpus, tmp_path):
     write_prepared(corpus, tmp_path, min_count=3, max_words=4)
+    assert PreparedData.load(tmp_path).references([]).shape == (0, 0, 4)
     references = PreparedData.load(tmp_path).references([7, 0])
     assert references.shape == (2, 3, 4)
     assert references[0].tolist() == [[3, 2, 1, 0], [4, 2, 1, 0], [4, 1, 0, 0]]

@@ -1,5 +1,7 @@
 """A tokenizer's tokens stand for words: ids without gaps, text back and forth, nothing special among them."""
 
+import json
+
 import pytest
 
 tokenizers = pytest.importorskip("tokenizers", reason="tokens need the extra: pip install 'saywhich[hub]'")
@@ -48,11 +50,31 @@ def test_texts_are_encoded_and_decoded_without_unknown_tokens(folder, tmp_path):
     assert again.encode(CAPTIONS[0].split()) == tokens.encode(CAPTIONS[0].split())
 
 
+def test_a_tokenizer_whose_numbers_have_gaps_is_read_back(tmp_path):
+    plain = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1, "ball": 2, "red": 7}, unk_token="[UNK]"))
+    plain.pre_tokenizer = pre_tokenizers.Whitespace()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=plain, unk_token="[UNK]").save_pretrained(tmp_path / "named")
+    tokens = TokenizerVocabulary.fetch(str(tmp_path / "named"), tmp_path / "out", CAPTIONS, 1000)
+    assert (tokens.words, tokens.numbers) == (("a", "ball", "red", "[UNK]"), (1, 2, 7, 0))
+    write_atomically(tmp_path / "out" / "vocabulary.json", tokens.dump())
+    assert load_vocabulary(tmp_path / "out") == tokens
+
+
+@pytest.mark.parametrize("change", [{"words": ["b", "ball"]}, {"numbers": [5, 6]}, {"numbers": [5, 2**31 - 1]}])
+def test_words_that_are_not_the_tokens_of_their_numbers_are_refused(folder, change):
+    content = {"words": ["!", '"'], "numbers": [1, 2]}
+    write_atomically(folder / "vocabulary.json", json.dumps(content))
+    assert load_vocabulary(folder).words == ("!", '"')
+    write_atomically(folder / "vocabulary.json", json.dumps(content | change))
+    with pytest.raises(UserError, match=r"vocabulary.json: .* is not the token \d+ of tokenizer.json"):
+        load_vocabulary(folder)
+
+
 def test_a_large_vocabulary_is_reduced_to_the_tokens_of_captions(folder, tmp_path):
     cut = TokenizerVocabulary.fetch(str(folder), tmp_path / "out", CAPTIONS[:1], 100)
     assert cut.decode(cut.encode(CAPTIONS[0].split())) == CAPTIONS[0]
     assert len(cut) < 50
     assert cut.encode(["Z"]) == []
     assert sorted(cut.numbers) == list(cut.numbers)
-    with pytest.raises(UserError, match=r"different tokens, and 2 are possible"):
+    with pytest.raises(UserError, match=r"different tokens, and 1 are possible"):
         TokenizerVocabulary.fetch(str(folder), tmp_path / "out", CAPTIONS, 2)

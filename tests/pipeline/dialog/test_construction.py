@@ -100,6 +100,19 @@ def test_a_generators_longest_answer_is_that_of_the_data(dialog_data, decoder, k
         assert (speaker.inner.arguments["encoder_layers"], speaker.inner.arguments["layers"]) == (0, 2)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"heads": 3, "word_dim": 8}, "hidden_dim 8 is not a multiple of heads 3"),
+        ({"heads": 2, "word_dim": 6}, "decoder transformer needs equal word_dim and hidden_dim, got 6 and 8"),
+        ({"word_dim": 8}, "decoder transformer takes layers and heads, decoder lstm neither"),
+    ],
+)
+def test_the_sizes_of_a_transformer_fit_together(sizes, message):
+    with pytest.raises(ValueError, match=message):
+        settings_of(decoder="transformer", layers=2, **sizes)
+
+
 def test_dialogs_train_on_the_training_split_and_rank_the_validation_split(dialog_data):
     prepared, store = dialog_data
     method = build_pretraining(settings_of(**SPEAKER), prepared, store, CPU)[0]

@@ -89,6 +89,52 @@ def test_an_unknown_network_or_weights_is_reported_in_one_line(name, weights, me
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("part", "changed", "message"),
+    [
+        ("vision_cfg", {"patch_size": 0}, "by zero"),
+        ("text_cfg", {"heads": 3}, "embed_dim must be divisible by num_heads"),
+        ("text_cfg", {"heads": 0}, "embed_dim and num_heads must be greater than 0"),
+        ("force_preprocess_cfg", {"resize_mode": "nonsense"}, "AssertionError"),
+        ("force_preprocess_cfg", {"mean": [0.5, 0.5]}, "The size of tensor a"),
+        ("force_preprocess_cfg", {"resize_mode": "longest", "fill_color": "x"}, "inappropriate fill"),
+    ],
+)
+def test_options_that_open_clip_refuses_are_reported_in_one_line(clip, tmp_path, part, changed, message):
+    save_file(clip.model.state_dict(), tmp_path / "clip.safetensors")
+    options = {**SMALL, part: {**SMALL.get(part, {}), **changed}}
+    line = f"^features.options: the network {NAME} does not accept them .*{message}"
+    with pytest.raises(UserError, match=line) as error:
+        ClipNetwork(NetworkSettings(NAME, 64, str(tmp_path / "clip.safetensors"), options))
+    assert "\n" not in str(error.value)
+
+
+def test_an_image_size_that_the_network_does_not_take_is_reported_in_one_line(clip, tmp_path):
+    save_file(clip.model.state_dict(), tmp_path / "clip.safetensors")
+    with pytest.raises(UserError, match=f"^features.image_size: {NAME} does not take 16 pixels"):
+        ClipNetwork(NetworkSettings(NAME, 16, str(tmp_path / "clip.safetensors"), SMALL))
+
+
+def test_weights_of_the_hub_that_do_not_fit_the_options_are_reported_in_one_line(clip, tmp_path, monkeypatch):
+    path = tmp_path / "clip.safetensors"
+    save_file(clip.model.state_dict(), path)
+    monkeypatch.setattr("pipeline.features.clip.hugging_face_file", lambda *_: (path, {"source": "hub"}))
+    options = {**SMALL, "vision_cfg": {**SMALL["vision_cfg"], "layers": 3}, "embed_dim": 256}
+    with pytest.raises(UserError, match=r"^features.options: .* Missing key\(s\) in state_dict: .*resblocks.2"):
+        ClipNetwork(NetworkSettings("open_clip/ViT-B-32.laion2b_s34b_b79k", 64, "hub", options))
+
+
+def test_a_text_tower_that_cannot_be_fetched_is_reported_in_one_line(monkeypatch):
+    def unreachable(*_, **__):
+        raise OSError("no connection")
+
+    declare_operators()
+    monkeypatch.setattr("open_clip.create_model", unreachable)
+    name = "open_clip/roberta-ViT-B-32.laion2b_s12b_b32k"
+    with pytest.raises(UserError, match=rf"^features.network: {name} cannot be built \(no connection\); name another"):
+        ClipNetwork(NetworkSettings(name, 224, "hub"))
+
+
 def test_weights_of_openai_use_quickgelu_and_safetensors_of_the_hub(monkeypatch, tmp_path):
     """ViT-B-32.openai was trained with QuickGELU, which the network's own name does not say."""
     import open_clip

@@ -87,6 +87,25 @@ def test_grey_of_one_eight_and_sixteen_bits(tmp_path):
     assert pixels(tmp_path / "1.png")[0].tolist() == [[255] * 3] * 2
 
 
+def test_sixteen_bits_with_a_transparent_value_are_scaled_too(tmp_path):
+    deep = np.array([[0, 257, 32896, 65535]], np.uint16)
+    for transparent, expected in ((32896, [0, 1, 255, 255]), (0, [255, 1, 128, 255]), (65535, [0, 1, 128, 255])):
+        Image.fromarray(deep).save(tmp_path / "a.png")
+        content = (tmp_path / "a.png").read_bytes()
+        chunk = b"tRNS" + struct.pack(">H", transparent)
+        (tmp_path / "a.png").write_bytes(
+            content[:33] + struct.pack(">I", 2) + chunk + struct.pack(">I", zlib.crc32(chunk)) + content[33:]
+        )
+        assert pixels(tmp_path / "a.png")[0].tolist() == [[grey] * 3 for grey in expected]
+
+
+@pytest.mark.parametrize("value", [-1, 65_536])
+def test_integers_without_a_known_range_are_reported(tmp_path, value):
+    Image.fromarray(np.array([[0, value]], np.int32)).save(tmp_path / "a.tif")
+    with pytest.raises(UserError, match=r"a.tif: the image cannot be decoded \(integers outside 0 … 65,535 have no"):
+        open_image(tmp_path / "a.tif")
+
+
 def test_the_first_frame_of_an_animation_is_decoded(tmp_path):
     frames = [Image.new("RGB", (4, 4), colour) for colour in (RED, BLUE)]
     for name in ("a.gif", "a.png", "a.webp"):

@@ -247,6 +247,7 @@ def test_a_damaged_line_is_skipped_if_the_image_has_an_undamaged_one(tmp_path):
         (lambda fields: [*fields[:5], b"\xff" + fields[5][1:]], "base64"),
         (lambda fields: [*fields[:5], b""], "0 of features"),
         (lambda fields: [fields[0], b"wide", *fields[2:]], "invalid literal for int"),
+        (lambda fields: [fields[0], b"9" * 400, *fields[2:]], "int too large to convert to float"),
         (lambda fields: [fields[0], b"0", *fields[2:4], encode_box([0, 2, 1, 3]), fields[5]], "within 0×480 pixels"),
         (lambda fields: [fields[0], b"480", b"640", *fields[3:]], "not x1, y1, x2, y2 within 480×640 pixels"),
         (lambda fields: [*fields[:4], encode_box([2, 2, 1, 3]), fields[5]], "not x1, y1, x2, y2 within 640×480 pixels"),
@@ -293,14 +294,58 @@ def test_damaged_and_foreign_files_are_reported_in_one_line_and_nothing_is_execu
         assert "522418.npz: the features of image 522418 cannot be read (" in import_error(tmp_path / name, settings)
     np.savez(tmp_path / "att" / "522418.npz", features=regions(1))
     assert "522418.npz: the features of image 522418 cannot be read (" in import_error(tmp_path / "key", settings)
-    for name, values in (("none", regions(1, 0)), ("ints", np.ones((3, SIZE), int)), ("flat", regions(1)[0])):
+    for name, values in (
+        ("none", regions(1, 0)),
+        ("ints", np.ones((3, SIZE), int)),
+        ("flat", regions(1)[0]),
+        ("grid", np.zeros((0, 7, SIZE), np.float32)),
+    ):
         np.savez(tmp_path / "att" / "522418.npz", feat=values)
         assert "but (n, D) floating-point numbers are needed" in import_error(tmp_path / name, settings)
+
+
+@pytest.mark.parametrize(("part", "value"), [("att", np.nan), ("att", 1e6), ("att", 1e300), ("fc", -1e5)])
+def test_features_that_are_not_finite_in_half_precision_are_reported_with_image_and_file(tmp_path, part, value):
+    settings = npy_folders(tmp_path)
+    values = regions(1).astype(np.float64) if part == "att" else regions(1).mean(0)
+    values[..., 2] = value
+    np.save(tmp_path / part / "522418.npy", values)
+    (tmp_path / "att/522418.npz").unlink(missing_ok=part == "att")
+    if part == "fc":
+        np.savez(tmp_path / "att/522418.npz", feat=regions(1))
+    printed = import_error(tmp_path / "out", settings)
+    assert printed.startswith(f"{tmp_path / 'att'}/522418.np")
+    assert "image 522418 has a feature or vector that is infinite or NaN in half precision" in printed
+
+
+def test_every_file_of_a_folder_counts_for_the_digest_also_in_folders_below(tmp_path):
+    manifests = []
+    for number, changed in enumerate((0, 1, 2)):
+        folder = tmp_path / str(number)
+        for row, below in enumerate(("a", "b")):
+            (folder / below).mkdir(parents=True)
+            np.save(folder / below / "1.npy", regions(row) + (changed == row + 1))
+        run_import(["a/1", "b/1"], folder / "out", {"format": "npy_folders", "regions": str(folder)}, 7)
+        manifests.append(FeatureStore(folder / "out").manifest["sources"]["regions"])
+    assert [manifest["files"] for manifest in manifests] == [2, 2, 2]
+    assert len({manifest["sha256"] for manifest in manifests}) == 3
 
 
 def test_detections_of_another_form_are_reported(tmp_path):
     settings = detections(tmp_path, lambda row: np.ones((3, 2), np.float32))
     assert "image 522418 has 4 regions, but 3 in 522418_cls_prob" in import_error(tmp_path / "out", settings)
+    for name, wrong in (
+        ("whole", lambda row: np.ones((3 + row, 2), np.uint8)),  # their negatives would be in another order
+        ("truth", lambda row: np.ones((3 + row, 2), bool)),
+        ("deep", lambda row: np.ones((3 + row, 2, 2), np.float32)),
+    ):
+        settings = detections(tmp_path, wrong)
+        assert "image 391895 has 391895_cls_prob (3, 2" in import_error(tmp_path / name, settings, kept=3)
+    settings = detections(tmp_path, lambda row: np.ones((3 + row, 2), np.float32))
+    with h5py.File(settings["regions"], "r+") as file:
+        del file["522418_features"]
+        file["522418_features"] = np.float32(1)
+    assert "image 522418 has features () float32" in import_error(tmp_path / "number", settings)
     Path(settings["regions"]).write_bytes(b"not HDF5")
     assert "the HDF5 file of detections cannot be read" in import_error(tmp_path / "out", settings)
 

@@ -27,8 +27,16 @@ def test_vectors_on_a_line_are_kept_and_the_sign_is_fixed():
     assert projection.explained == pytest.approx(1)
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_equal_vectors_lose_no_variance(size):
+    """The manifest of features refuses a share that is NaN or far from 0 … 1."""
+    vectors = torch.tensor([0.3, -7.1, 0.0]).expand(12_545, 3)  # their mean is rounded
+    for parts in ([vectors], [vectors[:1]], vectors.split(7)):
+        assert 0 <= Projection.fit(parts, size).explained <= 1
+
+
 def test_too_many_dimensions_are_reported():
-    with pytest.raises(UserError, match=r"features.pca_dim: 9 dimensions, but regions have only 2"):
+    with pytest.raises(UserError, match=r"features.pca_dim: expected at most 2, .* got 9; lower it"):
         Projection.fit([torch.randn(5, 2)], 9)
 
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
+from pipeline.errors import UserError
 from pipeline.features.detector_training import WEIGHT_DECAY, one_cycle_rate, train_detector
 from pipeline.features.extractor import NetworkSettings
 from pipeline.features.word_detector import (
@@ -36,6 +37,13 @@ class Bright:
 def train(**changed):
     world = Bright()
     return train_detector(world.pixels, WordPrediction(world, 2), np.arange(100), **{**SETTINGS, "seed": 1, **changed})
+
+
+@pytest.mark.parametrize("images", [0, 1])
+def test_a_detector_of_fewer_than_two_images_is_refused_in_one_line(images):
+    world = Bright()
+    with pytest.raises(UserError, match=f"^detector: expected two training images or more, found {images}; add"):
+        train_detector(world.pixels, WordPrediction(world, 2), np.arange(images), **SETTINGS, seed=1)
 
 
 def test_word_shares_count_captions_not_words():

@@ -154,6 +154,7 @@ def test_sampled_estimators_are_not_enumerable():
     assert not enumerable(Pathwise(Gumbel()))
     assert not enumerable(Pathwise(PartialSampling(Gumbel(), 0.5)))
     assert not enumerable(ScoreFunction(Multinomial(), CenteredBaseline()))
+    assert not enumerable(ScoreFunction(Multinomial(2), SelfCritical(Multinomial())))
     assert not enumerable(Detached(Multinomial()))
     assert independent(Pathwise(Gumbel()))
     assert not independent(ScoreFunction(Multinomial(), CenteredBaseline()))

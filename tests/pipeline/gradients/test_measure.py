@@ -5,6 +5,7 @@ import torch
 from linear_score import Taste
 
 from pipeline.channels.hard import Multinomial
+from pipeline.errors import UserError
 from pipeline.estimators.surrogate import ScoreFunction
 from pipeline.gradients.gradient_world import drawn_world
 from pipeline.gradients.measure import accuracy, estimate_gradients, sampled_accuracy, time_step
@@ -38,6 +39,11 @@ def test_an_unbiased_estimate_has_a_bias_within_its_error():
     assert sum(one.bias for one in found) < 0.7 * sum(plain)
     assert sum(one.bias < 2 * one.bias_error for one in found) >= 36
     assert all(one.cosine <= 1 + 1e-12 for one in found)
+
+
+def test_one_sampled_step_has_no_variance():
+    with pytest.raises(UserError, match=r"rounds: expected 2 or more steps .*, got 1; raise --rounds"):
+        sampled_accuracy(made_up(1, (0.0, 0.0), 4.0, 0), TRUTH)
 
 
 def test_rounds_are_independent_and_repeatable():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from pipeline.errors import UserError
 from pipeline.gradients.enumerated import Enumeration
 from pipeline.gradients.estimator_candidates import ESTIMATORS
 from pipeline.gradients.gradient_world import drawn_world
@@ -56,3 +57,27 @@ def test_the_sampling_errors_of_both_gradients_are_subtracted():
     assert found.variance == pytest.approx(400 * 0.25 / 4, rel=0.15)
     unbiased = sampled_truth_accuracy(means(true, 0.5, 4), means(true, 0.3, 4))
     assert unbiased.bias < 3 * unbiased.bias_error
+
+
+def test_a_mean_of_zero_has_the_cosine_zero():
+    torch.manual_seed(0)
+    truth = GradientMeans(torch.ones(20, 4) + 0.01 * torch.randn(20, 4), 1)
+    found = sampled_truth_accuracy(GradientMeans(torch.zeros(20, 4), 1), truth)
+    assert (found.bias, found.cosine, found.length) == (pytest.approx(1, abs=1e-3), 0, 0)
+
+
+def test_a_reference_gradient_of_zero_is_reported():
+    """One image has no other image that the hinge could compare."""
+    candidates = [one for one in ESTIMATORS if one.name == "ST-Multinomial"]
+    with pytest.raises(
+        UserError, match=r"--captions: expected a gradient that differs from 0, .* 320 captions of 1 im"
+    ):
+        measure_trained(drawn_world(1, 3, 2, 5), 1.0, candidates, lambda line: None, captions=100, steps=20)
+
+
+@pytest.mark.parametrize(("name", "rhos"), [("PSST-Gumbel-Rao", 5), ("PSST-Multinomial", 1)])
+def test_candidates_that_are_not_measured_are_reported_before_the_reference_gradient(name, rhos):
+    candidates, lines = [one for one in ESTIMATORS if one.name == name][:rhos], list[str]()  # the first has ρ = 0
+    with pytest.raises(UserError, match=f"--only: expected .* got only {name}; choose another one"):
+        measure_trained(drawn_world(2, 3, 2, 5), 1.0, candidates, lines.append, captions=100, steps=20)
+    assert not lines

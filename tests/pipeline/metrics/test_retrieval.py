@@ -160,7 +160,7 @@ def test_random_distractors_are_others_and_different():
     assert torch.equal(drawn, random_distractors(60, 20, seed=1))
     assert not torch.equal(drawn, random_distractors(60, 20, seed=2))
     assert sorted(random_distractors(4, 3, seed=0)[2].tolist()) == [0, 1, 3]
-    with pytest.raises(UserError, match="4 distractors an image, but there are only 3"):
+    with pytest.raises(UserError, match="galleries: expected 5 images or more for 4 distractors, got 4; use"):
         random_distractors(4, 4, seed=0)
 
 
@@ -170,7 +170,7 @@ def test_similar_distractors_are_the_nearest_others(monkeypatch, images):
     features = torch.tensor([[10.0, 0.0], [10.1, 0.1], [0.0, 10.0], [0.2, 10.0], [5.0, 5.0]])
     found = similar_distractors(features, 1)
     assert found[:4].squeeze(1).tolist() == [1, 0, 3, 2]
-    with pytest.raises(UserError, match="only 4 other images"):
+    with pytest.raises(UserError, match="expected 6 images or more for 5 distractors, got 5; use"):
         similar_distractors(features, 5)
 
 

@@ -203,6 +203,20 @@ def test_a_server_has_its_own_session_and_ended_processes_are_closed():
     assert [pipe.closed for pipe in (meteor._stdin, meteor._stdout, meteor._errors)] == [True, True, True]
 
 
+def test_a_folder_whose_path_is_too_long_for_a_socket_costs_only_the_sharing(tmp_path, monkeypatch, capfd):
+    folder = tmp_path / ("x" * 110)
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    environment: dict[str, str] = {}
+    server = shared_meteor.start_server(environment)
+    assert server is not None
+    server.stdin.close()
+    assert (server.wait(600), environment) == (0, {})
+    server.stdout.close()
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line == ("warning: each process starts its own METEOR: AF_UNIX path too long; set TMPDIR to a short path")
+
+
 def test_the_end_of_a_server_ends_its_meteor():
     ended = []
     server = shared_meteor._Server()

@@ -9,6 +9,7 @@ import torch
 from pipeline.errors import UserError
 from pipeline.models.agent_files import _check_limits, load_agent, save_agents
 from pipeline.models.guided import GuidedDecoder
+from pipeline.models.transformer import Transformer
 
 
 def test_agents_come_back_as_they_were_built(toy, tmp_path, decoder):
@@ -97,6 +98,31 @@ def test_complete_weights_of_another_training_are_named(toy, tmp_path):
         load_agent(tmp_path / "b/weights.safetensors", "speaker")
     (tmp_path / "moved/history.jsonl").unlink()  # weights alone may be handed on
     assert load_agent(tmp_path / "moved/weights.safetensors", "listener").arguments["hidden"] == 10
+
+
+def test_networks_of_many_layers_come_back(tmp_path):
+    """params.yaml permits 1,000 layers."""
+    path = tmp_path / "weights.safetensors"
+    save_agents(path, {"speaker": Transformer(3, 2, hidden=2, encoder_layers=129, layers=1, heads=1)})
+    assert load_agent(path, "speaker").arguments["encoder_layers"] == 129
+    _check_limits({"layers": 1000, "encoder_layers": 1000}, "weights")
+    for key in ("layers", "encoder_layers", "num_hidden_layers"):
+        with pytest.raises(UserError, match=f"weights: {key} is 1001, and 1,000 is the largest possible"):
+            _check_limits({key: 1001}, "weights")
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes")])
+def test_exhausted_memory_is_not_taken_for_another_version(toy, tmp_path, monkeypatch, error):
+    def load(network, tensors):
+        raise error
+
+    listener, path = toy.agents().listener, tmp_path / "weights.safetensors"
+    save_agents(path, {"listener": listener})
+    monkeypatch.setattr(type(listener), "load_state_dict", load)
+    with pytest.raises(
+        UserError, match=r"weights\.safetensors: too little memory to load listener; end other programs"
+    ):
+        load_agent(path, "listener")
 
 
 def test_sizes_that_no_network_has_are_refused_however_deep_they_lie():

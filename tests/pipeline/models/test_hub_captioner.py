@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 from plain import plain_unroll
-from tiny_captioners import BEGIN, BLIP_BEGIN, END, IMAGE, KINDS, REGIONS, write_captioner
+from tiny_captioners import BEGIN, BLIP_BEGIN, END, IMAGE, KINDS, PAD, REGIONS, SIZES, TOWER, write_captioner
 from tiny_pretrained import TRAINED, change, write_pretrained
 
 from pipeline.channels.hard import Beam, Greedy, Multinomial
@@ -131,6 +131,17 @@ def test_every_kind_that_is_trained_is_tested():
 def test_a_text_side_that_is_not_trained_is_refused_in_one_line():
     with pytest.raises(UserError, match=r"^its text side is of the kind gpt2; opt or t5 can be trained$"):
         HubDecoder(10, {"model_type": "blip-2", "text_config": {"model_type": "gpt2"}})
+
+
+def test_a_tower_that_drops_random_patches_is_refused_in_one_line(tmp_path):
+    hub = import_transformers()
+    write_captioner("vision-encoder-decoder", tmp_path)
+    text = hub.BertConfig(**SIZES, vocab_size=21, is_decoder=True, add_cross_attention=True)
+    config = hub.VisionEncoderDecoderConfig.from_encoder_decoder_configs(hub.ViTMAEConfig(**TOWER), text)
+    config.decoder_start_token_id, config.eos_token_id, config.pad_token_id = BEGIN, END, PAD
+    hub.VisionEncoderDecoderModel(config).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"has a ViT-MAE encoder, which drops random patches .* name a captioner"):
+        open_network(NetworkSettings(f"hub/{tmp_path}"))
 
 
 @pytest.fixture(
@@ -325,6 +336,49 @@ def test_words_of_another_tokenizer_are_reported_in_one_line(captioner):
     for numbers in ((5, captioner.end), (5, 10**6)):
         with pytest.raises(UserError, match=r"not of its tokens; set prepare.tokenizer"):
             HubDecoder.from_hub(captioner.folder, numbers, STEPS, 0.0, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "file", "values", "found"),
+    [
+        ("gpt2", "generation_config.json", {"eos_token_id": []}, r"2, \[\]"),
+        ("gpt2", "generation_config.json", {"eos_token_id": -1}, "2, -1"),
+        ("gpt2", "generation_config.json", {"decoder_start_token_id": [2, 2]}, r"\[2, 2\], 3"),
+        ("gpt2", "generation_config.json", {"forced_bos_token_id": "x"}, "2, 3, 'x'"),
+        ("blip", "config.json", {"sep_token_id": None}, "20, None"),
+    ],
+    ids=str,
+)
+def test_special_tokens_that_are_no_ids_are_reported_in_one_line(tmp_path, kind, file, values, found):
+    captioner = SmallCaptioner(kind, tmp_path)
+    config = json.loads((tmp_path / file).read_text())
+    change(tmp_path / file, **({"text_config": config["text_config"] | values} if kind == "blip" else values))
+    with pytest.raises(UserError, match=rf"expected token ids in {file}.*: .*_token_id.*; got {found}; correct them$"):
+        captioner.speaker()
+    if kind == "gpt2":
+        change(tmp_path / file, eos_token_id=3, decoder_start_token_id=500, forced_bos_token_id=4)
+        with pytest.raises(UserError, match="the prepared captions are not of its tokens"):
+            captioner.speaker()
+
+
+def test_an_encoder_of_very_many_classes_is_saved_without_their_names(tmp_path):
+    captioner = SmallCaptioner("gpt2", tmp_path)
+    encoder = json.loads((tmp_path / "config.json").read_text())["encoder"]
+    names = {"id2label": {str(i): f"class {i}" for i in range(10_001)}}
+    names |= {"label2id": {name: int(i) for i, name in names["id2label"].items()}}
+    change(tmp_path / "config.json", encoder=encoder | names)
+    speaker = captioner.speaker()
+    save_agents(tmp_path / "weights.safetensors", {"speaker": speaker})
+    assert load_agent(tmp_path / "weights.safetensors", "speaker").arguments == speaker.arguments
+
+
+def test_captions_longer_than_the_text_sides_positions_are_refused(tmp_path):
+    captioner = SmallCaptioner("blip", tmp_path)
+    with pytest.raises(
+        UserError, match=rf"^{tmp_path}: its text side has 32 .* lower prepare\.max_words to 30 or less$"
+    ):
+        HubDecoder.from_hub(captioner.folder, captioner.tokens.numbers, 31, 0.0, None)
+    assert HubDecoder.from_hub(captioner.folder, captioner.tokens.numbers, 30, 0.0, None).max_words == 30
 
 
 def test_an_unavailable_captioner_is_reported_in_one_line_with_the_remedy(monkeypatch, tmp_path):

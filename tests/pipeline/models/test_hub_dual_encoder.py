@@ -90,6 +90,17 @@ def test_a_model_that_does_not_fit_is_reported_in_one_line(tmp_path, monkeypatch
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("name", ["clip", "siglip"])
+def test_a_processor_of_another_size_is_reported_in_one_line(tmp_path, name):
+    write_judge(name, tmp_path / name)
+    file = tmp_path / name / "processor_config.json"
+    file.write_text(file.read_text().replace("32", "48"))
+    line = r"expected a processor that gives images \(3, 32, 32\), found \(3, 48, 48\)"
+    with pytest.raises(UserError, match=line) as error:
+        open_network(NetworkSettings(f"hub/{tmp_path / name}"))
+    assert "\n" not in str(error.value)
+
+
 def _whole(name: str):
     from pipeline.runtime.hub_loading import load_dual_encoder
 

@@ -74,6 +74,9 @@ def test_coco_form_takes_splits_from_a_file_and_omits_images_that_it_does_not_na
         ),
         (lambda d: d["images"].append({"id": 9, "file_name": "9.jpg"}), r"images\[3\].*image 9.jpg has no captions"),
         (lambda d: d["images"][1].update(id=0), r"images\[1\].*image id 0 occurs a second time"),
+        (lambda d: d["images"][1].update(id="0"), r'images\[1\].*image id "0" occurs a second time'),
+        (lambda d: d["images"][1].update(file_name=1), r"images\[1\].*`file_name` is 1, and a text is expected"),
+        (lambda d: d["annotations"][0].update(image_id="2"), r'annotations\[0\].*the caption is of image "2", which'),
         (lambda d: d["annotations"][1].update(id=20), r"annotations\[1\].*caption id 20 occurs a second time"),
         (lambda d: d["annotations"][1].update(caption=" "), r"annotations\[1\].*the caption is empty"),
         (lambda d: d["annotations"][1].pop("caption"), r"annotations\[1\].*`caption` is missing"),
@@ -174,6 +177,12 @@ def test_an_image_in_two_files_is_reported_with_both_places(merged_files, tmp_pa
     (tmp_path / "other.json").write_text(files[0].read_text())
     with pytest.raises(UserError, match=again):
         check_corpus(read_coco([tmp_path / "other.json", files[0]], images, tmp_path / "splits.json"), images)
+
+
+@pytest.mark.parametrize("annotations", [[], {}])
+def test_no_annotation_file_is_reported(annotations):
+    with pytest.raises(UserError, match="no file is given"):
+        read_coco(annotations, None)
 
 
 def test_real_coco_captions_read_and_agree_with_karpathys_file(real_data, tmp_path):

@@ -266,10 +266,20 @@ def test_photos_without_a_row_are_reported(folder, capsys):
     assert capsys.readouterr().err == ""
     for file in ("trip/z.JPG", "a.jpeg"):
         Image.new("L", (3, 3)).save(folder / file)
+    (folder / "album.jpg").mkdir()  # a folder is no photo
     read_folder(folder / "c.csv", folder)
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1
     assert f"2 of the photos in {folder} have no row, a.jpeg the first" in printed
+
+
+def test_the_warning_of_photos_without_a_row_is_one_line_without_control_characters(folder, capsys):
+    (folder / "c.csv").write_text(csv_of(WHOLE))
+    Image.new("L", (3, 3)).save(folder / "a\n\x1b[31m.png")
+    read_folder(folder / "c.csv", folder)
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert "a\\n\\x1b[31m.png the first" in printed
 
 
 def test_a_heic_photo_is_reported_with_any_extension(folder):

@@ -60,6 +60,28 @@ def test_notes_state_random_recall_and_methods_not_above_the_template(shown):
     assert "own: mle; adapted: mle; pretrained: mle; judge: mle." in notes
 
 
+def test_notes_name_the_method_of_each_template(full_world, make_full_cell):
+    evaluated = []
+    for method in ("mle", "luo"):
+        entry = make_full_cell(method, 0.96, 0.5, seed=1)
+        for n, row in enumerate(entry["captions"]):
+            row |= {"neighbourhood_own": 1, "template_neighbourhood_own": 2 if method == "mle" else 1 + n % 2}
+        for split in ("val", "test"):
+            found = entry[split]["judges"]["own"]
+            found["galleries"]["neighbourhood"] = {"R@1": 100.0, "random": 12.5}
+            hard = {"neighbourhood": {"R@1": 0.0 if method == "mle" else 50.0}}
+            entry[split]["baselines"] = {"template": {"judges": {"own": {"galleries": hard}}}}
+        evaluated.append(entry)
+    full_world.write([], evaluated)
+    results = read_results(full_world.sweep, full_world.evaluations, first=("mle",))
+    table = results_table(results, choose_all(results, ReportSettings()), samples=resample(results))
+    notes = " ".join(table.notes)
+    for method in ("mle", "luo"):
+        assert f"template ({method})" in [row[0] for row in table.rows]
+        assert f"template ({method}): the captions of {method} with place" in notes
+        assert f"Not clearly above the template ({method}) by R@1 (hard)" in notes
+
+
 def test_terminal_and_truth_tables_have_baseline_rows(shown):
     first, second, last = compact_tables(*shown, resample(shown[0]))
     row = cells_of(first, "template")

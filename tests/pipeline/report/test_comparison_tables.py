@@ -122,6 +122,34 @@ def test_a_reference_below_the_level_is_noted(full_world, make_full_cell):
     assert significance_table(comparison, slice_) is None
 
 
+def test_a_curve_whose_score_was_not_measured_is_not_called_short(full_world, make_full_cell):
+    cells = [
+        make_full_cell(method, cider, share, **{"lambda": cider, "seed": 1})
+        for method in ("psst_multinomial", "luo", "st") for cider, share in ((0.8, 0.6), (0.95, 0.5))
+    ]  # fmt: skip
+    for cell in cells:
+        if cell["method"] == "luo" or (cell["method"], cell["settings"]["lambda"]) == ("st", 0.95):
+            for judge in cell["test"]["judges"].values():
+                del judge["text_to_image"]
+    full_world.write(cells, [])
+    comparison = compare_methods(read_results(full_world.sweep, []), ReportSettings(cider_levels=(0.9, 1.0)))
+    inside, beyond = (at_cider_table(comparison, slice_).notes for slice_ in comparison.at_cider)
+    assert "–: no setting of luo, st that reaches this CIDEr has R@10 (own listener)." in inside
+    assert not any(note.startswith("–, not reached") for note in inside)
+    assert any(note.startswith("–, not reached") and "luo 0.800 to 0.950; st 0.800 to 0.950" in note for note in beyond)
+
+
+def test_the_note_names_the_settings_along_which_the_curves_run(full_world, make_full_cell):
+    cells = [
+        make_full_cell("guidance", cider, share, **{"gamma": gamma, "seed": 1})
+        for gamma, cider, share in ((1.0, 0.95, 0.5), (2.0, 0.85, 0.6))
+    ]  # fmt: skip
+    full_world.write(cells, [])
+    comparison = compare_methods(read_results(full_world.sweep, []), ReportSettings(cider_levels=(0.9,)))
+    notes = at_cider_table(comparison, comparison.at_cider[0]).notes
+    assert any(note.startswith("Read from each method's curve along γ (seeds averaged)") for note in notes)
+
+
 def test_language_at_equal_recall(full_world):
     comparison = comparison_of(full_world, score_levels=(80.0,))
     table = at_score_table(comparison, comparison.at_score[0])

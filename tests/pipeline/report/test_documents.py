@@ -149,6 +149,27 @@ def test_a_row_is_named_by_its_key_or_its_title(root):
             ], "cells beside the first are not names"  # fmt: skip
 
 
+def test_a_description_is_kept_below_an_empty_line_and_over_two_lines(root):
+    block = "<!-- results: small | figure: curve -->\n{}<!-- end -->\n"
+    put(root, block.format("\n![Recall\nalong λ](docs/other.png)\n\n"))
+    assert documents.update_documents([]) == 0
+    assert (root / "README.md").read_text() == block.format("![Recall\nalong λ](docs/curve.png)\n")
+
+
+def test_a_document_in_another_encoding_is_reported_in_one_line(root, capsys):
+    (root / "docs" / "old.md").write_bytes("Grün".encode("latin-1"))
+    status, (line,) = update(capsys)
+    assert status == 2
+    assert line.startswith("docs/old.md: expected UTF-8, found another encoding (")
+
+
+def test_the_first_unknown_column_is_reported(root, capsys):
+    unknown = [f"unknown {n}" for n in range(20)]
+    put(root, f"<!-- results: small | Words | columns: {'; '.join(unknown)} -->\n<!-- end -->\n")
+    _, (line,) = update(capsys)
+    assert "has no “unknown 0” in that table" in line
+
+
 def test_documents_below_docs_are_updated_with_relative_links(root, capsys):
     text = "<!-- results: small | figure: curve -->\n<!-- end -->\n<!-- results: small | Words -->\n<!-- end -->\n"
     page = root / "docs" / "results" / "small.md"
@@ -282,6 +303,7 @@ def test_unpaired_markers_are_reported_in_one_line(root, capsys, text, message):
             "tables.Words: Value error, row 2 has 1 cells",
         ),
         (lambda found: found["tables"]["Words"].update(columns=["n", "n"]), "two columns have one name"),
+        (lambda found: found["tables"]["Words"].update(columns=[], rows=[[]]), "a table has no column"),
     ],
 )
 def test_a_broken_result_file_is_reported_in_one_line(root, capsys, change, message):

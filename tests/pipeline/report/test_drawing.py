@@ -1,5 +1,6 @@
 import io
 import re
+import warnings
 from dataclasses import replace
 from itertools import pairwise
 from xml.etree import ElementTree
@@ -70,6 +71,14 @@ def test_axes_may_be_logarithmic_beyond_1_and_include_given_values():
     from_zero = points(parsed([shown])[0], 0)
     assert from_zero[0][0] > one[0]
     assert from_zero[2][0] == pytest.approx(hundred[0], abs=5)
+
+
+def test_one_point_beyond_1_has_a_logarithmic_axis():
+    line = replace(RISING, points=(PlotPoint(5.0, 5.0, "alone"),))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # matplotlib warns of an axis without length
+        (svg,) = parsed([PlotPanel("a", "A", "x", "y", (line,), logarithmic=True)])
+    assert len(points(svg, 0)) == 1
 
 
 def test_bars_seeds_ring_and_band_are_drawn_with_their_line():

@@ -10,6 +10,7 @@ from pipeline.analysis.comparison import compare_methods
 from pipeline.analysis.results import read_results, with_frozen_speakers
 from pipeline.analysis.selection import ReportSettings, choose_all
 from pipeline.errors import UserError
+from pipeline.features.images import open_image
 from pipeline.report import gallery as module
 from pipeline.report.gallery import (
     changed_words,
@@ -17,6 +18,7 @@ from pipeline.report.gallery import (
     example_line,
     gallery_views,
     mark_words,
+    open_thumbnail,
     pictures_of,
     sample_images,
     thumbnails,
@@ -140,6 +142,23 @@ def test_a_large_picture_is_made_small(world):
     for n in range(12):
         Image.new("RGB", (900, 300)).save(world.images / f"{n}.jpg")
     assert drawn(world)[0].image.size == (320, 107)
+
+
+@pytest.mark.parametrize(
+    ("image", "shown"),
+    [(Image.new("RGBA", (8, 8), (0, 0, 0, 0)), (255, 255, 255)),
+     (Image.fromarray(np.full((8, 8), 100 * 257, np.uint16)), (100, 100, 100))],
+)  # fmt: skip
+def test_transparent_and_16_bit_pictures_look_as_the_captioner_received_them(tmp_path, image, shown):
+    image.save(tmp_path / "image.png")
+    assert open_thumbnail(tmp_path / "image.png", 320).getpixel((3, 3)) == shown
+    assert open_image(tmp_path / "image.png").getpixel((3, 3)) == shown
+
+
+def test_a_setting_includes_the_value_along_its_curve(world, make_cell):
+    cells = [make_cell("scst_grammar", 0.9, 70.0, **{"similarity": n, "seed": 1}) for n in (0.5, 2.0)]
+    world.write(cells, [])
+    assert [words.setting for words in drawn(world)[0].captions[-2:]] == ["similarity 0.5", "similarity 2"]
 
 
 def test_missing_files_are_named(world):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
 
 import pyarrow as pa
@@ -78,6 +79,29 @@ def test_the_summary_says_what_more_photos_would_change(content):
     # of four words one is the place, and one of four places occurs in training captions, in all of them
     assert "Training photos: 16. Captions cannot contain 19% of the words in the human captions" in flat
     assert flat.endswith("The expected share is about 19% with 32 photos like these, and about 19% with 160.")
+
+
+def test_the_command_quotes_a_folder_with_a_space(content, world):
+    folder = world.images.with_name("my photos")
+    world.images.rename(folder)
+    line = photo_summary(replace(content, images_root=folder)).splitlines()[2]
+    assert shlex.split(line) == ["saywhich", "caption", folder.as_posix(), "--preset", "base"]
+
+
+def test_one_photo_has_no_heading_without_captions(content, world):
+    for path in (world.sweep / "captions.parquet", *world.root.glob("evaluation/*/captions.parquet")):
+        captions = [row for row in pq.read_table(path).to_pylist() if row["image"] == 6]
+        pq.write_table(pa.Table.from_pylist(captions), path)
+    assert "captions by" not in photo_summary(content)
+
+
+def test_words_of_all_splits_have_no_advice_on_training_photos(content, world):
+    manifest = world.prepared / "manifest.json"
+    counted = {"settings": {"min_count": 1, "count_words": "all"}}
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | counted))
+    summary = photo_summary(content)
+    assert "Test photos: " in summary
+    assert "Training photos: " not in summary
 
 
 def test_drawn_images_and_many_photos_have_tables_and_no_summary(content, monkeypatch):

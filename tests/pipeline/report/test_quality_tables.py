@@ -125,9 +125,9 @@ def test_a_broken_crossed_file_is_reported_in_one_line(full_world, broken):
     with pytest.raises(UserError, match=r"crossed\.json: expected a matrix of captions"):
         crossed_table(broken)
     crossed = json.loads(full_world.crossed.read_text())
-    crossed["matrix"][1][1] = 5.0
-    with pytest.raises(UserError, match=r"crossed\.json"):
-        crossed_table(crossed)
+    for change in ({"seeds": 2}, {"seeds": [1]}, {"matrix": [[5.0] * 6] * 3}, {"matrix": [[[5.0]] * 6] * 3}):
+        with pytest.raises(UserError, match=r"crossed\.json"):
+            crossed_table(crossed | change)
 
 
 def test_both_tables_of_the_paper(full_world, make_full_cell):

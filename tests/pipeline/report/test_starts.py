@@ -156,3 +156,25 @@ def test_tables_of_other_data_are_summarised_by_their_own_names_and_decimals():
         ["D helps", "3", f"+0.0200 {interval}", "+0.0100, +0.0200, +0.0300", "open"]
     ]
     assert list(tables) == ["Generators", "Claims of the paper"]
+
+
+def test_means_have_the_most_decimals_of_the_starts_in_any_order():
+    """A median rank is printed without decimals where it is a whole number."""
+    starts = [table(median, "5") for median in ("3", "3.5", "4")]
+    for ordered in (starts, starts[::-1]):
+        assert results_over_starts(ordered).rows[0][2] == "3.5±0.5"
+    differences = [claims("+1"), claims("+1.5"), claims("+2.4")]
+    assert claims_over_starts(differences).rows[0][5] == "+1.0, +1.5, +2.4"
+    assert claims_over_starts(differences[::-1]).rows[0][5] == "+2.4, +1.5, +1.0"
+
+
+def test_a_number_with_an_exponent_is_read_whole():
+    rows = results_over_starts([table("1e-05", "5"), table("0.00103", "5")]).rows
+    assert rows[0][2] == "0.00052±0.00072"
+
+
+def test_rows_of_one_name_keep_their_own_numbers_and_a_bound_has_no_mean():
+    twice = ("MLE", "MLE")
+    found = results_over_starts([table("1.0", "5.0", methods=twice), table("2.0", "7.0", methods=twice)])
+    assert [row[2] for row in found.rows] == ["1.5±0.7", "6.0±1.4"]
+    assert results_over_starts([table("≥2.0", "5"), table("3.0", "5")]).rows[0][2] == "–"

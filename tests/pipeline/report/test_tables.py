@@ -167,6 +167,17 @@ def test_a_chosen_setting_without_a_column_is_in_the_notes(world, make_cell, con
         assert "Other settings chosen by the same rule: sll_me weight = 0.75." in table.notes
 
 
+def test_a_setting_without_a_symbol_along_a_curve_has_a_column_and_a_note(world, make_cell, control):
+    cells = [make_cell("scst_grammar", 0.95, 70.0 + n, **{"similarity": n, "seed": 1}) for n in (0.5, 1.0, 2.0)]
+    world.write(cells, [control])
+    results, choices = read(world)
+    table = runs_table(results, choices)
+    at = [column.label for column in table.columns].index("similarity")
+    assert [row[at] for row in table.rows] == ["–", "0.5", "1", "2"]
+    for table in (results_table(results, choices), compact_tables(results, choices)[1]):
+        assert "Other settings chosen by the same rule: scst_grammar similarity = 2." in table.notes
+
+
 def test_a_lambda_at_an_end_of_its_grid_is_noted(world, make_cell, control):
     cells = [make_cell(method, 0.95, 90.0 if lam == best else 70.0, **{"lambda": lam, "seed": 1})
              for method, best in (("luo", 0.3), ("st", 0.2), ("psst", 0.1)) for lam in (0.1, 0.2, 0.3)]  # fmt: skip

@@ -79,6 +79,14 @@ def test_a_history_of_another_training_is_detected(tmp_path):
     check_history(weights)
 
 
+def test_a_history_without_a_file_name_passes(tmp_path):
+    weights = tmp_path / "weights.safetensors"
+    for name in ("", ".", "/"):
+        header = json.dumps({"__metadata__": {"agents": json.dumps({"history": [name, "0" * 64]})}})
+        weights.write_bytes(len(header).to_bytes(8, "little") + header.encode())
+        check_history(weights)
+
+
 def test_only_the_named_files_of_a_folder_are_checked(tmp_path):
     for name in "abc":
         (tmp_path / name).write_text(name)

@@ -144,6 +144,7 @@ def test_compiled_loops_are_cached_only_in_a_private_folder(tmp_path):
     folder, printed = started(XDG_CACHE_HOME=str(tmp_path))
     assert stat.S_IMODE(Path(folder).stat().st_mode) == 0o700
     assert printed == ""
+    assert started(XDG_CACHE_HOME=str(tmp_path), NUMBA_CACHE_DIR="") == (folder, "")
     (tmp_path / "saywhich").chmod(0o777)
     for given in ({"XDG_CACHE_HOME": str(tmp_path)}, {"NUMBA_CACHE_DIR": str(tmp_path / "saywhich")}):
         folder, printed = started(**given)

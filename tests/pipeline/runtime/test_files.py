@@ -21,6 +21,15 @@ def test_partial_files_are_in_no_digest_and_old_ones_are_removed(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [".b.12345678.part", "a"]
 
 
+def test_a_folder_with_a_file_name_of_any_bytes_has_a_digest(tmp_path):
+    path = os.path.join(os.fsencode(tmp_path), b"\xff.jpg")
+    try:
+        open(path, "wb").close()
+    except OSError as error:
+        pytest.skip(f"this file system has names of Unicode only: {error}")
+    assert len(digest(tmp_path)) == 64
+
+
 def test_disk_space_is_reserved_at_once_or_refused(tmp_path, monkeypatch):
     allocate(tmp_path / "x", 2**20)
     status = (tmp_path / "x").stat()

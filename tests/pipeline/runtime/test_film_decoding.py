@@ -1,6 +1,7 @@
 """Selection of a film's frames, and films that are broken, huge, of one frame or of a varying rate."""
 
 import gc
+import struct
 import weakref
 from fractions import Fraction
 from itertools import product
@@ -69,6 +70,29 @@ def test_frames_of_a_varying_rate_are_taken_by_time(tmp_path, name):
     # the last frame's duration is a guess
     assert [round(1000 * each / times.ticks_per_second) for each in times.durations[:-1]] == lasts[:-1]
     assert greys(tmp_path / name, 3) == pytest.approx([30, 90, 130], abs=4)
+
+
+def test_a_film_with_a_rotation_is_upright(tmp_path):
+    """A phone stores a portrait film sideways; the track's header has the matrix by which players turn it."""
+    av = pytest.importorskip("av")
+    sideways = picture(0)
+    sideways.paste((255, 255, 255), (0, 0, 32, 48))  # the left half, which is on top after a quarter turn clockwise
+    path = tmp_path / "a.mp4"
+    with av.open(str(path), "w") as film:
+        stream = film.add_stream("mpeg4", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for number in range(3):
+            frame = av.VideoFrame.from_image(sideways)
+            frame.pts = number
+            film.mux(stream.encode(frame))
+        film.mux(stream.encode(None))
+    content = bytearray(path.read_bytes())
+    at = content.index(b"tkhd") + 44  # the matrix's place in the header
+    content[at : at + 36] = struct.pack(">9i", 0, 2**16, 0, -(2**16), 0, 0, 48 * 2**16, 0, 2**30)
+    path.write_bytes(content)
+    for image in decode_frames(path, [0, 2], read_timeline(path)):
+        assert image.size == (48, 64)
+        assert [image.convert("L").getpixel(at) for at in ((24, 10), (24, 54))] == pytest.approx([255, 0], abs=8)
 
 
 def test_a_still_image_and_a_file_with_pages_have_one_frame(tmp_path):

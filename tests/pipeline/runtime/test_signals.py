@@ -203,6 +203,46 @@ def test_descendants_of_a_killed_caller_end(tmp_path, killed):
     wait_for_end(stage)
 
 
+def test_descendants_of_a_killed_caller_end_without_a_terminal(tmp_path):
+    """Nothing can be printed once the terminal, or the program that reads standard error, has ended, too."""
+    (tmp_path / "stage.py").write_text(STAGE)
+    (tmp_path / "dvc").write_text("import subprocess, sys; subprocess.run(sys.argv[1], shell=True)")
+    command = f"{sys.executable} stage.py; true"
+    reader, writer = os.pipe()
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    caller = subprocess.Popen([sys.executable, "dvc", command], cwd=tmp_path, env=environment, stderr=writer)
+    os.close(writer)
+    stage = int(wait_for(tmp_path / "began"))
+    os.close(reader)
+    caller.kill()
+    caller.wait()
+    assert wait_for(tmp_path / "ended") == "SIGTERM"
+    wait_for_end(stage)
+
+
+END_WITH_CHILDREN = """
+import pathlib, subprocess, time
+from pipeline.runtime import signals
+signals.END = 0.3
+signals.end_with_children("the grid")
+pathlib.Path("began").write_text(str(subprocess.Popen(["sleep", "60"]).pid))
+time.sleep(60)
+"""
+
+
+def test_a_program_without_a_terminal_ends_with_its_children(tmp_path):
+    reader, writer = os.pipe()
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-c", END_WITH_CHILDREN]
+    program = subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=writer)
+    os.close(writer)
+    child = int(wait_for(tmp_path / "began"))
+    os.close(reader)
+    program.terminate()
+    assert program.wait() == 128 + signal.SIGTERM
+    wait_for_end(child)
+
+
 def test_a_process_started_by_hand_outlives_the_terminal(tmp_path):
     (tmp_path / "stage.py").write_text(STAGE.replace("sleep(600)", "sleep(2)"))
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

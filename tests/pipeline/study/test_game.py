@@ -38,6 +38,14 @@ def test_person_and_listener_are_counted_over_the_same_rounds(tmp_path):
     assert (luo.model, len(luo.person)) == ("luo", 1)
 
 
+def test_rounds_of_two_saved_files_count_once(tmp_path):
+    """The page saves all rounds so far, so that a second file repeats those of the first."""
+    save_rounds(tmp_path / "rounds (1).jsonl", (0, 0, 0), (1, 1, 2), (2, 1, 1))
+    save_rounds(tmp_path / "rounds.jsonl", (0, 0, 0), (1, 1, 2))
+    (result,) = read_game([tmp_path])
+    assert result.person.tolist() == [True, True, False]
+
+
 def test_an_interval_is_exact():
     value, low, high = success_rate(np.array([True] * 4))
     assert (value, high) == (100, 100)

@@ -83,6 +83,25 @@ def test_votes_are_correlated_where_images_differ_in_difficulty():
     assert independent.intraclass_correlation == pytest.approx(0, abs=0.03)
 
 
+def test_the_correlation_of_equal_votes_is_1_for_any_numbers_of_votes():
+    (found,) = majority_results([*votes_on(1, "x", 1, 1), *votes_on(2, "x", 0, 0, 0, 0)], ["x"])
+    assert found.intraclass_correlation == pytest.approx(1.0)
+
+
+def test_resamples_without_a_method_are_left_out_of_its_interval_alone():
+    """A method has votes on 3 of 40 images, so that about one resample in twenty has none of them."""
+    votes = [vote for n in range(40) for vote in votes_on(n, "luo", 1, n % 2)]
+    votes += [vote for n in range(3) for vote in votes_on(n, "psst_multinomial", 1, 1)]
+    luo, psst = majority_results(votes, ["luo", "psst_multinomial"])
+    assert np.isnan(psst.by_majority.drawn).any()
+    assert psst.by_majority.interval == psst.by_vote.interval == (100, 100)
+    gap, _ = majority_difference(psst, luo)
+    assert np.isfinite(gap.interval).all()
+    both, alone = preferences([luo, psst]), preferences([luo])
+    assert np.isfinite(both["psst_multinomial"].interval).all()
+    assert both["luo"].interval == pytest.approx(alone["luo"].interval)
+
+
 def test_bradley_terry_scores_of_two_are_log_odds():
     wins = np.array([[0.0, 30], [10, 0]])
     assert bradley_terry(wins) == pytest.approx([np.log(30.5 / 10.5), 0])

@@ -1,6 +1,11 @@
 """The page of costs, of runs whose figures are known."""
 
-from pipeline.tracking.costs import table
+import pytest
+from recorded_runs import sync
+
+from pipeline.tracking import recorder
+from pipeline.tracking.__main__ import main
+from pipeline.tracking.costs import finished_runs, table
 
 
 def run(name: str, seconds: float, processor: float | None = None, megabytes: float | None = None) -> dict:
@@ -18,3 +23,21 @@ def test_runs_of_a_stage_are_one_row_and_what_was_not_recorded_is_a_dash():
         "| pretrain@speaker | 1 | 50.0 | 50.0 | – | – | 0.01 |",
         "| train | 3 | 2000.0 | 3000.0 | 1800.0 | 2.50 | 1.67 |",
     ]
+
+
+@pytest.mark.usefixtures("spooled", "database")
+def test_the_parent_of_a_profiles_runs_is_no_stage(monkeypatch):
+    monkeypatch.setenv("SAYWHICH_PROFILE", "scenes")
+    with recorder.record_run("train@luo"):
+        pass
+    assert sync() == 0
+    assert [run["name"] for run in finished_runs()] == ["train@luo"]
+
+
+def test_a_database_that_cannot_be_read_is_reported_in_one_line(tmp_path, capsys):
+    (tmp_path / "mlflow.db").write_bytes(b"no database" * 100)
+    for command in ("costs", "view"):
+        assert main([command]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("MLflow's records cannot be read: ")
+        assert "correct MLFLOW_TRACKING_URI" in line

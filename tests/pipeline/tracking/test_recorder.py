@@ -425,6 +425,47 @@ def test_sync_leaves_living_runs_alone_and_goes_on_after_a_failure(spooled, data
     assert runs().keys() == {"second", "third"}
 
 
+def test_sync_goes_on_where_another_process_has_sent_a_run_meanwhile(spooled, database, monkeypatch):
+    for name in ("first", "second"):
+        with recorder.record_run(name):
+            pass
+    first, is_recording = next(folder for folder in waiting() if "first" in folder.name), sender.is_recording
+
+    def removed_meanwhile(folder):
+        if folder == first:
+            shutil.rmtree(folder)
+        return is_recording(folder)
+
+    monkeypatch.setattr(sender, "is_recording", removed_meanwhile)
+    assert sync() == 0
+    assert runs().keys() == {"second"}
+
+
+@pytest.mark.usefixtures("spooled", "database")
+def test_names_and_texts_that_mlflow_cannot_store_are_changed_and_do_not_end_the_run():
+    """A byte of a file name may be no UTF-8; a path may have two dots or end with a slash after a cut."""
+    inputs = {"data/../photos": "abc", "x" * 243 + "/photos": "d"}
+    with recorder.record_run("odd", {"photo": "a\udcff.jpg"}, inputs=inputs) as run:
+        run.tags({"photo": "a\udcff.jpg"})
+        run.table({"photo": ["a\udcff.jpg"]}, "captions.json")
+    assert sync() == 0
+    run = runs()["odd"]
+    assert run.data.tags["photo"] == run.data.params["photo"] == "a?.jpg"
+    assert run.data.tags["input.data/_/photos"] == "abc"
+    assert json.loads(artifact(run, "captions.json").read_text())["data"] == [["a?.jpg"]]
+
+
+def test_an_experiment_of_others_keeps_the_paths_of_its_artifacts(database, tmp_path, monkeypatch):
+    client = connect().client
+    experiment = client.create_experiment("mine", (tmp_path / "elsewhere").as_uri())
+    run = client.create_run(experiment)
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
+    assert connect().experiment == experiment
+    assert client.get_run(run.info.run_id).info.artifact_uri == run.info.artifact_uri
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "")  # as if it were not set
+    assert client.get_experiment(connect().experiment).name == "saywhich"
+
+
 def test_a_full_disk_does_not_end_the_run(spooled, monkeypatch, capsys):
     with recorder.record_run("full") as run:
         run._file.close()

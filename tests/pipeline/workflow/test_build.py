@@ -470,6 +470,14 @@ def test_reward_models_are_read_as_they_were_written(models, data):
     assert torch.equal(read.retriever.neighbours, made.retriever.neighbours)
 
 
+def test_reward_models_of_another_version_are_refused_in_one_line(tmp_path):
+    (tmp_path / "retriever").mkdir()
+    (tmp_path / "retriever/settings.json").write_text('{"model": "listener", "temperature": 0.1}')
+    write_checksums(tmp_path / "retriever")
+    with pytest.raises(UserError, match=r"settings.json: made by another version of this program; run the retriever"):
+        reward_files.reward_files(tmp_path)
+
+
 def test_a_method_is_built_with_its_objective(models, data):
     objective = Objective(eos_in_reward=False, speaker_temperature=0.5, margin=0.3)
     settings = SimpleNamespace(

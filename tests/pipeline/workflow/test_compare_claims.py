@@ -7,19 +7,24 @@ from pathlib import Path
 from pipeline.config.load import load
 from pipeline.config.overlays import profile_text, with_start
 from pipeline.report.claim_tables import read_claims
-from pipeline.workflow.compare_claims import claims_of, select_claims
+from pipeline.workflow.compare_claims import claims_of, main, select_claims
 from pipeline.workflow.nearest_record import nearest_record
 
 ROOT = Path(__file__).parents[3]
 
 
-def test_claims_about_scenes_do_not_apply_to_dialogs(tmp_path):
+def test_claims_about_scenes_do_not_apply_to_dialogs(tmp_path, monkeypatch, capsys):
     for name in ("results", "profiles", "data/prepared"):
         (tmp_path / name).mkdir(parents=True)
     shutil.copy(ROOT / "results/claims.toml", tmp_path / "results")
     (tmp_path / "params.yaml").write_text(profile_text("dialog", ROOT / "profiles"))
     (tmp_path / "data/prepared/manifest.json").write_text(json.dumps({"dataset": "scenes"}))
     assert claims_of(tmp_path) is None
+    monkeypatch.chdir(tmp_path)
+    assert main() == 2
+    assert (
+        "expected a claim about this run's profile or data set and its methods, found none" in capsys.readouterr().err
+    )
 
 
 def test_claims_about_methods_that_a_profile_does_not_have_are_left_out(tmp_path):

@@ -26,8 +26,16 @@ def test_a_line_has_the_place_the_work_and_the_time_left():
     assert Progress(waits, {}, at_once=2).begin("prepare").endswith("build the vocabulary"), "no recorded costs"
 
 
+def test_a_stage_without_a_recorded_cost_does_not_change_the_speed():
+    waits = {"draw@films": set(), "features@main": {"draw@films"}, "train@luo": {"features@main"}}
+    progress = Progress(waits, {"features@main": 120 - DVC_SECONDS, "train": 240 - DVC_SECONDS}, at_once=1)
+    progress.end("draw@films", 3600)
+    progress.end("features@main", 120)
+    assert progress.begin("train@luo").endswith("; about 4 min left")
+
+
 def test_every_stage_has_a_description_and_recorded_costs():
     assert WORK.keys() == yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].keys()
     assert {"train", "features@main", "report"} <= recorded_costs(ROOT).keys()
     assert recorded_costs(ROOT / "nowhere") == {}
-    assert with_grid({"train": 60.0, "adapt": 12.0, "evaluate": 18.0, "sweep": 9000.0}, 6, cores=3)["sweep"] == 180
+    assert with_grid({"train": 60.0, "adapt": 12.0, "evaluate": 18.0, "sweep": 9000.0}, 6, at_once=3)["sweep"] == 180

@@ -76,6 +76,19 @@ def test_a_run_is_shown_beside_the_recorded_starts(tmp_path, monkeypatch, capsys
     assert lines[-1].startswith("The report: data/report/report.html")
 
 
+def test_tables_that_share_no_number_or_are_damaged_are_not_compared(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_run()
+    record_starts()
+    table = Path("data/report/table.md")
+    text = table.read_text()
+    table.write_text(text.replace("MLE", "own").replace("PSST-Multinomial", "other"))
+    assert comparison_text(Path()) == ""
+    table.write_text(text.replace("| 41.0 |", "| 41.0 | 3 |"))
+    expected = "data/report/table.md is damaged (Value error, row 1 has 3 cells, where there are 2 columns)"
+    assert expected in comparison_text(Path())
+
+
 def test_each_file_is_read_once_and_no_slow_package_is_imported(tmp_path, monkeypatch):
     """`make repro` with nothing to do takes little more than this command."""
     monkeypatch.chdir(tmp_path)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from pipeline.composition.method import LISTENER_ONLY, Method
+from pipeline.data.batches import Batches
 from pipeline.data.feature_store import FeatureStore, FeatureWriter
 from pipeline.data.prepared import PreparedData, write_prepared
 from pipeline.errors import UserError
@@ -17,6 +18,18 @@ from pipeline.readers import read_karpathy
 from pipeline.training.optimisation import Optimisation
 from pipeline.workflow.training import build_training, find_look_alikes
 from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene
+
+
+class ListenerSlice:
+    """A slice that owns listeners and trains them on batches of captions."""
+
+    owned = (Listener,)
+
+    def build_batches(self, *arguments, **options):
+        return Batches(*arguments, **options)
+
+    def build_validation(self, *arguments):
+        return None
 
 
 @pytest.fixture
@@ -56,6 +69,15 @@ def test_a_training_on_other_images_is_refused_an_order_of_neighbourhoods(world)
     assert len(shown(world)) == 16
     with pytest.raises(UserError, match="no neighbourhoods"):
         shown(world, order="neighbourhoods")
+
+
+@pytest.mark.parametrize("settings", [{"order": "look_alikes"}, {"order": "neighbourhoods"}, {"captions": "all"}])
+def test_a_slices_agents_are_refused_an_order_that_their_batches_do_not_have(world, monkeypatch, settings):
+    monkeypatch.setattr("pipeline.workflow.training.TRAINING", (ListenerSlice(),))
+    ((name, value),) = settings.items()
+    with pytest.raises(UserError, match=f"optimisation.{name}: {value} applies to the training of captions only"):
+        shown(world, **settings)
+    assert len(shown(world)) == 16
 
 
 def test_validation_has_the_hard_gallery_of_the_validation_split(world):

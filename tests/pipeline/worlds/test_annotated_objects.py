@@ -52,6 +52,15 @@ def test_images_that_were_not_drawn_are_refused(tmp_path):
         assert neighbourhood_numbers(prepared(tmp_path, *ids)) is None
 
 
+def test_images_without_facts_are_refused(tmp_path):
+    write_facts(tmp_path, [scene([DOGS])])
+    with pytest.raises(UserError, match="no facts of image 7; run the prepare stage again"):
+        annotated_objects(prepared(tmp_path, 0, 7))
+    (tmp_path / FILM_FACTS).write_text("")
+    with pytest.raises(UserError, match=f"{FILM_FACTS}: no facts of image 0"):
+        annotated_objects(prepared(tmp_path, 0), frames=2)
+
+
 def test_frames_of_films_have_their_actors_boxes_and_thirds(tmp_path):
     dog = Thing("dog", "brown", "plain", "small", 1, "standing", "ground", "left")
     film = Film(scene([dog], neighbourhood=7), "solo", "", (Track(0.5, 0.9, 0.4, True),), ((),))
@@ -66,3 +75,7 @@ def test_frames_of_films_have_their_actors_boxes_and_thirds(tmp_path):
     (third,) = annotated_objects(prepared(tmp_path, 5), frames=1)  # the middle one, number 2, where nobody is
     assert third == (place, ())
     assert neighbourhood_numbers(prepared(tmp_path, 5)).tolist() == [7]
+    record["boxes"] += [{**record["boxes"][0], "box": BOXES[1]}]  # the views need not be in the order of the frames
+    (tmp_path / FILM_FACTS).write_text(json.dumps(record) + "\n")
+    first, _ = annotated_objects(prepared(tmp_path, 5), frames=2)
+    assert [box for box, _ in first.objects] == [BOXES[0], BOXES[1]]

@@ -54,6 +54,17 @@ def test_ndcg_is_nan_without_relevant_or_annotated_candidates():
     assert ranking_summary(torch.tensor([1, 1, 1]), found)["NDCG"] == pytest.approx(1.0)
 
 
+def test_scores_that_are_no_numbers_rank_last_in_ndcg():
+    relevance = torch.tensor([[1.0, 0.0, 0.0]] * 2)
+    found = ndcg(torch.tensor([[torch.nan, 1.0, 2.0], [torch.nan] * 3]), relevance)
+    assert found.tolist() == pytest.approx([0.0, 1 / 3])  # two candidates rank before the first; three share rank 1
+
+
+def test_equal_scores_have_no_correlation_whatever_their_rounding():
+    scores = torch.full((1, 3), 1 / 5, dtype=torch.float64)
+    assert truth_correlation(scores, torch.tensor([[1.0, 0.0, 0.0]])).isnan().all()
+
+
 def test_the_correlation_with_truth_by_hand():
     """Hedges, of relevance 0.2, are not true; unknown rounds and rounds without a false candidate have none."""
     scores = torch.tensor([[3.0, 1.0, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]])

@@ -78,6 +78,8 @@ def test_a_generator_may_start_from_the_discriminators_encoder(agents, make):
     assert changed == {"word.weight"}  # the decoder stays
     with pytest.raises(UserError, match="the speaker's encoder and the listener's differ in type or size"):
         make(DialogAgents(generator("lf"), listener), Objective(), encoder="discriminator")
+    with pytest.raises(UserError, match="the same encoder, layer_norm, region_positions, round_positions, word_dim"):
+        make(DialogAgents(generator(order=True), listener), Objective(), encoder="discriminator")
 
 
 @pytest.mark.parametrize("make", [g_dis, g_psst, g_reinmax, gan1, gan2])

@@ -336,3 +336,102 @@ def test_an_inconsistent_file_is_reported(tmp_path, monkeypatch, change, message
 def test_the_last_word_is_unk(tmp_path):
     with pytest.raises(UserError, match=r'itow\["7"\] is "unk"; the last word must be UNK'):
         read_visdial_h5(*h5(tmp_path, arrays(0, 0), [*WORDS[:-1], "unk"]), SMALL)
+
+
+def test_the_vocabulary_may_have_the_key_of_visdials_code(tmp_path, monkeypatch):
+    monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
+    data, params = h5(tmp_path, arrays(1, 1, True))
+    content = json.loads(params.read_text())
+    content["ind2word"] = content.pop("itow")
+    params.write_text(json.dumps(content))
+    assert read_visdial_h5(data, params, SMALL).vocabulary.words == tuple(WORDS)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["yes", "yes", *WORDS[2:]], r'itow\["2"\] is "yes", which is word 1 already'),
+        (["yes", "", *WORDS[2:]], r'itow\["2"\] must be a word, not ""'),
+        (["yes", "not it", *WORDS[2:]], r'itow\["2"\] must be a word, not "not it"'),
+    ],
+)
+def test_the_words_of_the_vocabulary_are_distinct_words(tmp_path, monkeypatch, words, message):
+    """Ids of a word that stands twice would change."""
+    monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
+    with pytest.raises(UserError, match=message):
+        read_visdial_h5(*h5(tmp_path, arrays(0, 0), words), SMALL)
+
+
+def drop_rounds(held: dict[str, np.ndarray], name: str) -> None:
+    for key in ("ques", "ans", "opt", "ans_index", "ques_len", "ans_len"):
+        held[f"{key}_{name}"] = held[f"{key}_{name}"][:, :1]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda held: held.update({key: held[key][:0] for key in held if key.endswith("_val")}),
+            r"ques_val has the shape \(0, 2, 3\); expected 3 axes, none of them empty",
+        ),
+        (
+            lambda held: held.update(opt_val=held["opt_val"][:, :, 0]),
+            r"opt_val has the shape \(2, 2\); expected 3 axes",
+        ),
+        (lambda held: held.update(opt_val=held["opt_val"][0, 0, 0]), r"opt_val has the shape \(\); expected 3 axes"),
+        (
+            lambda held: held.update(opt_val=held["opt_val"][:1]),
+            r"opt_val has the size \(1, 2\), but ques_val has \(2, 2\)",
+        ),
+        (
+            lambda held: held.update(ans_index_val=held["ans_index_val"][:1]),
+            r"ans_index_val has the size \(1, 2\), but ques_val has \(2, 2\)",
+        ),
+        (
+            lambda held: held.update(cap_val=held["cap_val"][:1], cap_len_val=held["cap_len_val"][:1]),
+            r"cap_val has the size \(1,\), but ques_val has \(2,\)",
+        ),
+        (
+            lambda held: held.update(opt_list_val=np.pad(held["opt_list_val"], ((0, 0), (0, 1)))),
+            r"opt_list_val has the size \(3,\), but ans_val has \(2,\)",
+        ),
+        (lambda held: held["cap_train"].__setitem__((0, 0), 8), "cap_train holds an id outside 0 … 7"),
+        (lambda held: drop_rounds(held, "val"), "opt_val has 1 rounds, and 2 are expected"),
+    ],
+)
+def test_arrays_that_do_not_belong_together_are_reported(tmp_path, monkeypatch, change, message):
+    monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
+    held = arrays(0, 0)
+    change(held)
+    with pytest.raises(UserError, match=message):
+        read_visdial_h5(*h5(tmp_path, held), ExpectedDialog(rounds=None, options=None))
+
+
+def test_indices_are_whole_numbers(tmp_path, monkeypatch):
+    monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
+    files = h5(tmp_path, arrays(0, 0))
+    with h5py.File(files[0], "r+") as file:
+        del file["ans_index_val"]
+        file["ans_index_val"] = np.full((2, 2), 0.5)
+    with pytest.raises(UserError, match=r"ans_index_val holds 0\.5; expected signed 64-bit integers"):
+        read_visdial_h5(*files, SMALL)
+
+
+def test_a_negative_index_of_an_option_is_out_of_range(tmp_path, monkeypatch):
+    monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
+    files = h5(tmp_path, arrays(0, 0))
+    with h5py.File(files[0], "r+") as file:
+        options = file["opt_val"][:].astype(np.int64)
+        options[0, 0, 1] = -1
+        del file["opt_val"]
+        file["opt_val"] = options
+    with pytest.raises(UserError, match="an index of opt_val or ans_index_val is out of range"):
+        read_visdial_h5(*files, SMALL)
+
+
+def test_an_image_has_one_dialog(tmp_path, monkeypatch):
+    monkeypatch.setattr(visdial_h5, "HELD_OUT", 1)
+    data, params = h5(tmp_path, arrays(0, 0))
+    params.write_text(json.dumps(json.loads(params.read_text()) | {"unique_img_val": [5, 8]}))
+    with pytest.raises(UserError, match='val dialog 0: image "5" occurs a second time, first at train dialog 0'):
+        read_visdial_h5(data, params, SMALL)

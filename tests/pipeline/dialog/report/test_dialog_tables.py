@@ -42,6 +42,7 @@ def test_answers_have_three_digits_and_words_and_accuracies_fewer(tmp_path: Path
     point = Point((Run("g_mle", {"seed": 1}, "signature", numbers, {}, file),))
     choices = [Choice("g_mle", point, SelectionBasis.MET)]
     tables = {table.name: table for table in dialog_tables(Results((point,)), choices, "g_mle")}
+    assert "kinds" not in tables  # without annotated kinds, the table would have names alone
     ((*cells,),) = tables["answers"].rows
     less = "0.0000 [0.0000, 0.0000]"
     assert cells == ["g_mle", "0.512", less, "0.623", "3.14", "0.272", "0.812", "0.923", "2.72", "0.314", "76.5"]

@@ -10,7 +10,7 @@ from plain import plain_unroll
 
 from pipeline.channels.straight_through import StraightThrough
 from pipeline.models.kernels.dispatch import fast_form
-from pipeline.models.unroll import generate
+from pipeline.models.unroll import generate, teacher_force
 
 
 @pytest.fixture
@@ -75,3 +75,13 @@ def test_attention_is_that_of_the_plain_form_also_where_tanh_is_flat(world):
         for each in (message.distributions(speaker.vocabulary), log_probs)
     )
     torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_nan_in_one_half_of_the_maxout_is_kept(world, half):
+    speaker, batch = world
+    speaker.eval()
+    with torch.no_grad():
+        speaker.from_regions.bias[half * speaker.hidden] = torch.nan
+    log_probs = teacher_force(speaker, batch).log_probs
+    assert log_probs[:, 0].isnan().all()

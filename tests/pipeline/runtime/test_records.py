@@ -1,0 +1,25 @@
+"""Errors about records: one line with the key and the wrong value."""
+
+import pytest
+
+from pipeline.errors import UserError
+from pipeline.runtime.records import Record, parse_record
+
+
+class Point(Record):
+    x: int
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        ({"x": True}, "a.json: x: Input should be a valid integer, and is true; again"),
+        ({}, "a.json: x: Field required; again"),
+        ({"x": 1, "y" * 70: 2}, f"a.json: {'y' * 60}…: Extra inputs are not permitted; again"),
+        ([1], "a.json: Input should be a valid dictionary or instance of Point, and is a list of 1; again"),
+    ],
+)
+def test_a_wrong_value_is_described_in_one_line(value, line):
+    with pytest.raises(UserError) as error:
+        parse_record(value, Point, "a.json", "again")
+    assert str(error.value) == line
