@@ -125,6 +125,7 @@ def test_exact_captions_have_no_false_claim_and_captions_of_other_images_retriev
     assert exact.interval(RECALL)[0] < exact.scores[RECALL].value <= exact.interval(RECALL)[1]
     other = next(row for row in found.rows if row.name == OTHERS)
     assert other.scores[RECALL].value == 0
+    assert any(OTHERS in line for line in found.lines()), "the head of a column is cut"
 
 
 def test_scores_of_three_captions_by_hand(benchmark, tmp_path):
