@@ -152,7 +152,7 @@ def bags(
     with explain_missing_extra():
         from saywhich.bagging.bag_search import find_bags
 
-        return find_bags(Path(folder), size, neighbours, least, most)
+        return find_bags(folder, size, neighbours, least, most)
 
 
 def reward(
@@ -202,7 +202,7 @@ def calibrate(
     with explain_missing_extra():
         from saywhich.calibrating.calibration import calibrate_judges
 
-        return calibrate_judges(Path(ratings), Path(images), references, judges, metrics)
+        return calibrate_judges(Path(ratings), images, references, judges, metrics)
 
 
 def hacked(

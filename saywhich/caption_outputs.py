@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import re
 import sys
@@ -51,7 +52,7 @@ def add_outputs(parser: ArgumentParser) -> None:
 
 @dataclass
 class CaptionOutputs:
-    """Open outputs; `failed` counts the photos into which no caption could be written."""
+    """Open outputs; `failed` counts failed writes, such as into a photo that cannot hold a caption."""
 
     writers: list[Write] = field(default_factory=list)
     failed: int = 0
@@ -70,11 +71,13 @@ class CaptionOutputs:
 def open_outputs(options: Namespace, photos: Sequence[Path]) -> Iterator[CaptionOutputs]:
     """Open the outputs that the options name, before a long run over `photos`.
 
-    Raises UserError for names without an id, for copies that would replace photos, and as `check_outputs` does.
+    Raises UserError for names without an id of their own, for copies that would replace photos, and as `check_outputs`
+    does.
     """
-    check_outputs(options.csv or options.jsonl or options.coco, options.html, inputs=options.photos)
-    for photo in photos if options.coco else ():
-        coco_id(photo)
+    table = options.csv or options.jsonl or options.coco
+    check_outputs(table, options.html, inputs=photos if table or options.html else ())
+    if options.coco:
+        _check_ids(photos)
     copies = _copy_paths(photos, options.xmp, options.photos) if options.xmp else {}
     with ExitStack() as opened:
         outputs = CaptionOutputs([opened.enter_context(_table_or_lines(options))])
@@ -87,22 +90,38 @@ def open_outputs(options: Namespace, photos: Sequence[Path]) -> Iterator[Caption
         yield outputs
 
 
+def _check_ids(photos: Sequence[Path]) -> None:
+    """Raise UserError for a photo without an id, or with that of another one: COCO's results name photos by ids."""
+    known: dict[int, Path] = {}
+    for photo in photos:
+        if (other := known.setdefault(number := coco_id(photo), photo)) is not photo:
+            raise UserError(
+                f"{photo}: --coco needs a different id for each photo, and {other} has {number}, too; rename one, or "
+                "caption them in two runs"
+            )
+
+
 def _copy_paths(photos: Sequence[Path], folder: str, asked: Sequence[str]) -> dict[Path, Path]:
-    """Return where the copy of each photo goes: below `folder`, as the photo lies below what all photos share."""
+    """Return where the copy of each photo goes: below `folder`, as the photo lies below what all photos share.
+
+    Raises UserError where `folder` is a file or lies within a captioned folder, and for a copy in place of a photo.
+    """
     out = Path(os.path.abspath(folder))
     if out.exists() and not out.is_dir():
         raise UserError(f"--xmp {folder}: is a file; name a folder for the copies")
-    for place in map(os.path.abspath, asked):
-        if os.path.isdir(place) and out.is_relative_to(place):
+    real = Path(os.path.realpath(folder))
+    for place in map(os.path.realpath, asked):
+        if os.path.isdir(place) and real.is_relative_to(place):
             raise UserError(f"--xmp {folder}: lies within {place}, whose photos are captioned; give a folder outside")
     whole = [Path(os.path.abspath(photo)) for photo in photos]
     top = os.path.commonpath([photo.parent for photo in whole])
     copies = {photo: out / path.relative_to(top) for photo, path in zip(photos, whole, strict=True)}
+    own = {os.path.realpath(photo): photo for photo in photos}
     for photo, copy in copies.items():
-        if copy.exists() and copy.samefile(photo):
-            raise UserError(
-                f"--xmp {folder}: {photo} would be replaced by its copy; give another folder, or --in-place"
-            )
+        replaced = photo if copy.exists() and copy.samefile(photo) else own.get(os.path.realpath(copy))
+        if replaced is not None:
+            by = "its copy" if replaced == photo else f"the copy of {photo}"
+            raise UserError(f"--xmp {folder}: {replaced} would be replaced by {by}; give another folder, or --in-place")
     return copies
 
 
@@ -148,7 +167,7 @@ def _table_or_lines(options: Namespace) -> Iterator[Write]:
 
 
 def coco_id(photo: Path) -> int:
-    """Return COCO's id of an image, the digits at the end of its file's name; raises UserError where there are none."""
+    """Return COCO's id of an image, the last digits of its file's name, at most 18; raises UserError without any."""
     found = re.search(r"[0-9]{1,18}$", photo.stem, re.ASCII)
     if found is None:
         raise UserError(f"{photo}: --coco needs an image's id at the end of the name, such as 000000000042.jpg")
@@ -185,7 +204,9 @@ def _lines(out: TextIO) -> Write:
     def write(file: Path, caption: Caption) -> None:
         entry: dict[str, Any] = {"file": str(file), "caption": caption.text}
         if caption.rank is not None:
-            entry |= {"rank": caption.rank, "of": caption.of, "margin": caption.margin}
+            # the margin is infinite where no other photo was compared; standard JSON has no such number
+            margin = caption.margin if caption.margin is not None and math.isfinite(caption.margin) else None
+            entry |= {"rank": caption.rank, "of": caption.of, "margin": margin}
         entry |= {"unlike_training_images": True} if caption.unlike else {}
         entry |= {"candidates": list(caption.candidates)} if len(caption.candidates) > 1 else {}
         print(json.dumps(entry), file=out)

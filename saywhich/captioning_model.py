@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -28,9 +29,9 @@ Features = TypeVar("Features", bound=EncodedPhotos)
 class Caption:
     """A caption of one photo; `str` returns its text.
 
-    `candidates` begin with the selected caption where they were ranked. `rank` is the photo's retrieval rank by the
-    listener among `of` photos, 1 the best. `margin` is its score minus the best distractor's score. `unlike`: the photo
-    is unlike the training images, so that caption and rank mean little.
+    `candidates` begin with this caption. `rank` is the photo's retrieval rank by the listener among `of` photos, 1 the
+    best. `margin` is its score minus the best distractor's score, infinite without a distractor. `unlike`: the photo is
+    unlike the training images, so that caption and rank mean little.
     """
 
     text: str
@@ -128,8 +129,8 @@ class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
         model. Otherwise it is 1, or the setting of a pretrained model.
 
         With the weight α `pragmatic`, each word is chosen to tell the image from the nearest `distractors` of `among`.
-        The best of the beam is then the only candidate. The posterior over these images is that of `posterior`:
-        "speaker" (by Bayes' rule) or "listener".
+        Without `samples` the best of the beam is then the only candidate. The posterior over these images is that of
+        `posterior`: "speaker" (by Bayes' rule) or "listener".
 
         >>> caption = model.caption(["a.jpg"], samples=20, among=["a.jpg", "b.jpg", "c.jpg"])[0]
         >>> 1 <= caption.rank <= caption.of == 3
@@ -170,7 +171,7 @@ class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
     ) -> list[Caption]:
         """Generate captions as `caption` does, from extracted features; with `pragmatic`, by pragmatic decoding.
 
-        Raises UserError where `beam` or `samples` is below 1 or `temperature` below 1e-6, and for any other `score`.
+        Raises UserError where `beam` or `samples` is below 1, and for any other `temperature` or `score`.
         """
         if score not in (MARGIN, SIMILARITY):
             raise UserError(f"score {score!r}: give {MARGIN} or {SIMILARITY}")
@@ -196,10 +197,13 @@ class CaptioningModel(ABC, Generic[PreparedPhoto, Features]):
     def find(self, text: str, images: Sequence[Photo] | Photo, top: int | None = 10) -> list[SearchHit]:
         """Return the `top` of M images that score highest with `text`, best first; None returns all.
 
+        Raises UserError where `top` is below 1.
+
         >>> found = model.find("two boats", ["a.jpg", "b.jpg", "c.jpg"], top=2)
         >>> len(found), found[0].score >= found[1].score
         (2, True)
         """
+        require_positive(top=top)
         return best_matches(self.encode_text([text])[0], self.extract_features(images).vectors, top)
 
     def extract_features(self, images: Sequence[Photo] | Photo) -> Features:
@@ -234,9 +238,9 @@ def rank_captions(
 
 
 def require_temperature(temperature: float | None) -> None:
-    """Raise UserError for a temperature below 1e-6, and for NaN."""
-    if temperature is not None and not temperature >= 1e-6:
-        raise UserError(f"temperature {temperature:g}: give 0.000001 or more")
+    """Raise UserError for a temperature below 1e-6, for infinity and for NaN."""
+    if temperature is not None and not 1e-6 <= temperature < math.inf:
+        raise UserError(f"temperature {temperature:g}: give 0.000001 or more, and no infinity")
 
 
 def require_positive(**numbers: int | None) -> None:

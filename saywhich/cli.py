@@ -39,8 +39,9 @@ LESS = "ask for fewer samples, beams or tokens, smaller batches, or a smaller mo
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status.
 
-    0: done. 1: done, except for photos that could not be read. 2: an error of the user or of the system, printed in one
-    line. 130 and 143: ended by Ctrl-C and SIGTERM.
+    0: done. 1: done, except for photos that could not be read or could not take their caption. 2: an error of the user
+    or of the system, printed in one line. 130 and 143: ended by Ctrl-C and SIGTERM. Raises SystemExit for --help, and
+    with 2 for a wrong option.
     """
     for stream in (sys.stdout, sys.stderr):
         # print a character that the terminal's encoding lacks as its escape sequence
@@ -77,10 +78,11 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def _run(given: Sequence[str]) -> int:
-    parser = OneLineParser("saywhich", description=(sys.modules["saywhich"].__doc__ or "").splitlines()[0])
+    about = sys.modules["saywhich"].__doc__ or ""  # python -OO keeps no docstrings
+    parser = OneLineParser("saywhich", description=about.partition("\n")[0])
     several = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="command")
-    for name, about in COMMANDS.items():
-        own = several.add_parser(name, help=about, description=about)
+    for name, purpose in COMMANDS.items():
+        own = several.add_parser(name, help=purpose, description=purpose)
         if given[:1] == [name]:  # import only the command that is run
             import_module(f"saywhich.commands.{name}").add(own)
     options = parser.parse_args(given)

@@ -14,7 +14,7 @@ class LimitedConnection(H11Protocol):
     """A connection that is closed where the headers of a request do not come in time; uvicorn would wait for ever.
 
     Where too many are open, the connection that has waited longest for a request is closed. A new client, whose headers
-    come at once, is answered.
+    come at once, is answered. It is closed itself only where all other connections are being answered.
     """
 
     seconds = SECONDS

@@ -30,8 +30,8 @@ Edit = Callable[[bytes | None], bytes]  # the photo's packet, or None → its ne
 def describe_photo(photo: Path, text: str, out: Path) -> str | None:
     """Write `photo` with the description `text` to `out`, which may be the same file; return the former description.
 
-    Times and permissions are those of `photo`. Raises UserError where the file is no JPEG, PNG or WebP, and where it
-    or its XMP packet is damaged.
+    Times and permissions are those of `photo`. Raises UserError where the file is damaged or no JPEG, PNG or WebP.
+    Raises UserError where its XMP packet cannot be read, edited or replaced.
     """
     former: str | None = None
 
@@ -51,7 +51,10 @@ def describe_photo(photo: Path, text: str, out: Path) -> str | None:
 
 
 def is_copy(copy: Path, photo: Path) -> bool:
-    """Return whether two photos differ in their XMP packets at most; False where one is no JPEG, PNG or WebP."""
+    """Return whether two photos differ in their XMP packets at most.
+
+    False where one is damaged or no JPEG, PNG or WebP.
+    """
     try:
         first, second = (with_packet(path.read_bytes(), lambda _: b"") for path in (copy, photo))
     except UserError:
@@ -78,6 +81,10 @@ def _jpeg(content: bytes, edit: Edit) -> bytes:
     at = new = 2
     packet, first, last, after_mpf = None, 0, 0, False
     while content[at] == 0xFF and content[at + 1] not in (0xD9, 0xDA):
+        if content[at + 1] == 0xFF:  # a fill byte, which may precede any marker
+            new += new == at
+            at += 1
+            continue
         (size,) = struct.unpack_from(">H", content, at + 2)
         marker, body = content[at + 1], content[at + 4 : at + 2 + size]
         if size < 2 or len(body) != size - 2:

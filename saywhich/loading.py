@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from pipeline.config.reading import read_mapping
 from pipeline.data.tokenizer_vocabulary import load_vocabulary
 from pipeline.errors import UserError
+from pipeline.features.network_weights import HUB
 from pipeline.models.agent_files import AGAIN, load_agent
 from pipeline.models.att2in import Att2in
 from pipeline.models.decoder import Decoder
@@ -65,6 +68,7 @@ def _named_weights(place: ModelFiles) -> str | None:
     """Return the path of the feature network's weights if the repository's params.yaml names one, else None."""
     if place.root is None or not (place.root.parent / "params.yaml").is_file():
         return None
-    features = read_mapping(place.root.parent / "params.yaml").get("features") or {}
-    weights = (features.get(MAIN) or {}).get("weights")
-    return str(place.root.parent / weights) if isinstance(weights, str) and weights != "hub" else None
+    found: Any = read_mapping(place.root.parent / "params.yaml")
+    for key in ("features", MAIN, "weights"):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return str(place.root.parent / found) if isinstance(found, str) and found != HUB else None

@@ -111,6 +111,8 @@ class Model(CaptioningModel[Tensor, PhotoFeatures]):
         """Return the listener's embeddings (N, H) of N captions, each of length 1; one text counts as a list of one."""
         self.require_listener()
         vocabulary, captions = self.vocabulary, [captions] if isinstance(captions, str) else captions
+        if not len(captions):
+            return torch.zeros(0, self.listener.image.out_features)
         texts = [text if vocabulary.reads_text else " ".join(tokenise(text)) for text in captions]
         return self._judge().encode_text(judged_captions(texts, vocabulary, self.speaker.max_words)).cpu()
 

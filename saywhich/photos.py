@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
-from pipeline.errors import UserError, one_line
+from pipeline.errors import UserError, one_line, reason
 from pipeline.features.images import open_within, to_upright_rgb
 from pipeline.readers.folder import PHOTOS
 
@@ -45,15 +45,19 @@ def open_photo(photo: Photo, used: int) -> Iterator[Image.Image]:
     """Open a photo as an upright RGB image, for a block that uses `used` further bytes per pixel.
 
     A photo is a path, a Pillow image of any mode, an `UndecodedPhoto`, or a uint8 array. An array has the shape (H, W),
-    (H, W, 3) or (H, W, 4). Raises UserError for any other array, and for a file that is missing or cannot be decoded.
+    (H, W, 3) or (H, W, 4). Raises UserError for any other array, and for an image without pixels. It also does so for a
+    file that is missing or cannot be decoded, and for pixels that cannot be converted to RGB.
     """
     if isinstance(photo, np.ndarray):
-        if photo.dtype != np.uint8 or photo.ndim not in (2, 3) or photo.shape[2:] not in ((), (3,), (4,)):
+        formed = photo.ndim in (2, 3) and photo.shape[2:] in ((), (3,), (4,)) and photo.size > 0
+        if photo.dtype != np.uint8 or not formed:
             kind = f"{photo.dtype} {photo.shape}"
-            raise UserError(f"an array {kind} is no photo: give uint8, (height, width) or (height, width, 3 or 4)")
+            raise UserError(
+                f"an array {kind} is no photo: give uint8, (height, width) or (height, width, 3 or 4), with pixels"
+            )
         photo = Image.fromarray(photo)
     if isinstance(photo, Image.Image):
-        yield to_upright_rgb(photo)
+        yield _to_rgb(photo)
         return
     with ExitStack() as stack:
         try:
@@ -62,6 +66,17 @@ def open_photo(photo: Photo, used: int) -> Iterator[Image.Image]:
         except FileNotFoundError:
             raise UserError(f"{photo}: no such photo") from None
         yield image
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    """Return an image that Pillow holds as upright RGB; raises UserError where that is impossible."""
+    kind = f"a Pillow image ({image.mode}, {image.width} × {image.height} pixels)"
+    if 0 in image.size:
+        raise UserError(f"{kind} is no photo: give one with pixels")
+    try:
+        return to_upright_rgb(image)
+    except Exception as error:  # Pillow decodes a file on first use, and decoders raise nearly anything
+        raise UserError(f"{kind} cannot be read ({reason(error)})") from None
 
 
 def content_digest(prepared: Tensor, unlike: bool = False) -> str:
@@ -84,9 +99,10 @@ def unlike_note(contents: Iterable[str], files: Sequence[str | Path]) -> str | N
 
 
 def photo_files(places: Iterable[str | Path]) -> list[Path]:
-    """Return the given photos, and all photos in and below the given folders, each folder's sorted by name.
+    """Return the given files, and all photos and films in and below the given folders, each folder's sorted by name.
 
-    Hidden files and folders are skipped. Raises UserError for a path that does not exist, and where no photo is found.
+    Hidden files and folders in a folder are skipped, and links to folders are not followed. Raises UserError for a path
+    that does not exist, and where no photo is found.
     """
     found: list[Path] = []
     given = list(places)

@@ -29,8 +29,8 @@ B = TypeVar("B", bound=RequestBody)
 class CaptionRequest(RequestBody):
     """A request for captions by some models or all.
 
-    With `among`, each photo is distinguished from the others. By the score "similarity" the listener keeps, of the
-    samples, the caption most similar to the photo.
+    With `among`, each photo is distinguished from the others. By the score "similarity" the listener selects the sample
+    that is most similar to the photo.
     """
 
     photos: Photos
@@ -38,9 +38,9 @@ class CaptionRequest(RequestBody):
     among: bool = False
     score: Literal["margin", "similarity"] = "margin"
     samples: int = Field(20, ge=1, le=100, description="candidates, with among or the score similarity")
-    beam: int = Field(5, ge=1, le=20, description="of other requests, and with pragmatic")
+    beam: int = Field(5, ge=1, le=20, description="size of the beam; without among and similarity, and with pragmatic")
     temperature: float | None = Field(
-        None, ge=1e-6, le=100, description="of the samples; by default .3 for a model that was trained here"
+        None, ge=1e-6, le=100, description="divides the samples' logits; default of a model that was trained here: .3"
     )
     pragmatic: float | None = Field(
         None, ge=0, le=100, description="with among: weight of telling photos apart word by word; begin with 1"
@@ -48,7 +48,7 @@ class CaptionRequest(RequestBody):
 
     @property
     def candidates(self) -> int:
-        """Return how many captions are generated for that of one photo."""
+        """Return the number of captions that are generated at once for one photo."""
         if self.pragmatic is not None:
             return self.beam * PragmaticDecoding(self.pragmatic).width
         return self.samples if self.samples_candidates else self.beam

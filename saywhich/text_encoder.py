@@ -65,7 +65,7 @@ class TextEncoder:
     def of(cls, place: ModelFiles) -> TextEncoder:
         """Load the text encoder of a trained model.
 
-        Raises UserError where its file is damaged or holds no listener that encodes captions.
+        Raises UserError where its weights or vocabulary are damaged, and for a listener that encodes no captions.
         """
         metadata, weights = read_tensors(place.weights, AGAIN, "listener.", "np")
         built = parse_json(metadata.get("agents", "{}"), str(place.weights), AGAIN)
@@ -79,7 +79,8 @@ class TextEncoder:
             raise UserError(f"{place.weights}: its listener has other sizes than its header names; {AGAIN}")
         if len(vocabulary) != made.vocabulary:
             raise UserError(
-                f"{place.weights}: its listener does not know the {len(vocabulary)} words beside it; {AGAIN}"
+                f"{place.weights}: its listener has {made.vocabulary} words, and the vocabulary beside it has "
+                f"{len(vocabulary)}; {AGAIN}"
             )
         found = {name: tensor.astype(np.float32) for name, tensor in weights.items()}
         return cls(
@@ -99,7 +100,7 @@ class TextEncoder:
         return [] if known.reads_text else [word for word in tokenise(text) if word not in known.ids]
 
     def __call__(self, text: str) -> np.ndarray:
-        """Return the text embedding (H,) float32 of length 1; (2·H,) for the encoder "pair"."""
+        """Return the text embedding (H,) float32 of length 1."""
         words = text.split() if self.vocabulary.reads_text else tokenise(text)
         ids = self.vocabulary.encode(words)[: self.longest]
         inputs = [*ids, 0] if len(ids) < self.longest else ids  # the EOS of a caption shorter than T
@@ -113,7 +114,7 @@ class TextEncoder:
         return (np.concatenate(unit) / len(unit) ** 0.5).astype(np.float32)
 
     def _last_state(self, words: np.ndarray) -> np.ndarray:
-        """Return the last state (H,) of a GRU after words (T, E)."""
+        """Return the last state (hidden,) of the GRU after inputs (t, E), the first of which is BOS."""
         w = self.weights
         state = np.zeros(w["gru.weight_hh_l0"].shape[1], np.float32)
         for enter in words @ w["gru.weight_ih_l0"].T + w["gru.bias_ih_l0"]:
@@ -134,4 +135,5 @@ def _captions(speaker: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
+    with np.errstate(over="ignore"):  # exp(−x) is infinite below −88, and the result 0
+        return 1 / (1 + np.exp(-x))

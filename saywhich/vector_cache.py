@@ -47,7 +47,7 @@ UNUSABLE = {  # errors of the environment, not of a damaged file: the file is ke
 SECONDS = 5.0  # to wait for another process that writes
 ASKED_AT_ONCE = 500  # captions in one query; SQLite takes 999 or more
 
-Stamp = tuple[int, int, int]  # size, modification time in ns, and inode
+Stamp = tuple[int, int, int]  # size, modification time in ns, and inode, each as SQLite's signed 64 bits
 CachedPhoto = tuple[str, np.ndarray]  # digest of the prepared image, and embedding (H,)
 # n paths, digests of the prepared images, embeddings (n, H) float32
 EmbeddedPhotos = tuple[Sequence[str], Sequence[str], np.ndarray]
@@ -62,7 +62,7 @@ class PhotoGallery:
     files: tuple[Path, ...]
     vectors: np.ndarray  # (M, H) float32 of length 1
     contents: tuple[str, ...]  # digests of the prepared images; equal digests mean equal inputs
-    encoded: int  # number of new or changed photos
+    encoded: int  # number of new or changed photos, with those that cannot be read
     gone: int  # number of cached photos that no longer exist
 
 
@@ -138,14 +138,14 @@ class VectorCache:
 
     def confirm_captions(self, captions: Sequence[str]) -> None:
         """Rebuild a database that does not return embeddings of these captions: it loses rows."""
-        if self._file and len(self.read_captions(captions)) < len(set(captions)):
+        again = self.read_captions(captions)
+        if self._file and len(again) < len(set(captions)):
             self._rebuild("it loses rows")
 
     def forget(self, paths: Sequence[str]) -> None:
         """Remove photos that no longer exist."""
-        rows = [(os.fsencode(path),) for path in paths]
-        if rows:
-            self._try(lambda connection: connection.executemany("DELETE FROM photos WHERE path = ?", rows))
+        if paths:
+            self._write("DELETE FROM photos WHERE path = ?", [[os.fsencode(path)] for path in paths])
 
     def confirm(self, stamps: dict[str, Stamp]) -> None:
         """Rebuild a database that does not return photos with these stamps: it loses rows."""
@@ -184,11 +184,15 @@ class VectorCache:
         return found
 
     def _insert(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
-        """Insert rows with their digests in one transaction."""
+        """Insert rows with their digests."""
+        self._write(statement, [[*row, self._digest(row)] for row in rows])
+
+    def _write(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
+        """Run `statement` on each of the rows in one transaction, which waits for the disk once."""
 
         def write(connection: sqlite3.Connection) -> None:
             connection.execute("BEGIN IMMEDIATE")
-            connection.executemany(statement, ((*row, self._digest(row)) for row in rows))
+            connection.executemany(statement, rows)
             connection.execute("COMMIT")
 
         self._try(write)
@@ -249,15 +253,20 @@ def _connect(file: Path) -> sqlite3.Connection:
 
 
 def _make_room(own: Path) -> None:
-    """Remove the caches of the least recently used models, until all have at most LARGEST bytes together."""
+    """Remove the caches of the least recently used models, until all have at most LARGEST bytes together.
+
+    Other processes remove files meanwhile, so a file that is listed may be missing.
+    """
     with suppress(OSError):
         os.utime(own)  # the folder's time records its last use
+    folders = [folder for folder in own.parent.iterdir() if folder.is_dir()]
     left = LARGEST
-    for folder in sorted(own.parent.iterdir(), key=lambda folder: folder.stat().st_mtime_ns, reverse=True):
-        left -= sum(path.stat().st_size for path in folder.iterdir())
+    for folder in sorted(folders, key=lambda folder: _stamp(str(folder))[1], reverse=True):
+        with suppress(FileNotFoundError):
+            left -= sum(_stamp(str(path))[0] for path in folder.iterdir())
         if left < LARGEST // 20:
             for path in folder.iterdir() if folder == own else ():
-                path.unlink()
+                path.unlink(missing_ok=True)
             if folder != own:
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -277,4 +286,10 @@ def _stamp(path: str) -> Stamp:
         status = os.stat(path)
     except OSError:
         return 0, 0, 0
-    return status.st_size, status.st_mtime_ns, status.st_ino
+    # times after the year 2262, and inodes of some network file systems, have more than 63 bits
+    return status.st_size, _as_signed(status.st_mtime_ns), _as_signed(status.st_ino)
+
+
+def _as_signed(number: int) -> int:
+    """Return the lowest 64 bits of a number as a signed integer."""
+    return (number + 2**63) % 2**64 - 2**63

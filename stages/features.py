@@ -20,7 +20,10 @@ from pipeline.workflow.stage import Stage, main
 
 
 def inputs(stage: Stage) -> list[Path]:
-    """Return the inputs besides images: the prepared data, and a file of weights or a captioner's folder."""
+    """Return the prepared data, and the file of weights or the folder of a hub/ network, if given.
+
+    Images, and files of imported features, are not among them.
+    """
     assert stage.instance is not None
     section = stage.settings.features[stage.instance]
     own_files = [Path(section.weights)] if section.weights and Path(section.weights).is_file() else []

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def run(stage: Stage) -> None:
-    """Train and write the model of one role."""
+    """Train and write the model of one role, or import a judge."""
     assert stage.instance is not None
     settings = stage.settings.pretrain[stage.instance]
     if isinstance(settings, PretrainedJudgeSettings):

@@ -23,7 +23,7 @@ def inputs(stage: Stage) -> list[Path]:
 
 
 def run(stage: Stage) -> None:
-    """Mine hard negatives, and train and write the heads."""
+    """Write the vectors and nearest images, and train and write the heads; or write that there is no retriever."""
     settings = stage.settings.retriever
     if settings is None:
         write_atomically(stage.out / "settings.json", "null\n")

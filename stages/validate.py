@@ -32,10 +32,18 @@ def main(arguments: Sequence[str] = ()) -> int:
         if not only_check:
             check_spice(params)
         load(PARAMS)
+        check_speakers(params)
         if not only_check:
             write_code_digests(params)
 
     return run_command("validate", work)
+
+
+def check_speakers(params: Mapping[str, Any]) -> None:
+    """Check that each method names its speaker: its train stage in dvc.yaml depends on the speaker's weights."""
+    for name, block in params["methods"].items():
+        if "speaker" not in (block or {}):
+            raise UserError(f"params.yaml: methods.{name}.speaker is missing: name a speaker of pretrain")
 
 
 def check_spice(params: Mapping[str, Any]) -> None:

@@ -55,6 +55,13 @@ def test_every_profile_loads_with_the_real_methods_and_serves_every_stage(name, 
         assert method_settings(loaded, name).arguments is not None
 
 
+@pytest.mark.parametrize("methods", ["exploration", "pragmatic", "rerank", "wtf"])
+@pytest.mark.parametrize("data", ["films", "flickr30k"])
+def test_methods_for_any_data_load_with_data_that_have_no_such_set(data, methods, tmp_path):
+    (tmp_path / "params.yaml").write_text(PROFILES.compose(overlays.Composition(data, methods)), encoding="utf-8")
+    assert load(tmp_path / "params.yaml").methods
+
+
 @pytest.mark.parametrize(("name", "repeated"), [("scenes", ["judge", "main"]), ("flickr8k", [])])
 def test_another_start_repeats_the_features_of_trained_detectors_alone(name, repeated):
     workflow = parse_yaml((ROOT / "dvc.yaml").read_text(), "dvc.yaml")

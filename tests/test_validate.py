@@ -93,6 +93,13 @@ def test_an_option_of_a_method_is_checked_before_anything_runs(capsys, method, l
     assert not Path("data").exists()
 
 
+def test_a_method_names_its_speaker(capsys):
+    methods = profile("scenes")["methods"]
+    del methods["luo"]["speaker"]
+    line = "params.yaml: methods.luo.speaker is missing: name a speaker of pretrain\n"
+    assert outcome_of(capsys, methods=methods) == (2, line)
+
+
 @pytest.mark.parametrize("section", ["methods", "sweep", "evaluate"])
 def test_an_empty_section_is_reported_in_one_line(capsys, section):
     for value in (None, 3, "text"):

@@ -39,8 +39,10 @@ def pretrain_listener(
     listener = Listener(
         words, store.pooled_size, settings.word_dim, settings.hidden_dim, settings.encoder, settings.features
     )
-    shown = showings(prepared, prepared.rows("train"), captions)
-    score = _recovering_score(settings, listener, max(1, sum(len(rows) // batch for rows in shown)))
+    trained = prepared.rows("train")
+    batch = max(1, min(batch, len(trained)))  # as in Batches
+    steps = sum(len(rows) // batch for rows in showings(prepared, trained, captions))
+    score = _recovering_score(settings, listener, steps)
     if settings.vector_dropout or settings.word_dropout:
         if settings.word_dropout and unk < 0:
             raise UserError("word_dropout makes words UNK, which this vocabulary does not have: set it to 0")

@@ -178,7 +178,9 @@ def read_batch(
 
 
 def _generator(seed: int, epoch: int, stream: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(key=[seed, epoch], counter=[0, 0, 0, stream]))
+    # a list with a number of 2**63 or more, such as a sum of two seeds, would be rounded to float64
+    key = np.array([seed % 2**64, epoch], np.uint64)
+    return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, stream]))
 
 
 def _check_same_images(prepared: PreparedData, store: FeatureStore) -> None:

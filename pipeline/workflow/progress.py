@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from graphlib import TopologicalSorter
 from heapq import heappop, heappush
 from pathlib import Path
@@ -58,8 +58,17 @@ class Progress:
         known = {stage: costs.get(stage, costs.get(stage.partition("@")[0], 0.0)) for stage in waits}
         self._costs = {stage: cost + DVC_SECONDS if cost else 0.0 for stage, cost in known.items()}
         self._waits, self._at_once, self._started = waits, at_once, 0
+        self._chains = dict(self._costs)  # seconds of a stage and the longest chain of stages that wait for it
+        for stage in reversed(list(TopologicalSorter(waits).static_order())):
+            for needed in waits[stage]:
+                chain = self._costs[needed] + self._chains[stage]
+                self._chains[needed] = max(self._chains[needed], chain)
         self._done: set[str] = set()
         self._expected = self._took = 0.0
+
+    def longest_first(self, stages: Iterable[str]) -> list[str]:
+        """Return the stages, those first on which the longest chain of stages waits; the end of a run waits for it."""
+        return sorted(stages, key=lambda stage: -self._chains[stage])
 
     def begin(self, stage: str) -> str:
         """Return the line of a stage that begins."""
@@ -95,7 +104,7 @@ class Progress:
         order.prepare()
         now, ready, running = 0.0, list[str](), list[tuple[float, str]]()
         while order.is_active():
-            ready += order.get_ready()
+            ready = self.longest_first([*ready, *order.get_ready()])
             while ready and len(running) < self._at_once:
                 stage = ready.pop(0)
                 heappush(running, (now + self._costs[stage], stage))

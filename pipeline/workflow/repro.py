@@ -151,7 +151,7 @@ class DvcJobs:
         began: dict[str, float] = {}
         order = TopologicalSorter(waits)
         order.prepare()
-        ready, failed = list(order.get_ready()), 0
+        ready, failed = progress.longest_first(order.get_ready()), 0
         while self._running or (ready and not failed):
             threads = max(1, cores // min(at_once, max(1, len(self._running) + len(ready))))
             while ready and not failed and len(self._running) < at_once:
@@ -163,7 +163,7 @@ class DvcJobs:
                 failed = failed or (status if status == USER_ERROR else int(status != 0))
                 progress.end(stage, time.monotonic() - began[stage])
                 order.done(stage)
-            ready += order.get_ready()
+            ready = progress.longest_first([*ready, *order.get_ready()])
         return failed
 
     def end(self) -> list[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -14,7 +14,7 @@ from pipeline.evaluation.hard_gallery import HardGallery, galleries_by_key
 from pipeline.metrics.gallery_names import HARD_GALLERY
 from pipeline.worlds.films.film_facts import FILM_FACTS
 from pipeline.worlds.scenes.known_scenes import require_facts
-from pipeline.worlds.scenes.scene_facts import SCENE_FACTS
+from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, read_drawn
 
 
 def galleries_by_facts(prepared: PreparedData) -> HardGallery:
@@ -22,17 +22,17 @@ def galleries_by_facts(prepared: PreparedData) -> HardGallery:
 
     A gallery holds the images of one neighbourhood; in data without neighbourhoods, of one setting, weather and light.
 
-    Raises UserError if the file of facts, or the facts of an image, are missing.
+    Raises UserError if the file of facts, or the facts of an image, are missing, or a line is damaged.
     """
-    paths = [prepared.folder / name for name in (SCENE_FACTS, FILM_FACTS)]
-    path = next((path for path in paths if path.exists()), None)
-    if path is None:
+    for name, kind in ((SCENE_FACTS, "scene"), (FILM_FACTS, "film")):
+        if (path := prepared.folder / name).exists():
+            groups = read_drawn(path, kind, _group)
+            break
+    else:
         raise UserError(
-            f"{paths[0]}: missing; evaluate.hard_gallery.similarity = facts needs the facts of drawn scenes or films; "
-            "choose features, or draw the data set"
+            f"{prepared.folder / SCENE_FACTS}: missing; evaluate.hard_gallery.similarity = facts needs the facts of "
+            "drawn scenes or films; choose features, or draw the data set"
         )
-    records = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    groups: dict[str, Hashable] = {str(record["imgid"]): _group(record) for record in records}
 
     def hard_gallery(rows: np.ndarray) -> Tensor:
         return galleries_by_key(require_facts(prepared, groups, rows))
@@ -40,5 +40,6 @@ def galleries_by_facts(prepared: PreparedData) -> HardGallery:
     return hard_gallery
 
 
-def _group(record: dict[str, Hashable]) -> Hashable:
-    return record.get(HARD_GALLERY, (record["setting"], record["weather"], record["light"]))
+def _group(record: dict[str, Any]) -> Hashable:
+    group: Hashable = record.get(HARD_GALLERY, (record["setting"], record["weather"], record["light"]))
+    return group

@@ -1,4 +1,4 @@
-"""Neighbourhoods of drawn scenes and films: images that share all but one or two facts."""
+"""Neighbourhoods of drawn scenes and films: images that differ in one or two varied facts."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from pipeline.worlds.scenes.scene_facts import Scene
 from pipeline.worlds.scenes.scene_words import PLACES, WEATHER
 
 RIDGE = 100.0  # ridge penalty of the linear probe, for features of variance 1
-UNUSUAL = (("rainy", "day"), ("clear", "sunset"), ("clear", "night"))  # the conditions that annotators mention
-SENTENCES, ANNOTATOR = 20, 2**40  # captions per image, and an annotator seed that no caption of the data set uses
+UNUSUAL = (("rainy", "day"), ("clear", "sunset"), ("clear", "night"))  # conditions that annotators mention most often
+SENTENCES, ANNOTATOR = 20, 2**40  # sampled captions per image, and their seed; a data set should have another seed
 
 
 def template_captions(prepared: PreparedData, store: FeatureStore) -> BaselineCaptioner:
@@ -47,7 +47,7 @@ def _with_surroundings(caption: str, place: str, weather: str) -> str:
     sky, light = weather.split()
     where = [] if "setting" in kinds else [PLACES[place][0].text]
     when = [WEATHER[sky, light][0]] if (sky, light) in UNUSUAL and "weather" not in kinds else []
-    return " ".join([caption, *where, *when])
+    return " ".join(filter(None, [caption, *where, *when]))
 
 
 def ridge_probe(known: np.ndarray, labels: Sequence[str], wanted: np.ndarray) -> list[str]:

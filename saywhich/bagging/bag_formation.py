@@ -25,10 +25,10 @@ class FormedBags:
 
 
 def earlier_duplicates(thumbnails: Tensor) -> np.ndarray:
-    """Return (M,) int64: the first earlier photo that each of M photos nearly duplicates, or −1.
+    """Return (M,) int64: for each of M photos the first earlier photo that it nearly duplicates, or −1.
 
     `thumbnails` (M, H) are vectors of `Thumbnails`. Photos are near-duplicates where no mean colour of the 8 × 8 cells
-    differs by more than 3 % of the range. A near-duplicate of an earlier photo is no other photo's first photo.
+    differs by more than 3 % of the range. Earlier photos that are near-duplicates themselves are skipped.
     """
     colours = thumbnails[:, :COLOURS].float()
     found = np.full(len(colours), -1)
@@ -49,8 +49,8 @@ def form_bags(vectors: Tensor, size: int, least: float) -> FormedBags:
 
     The bag of a photo is the photo and its `size` − 1 nearest photos that are in no bag yet. Only its
     max(64, `size` − 1) nearest photos are considered. Nearness is the cosine of mean-centred embeddings. The bag whose
-    last photo is most similar to the first is formed first. No bag has a cosine below `least`. Equal cosines keep the
-    photos' order.
+    last photo is most similar to the first is formed first. No bag has a cosine below `least`. Equal cosines of
+    considered photos keep the photos' order.
     """
     nearest, cosines = _nearest(vectors, min(max(CANDIDATES, size - 1), len(vectors) - 1))
     free = np.ones(len(vectors), bool)

@@ -17,7 +17,10 @@ from saywhich.judging.photo_vectors import encode_gallery
 from saywhich.judging.thumbnails import Thumbnails
 from saywhich.photos import photo_files
 
-RULE = "no mean colour of 8 × 8 cells differs by more than 3 % of the range; the first photo by name is kept"
+RULE = (
+    "no mean colour of 8 × 8 cells differs by more than 3 % of the range; the first photo is kept: by name, "
+    "and a folder's own photos before those of folders below it"
+)
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class PhotoBag:
 
 @dataclass(frozen=True)
 class PhotoBags:
-    """Bags of a folder, the tightest first, and the photos in no bag."""
+    """Bags of a folder, the tightest first, its near-duplicates, and the photos in no bag."""
 
     folder: Path
     encoder: str
@@ -82,11 +85,12 @@ class PhotoBags:
         }
 
 
-def find_bags(folder: Path, size: int, neighbours: str, least: float, most: int | None) -> PhotoBags:
+def find_bags(folder: str | Path, size: int, neighbours: str, least: float, most: int | None) -> PhotoBags:
     """Return bags of `size` look-alike photos in and below `folder`, at most `most`, by the encoder `neighbours`.
 
-    Bags contain no near-duplicates; each photo is in at most one bag. Raises UserError for a size below 2, a cosine out
-    of range, an unknown encoder, or fewer distinct photos than a bag holds.
+    No bag has a cosine below `least`. Bags contain no near-duplicates; each photo is in at most one bag. Raises
+    UserError for a size below 2, `most` below 1, a cosine out of range, no folder, or an unknown encoder. Raises
+    UserError for fewer distinct photos than a bag holds.
     """
     if size < 2:
         raise UserError(f"--size {size}: a bag holds 2 photos or more")
@@ -94,7 +98,7 @@ def find_bags(folder: Path, size: int, neighbours: str, least: float, most: int 
         raise UserError(f"--most {most}: give 1 or more")
     if not -1 <= least <= 1:
         raise UserError(f"--least {least:g}: give a cosine, −1 … 1")
-    if not folder.is_dir():
+    if not Path(folder).is_dir():
         raise UserError(f"{folder}: is no folder; give a folder of photos")
     encoder = open_encoder(neighbours)
     thumbnails = encode_gallery(Thumbnails(), photo_files([folder]))
@@ -115,4 +119,4 @@ def find_bags(folder: Path, size: int, neighbours: str, least: float, most: int 
     ]
     inside = {photo for bag in bags for photo in bag.photos}
     removed = [(thumbnails.files[row], thumbnails.files[of]) for row, of in enumerate(duplicates.tolist()) if of >= 0]
-    return PhotoBags(folder, encoder.name, size, bags, removed, [file for file in files if file not in inside])
+    return PhotoBags(Path(folder), encoder.name, size, bags, removed, [file for file in files if file not in inside])

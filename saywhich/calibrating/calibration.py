@@ -84,7 +84,7 @@ class RatedItems(CaptionItems):
 
 def calibrate_judges(
     file: Path,
-    images: Path,
+    images: str | Path,
     references: Source | None,
     judges: Sequence[str],
     metrics: Sequence[str] | None,
@@ -118,7 +118,7 @@ def calibrate_judges(
 
 
 def _calibrate_choices(
-    file: Path, images: Path, judges: Sequence[str], metrics: Sequence[str] | None, notes: Notes, resamples: int
+    file: Path, images: str | Path, judges: Sequence[str], metrics: Sequence[str] | None, notes: Notes, resamples: int
 ) -> Calibration:
     """Compare scores with people's choices between two captions; ties of votes are left out with a note."""
     index = PhotoIndex(images)
@@ -149,7 +149,7 @@ def _calibrate_choices(
     return Calibration(len(files), captions, len(kept), {}, list(notes.lines()), resamples, found)
 
 
-def _read_items(file: Path, images: Path, references: Source | None, notes: Notes) -> RatedItems:
+def _read_items(file: Path, images: str | Path, references: Source | None, notes: Notes) -> RatedItems:
     """Return the ratings of the photos in `images`, with the photos' references."""
     read = read_ratings(file, None if references is None else read_caption_set(references, notes), notes)
     index = PhotoIndex(images)
@@ -180,7 +180,7 @@ def _read_items(file: Path, images: Path, references: Source | None, notes: Note
     )
 
 
-def _rated_files(file: Path, images: Path, paths: Sequence[Path]) -> list[Path]:
+def _rated_files(file: Path, images: str | Path, paths: Sequence[Path]) -> list[Path]:
     """Return the distinct photos of `paths`. Raises UserError for fewer than two."""
     files = list(dict.fromkeys(paths))
     if len(files) < 2:

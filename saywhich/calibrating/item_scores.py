@@ -25,10 +25,10 @@ COSINE = "cosine"
 
 @dataclass(frozen=True)
 class CaptionItems:
-    """N captions: the image of each (N,), its text, and its references."""
+    """N captions: the image of each, its text, and its references."""
 
     files: Sequence[Path]  # files of M images
-    owners: np.ndarray
+    owners: np.ndarray  # (N,) int64: the index of each caption's image
     captions: Sequence[str]
     references: Sequence[Sequence[str]]
 
@@ -49,8 +49,12 @@ def score_items(
 def _judge_scores(
     judge: CaptionJudge, spec: str, items: CaptionItems, earlier: Mapping[ScoreKey, Any], notes: Notes
 ) -> dict[ScoreKey, np.ndarray]:
-    """Return CLIPScore or PAC-S of CLIP models, or else the cosine of caption and photo, (N,) each."""
-    name = spec if any(key.judge == judge.name for key in earlier) else judge.name
+    """Return a judge's published scores, CLIPScore or PAC-S, or else the cosine of caption and photo, (N,) each.
+
+    A judge whose name one of the `earlier` scores has is named by `spec`, with a number where that is taken, too.
+    """
+    taken = {key.judge for key in earlier}
+    name = next(name for name in (judge.name, spec, f"{spec} {len(taken) + 1}") if name not in taken)
     photos = encode_gallery(judge, items.files)
     if list(photos.files) != list(items.files):
         raise UserError(f"--judge {spec}: cannot read {len(items.files) - len(photos.files)} of the photos")
@@ -85,7 +89,7 @@ def _nearest_reference(judge: CaptionJudge, captions: Tensor, references: Sequen
 
 
 def _metric_scores(items: CaptionItems, metrics: Sequence[str] | None, notes: Notes) -> dict[ScoreKey, np.ndarray]:
-    """Return each metric of each caption (N,), each distinct one scored once; NaN without a reference."""
+    """Return each metric of each caption (N,); NaN without a reference. Equal items are scored once."""
     if not any(items.references):
         return {}
     keys = list(zip(items.owners.tolist(), items.captions, map(tuple, items.references), strict=True))

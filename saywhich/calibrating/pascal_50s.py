@@ -1,7 +1,7 @@
 """Pascal-50S: which of two captions people prefer, in the files pair_pascal.mat and consensus_pascal.mat of one folder.
 
-The files are those of Vedantam et al. (2015). Each pair of captions has 48 votes, each by its similarity to one of 48
-references.
+The files are those of Vedantam et al. (2015). Each pair of captions has 48 votes. A vote is for the caption that a
+person finds more similar to one of 48 references.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def read_pascal_50s(path: Path) -> list[CaptionChoice]:
 
 def _choices(pairs: np.ndarray, kinds: np.ndarray, triplets: np.ndarray) -> Iterator[CaptionChoice]:
     rows, voters = pairs.reshape(-1), triplets.reshape(-1)
-    each = len(voters) // len(rows)
-    if each * len(rows) != len(voters):
+    if not len(rows) or not len(voters) or len(voters) % len(rows):
         raise ValueError(f"{len(rows)} pairs and {len(voters)} votes")
+    each = len(voters) // len(rows)
     for number, (row, kind) in enumerate(zip(rows, kinds.reshape(-1), strict=True)):
         image, *captions = map(_text, _parts(row))
         first, second = captions
@@ -67,11 +67,13 @@ def _choices(pairs: np.ndarray, kinds: np.ndarray, triplets: np.ndarray) -> Iter
             if (_text(one), _text(other)) != (first, second):
                 raise ValueError(f"votes of pair {number + 1} are on other captions")
             references.append(_text(reference))
-            winners.append(int(_single(winner)))
+            winners.append(_single(winner))
         if set(winners) - {1, -1}:
             raise ValueError(f"a vote of pair {number + 1} is neither 1 nor -1")
+        if kind not in KINDS:
+            raise ValueError(f"pair {number + 1} is of the kind {kind}, not 1 to {len(KINDS)}")
         votes = winners.count(1), winners.count(-1)
-        yield CaptionChoice(image, (first, second), votes, KINDS[int(kind)], references[:REFERENCES])
+        yield CaptionChoice(image, (first, second), votes, KINDS[kind], references[:REFERENCES])
 
 
 def _load(file: Path, *names: str) -> list[np.ndarray]:

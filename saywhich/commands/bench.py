@@ -11,6 +11,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from pipeline.errors import UserError, one_line
 from saywhich.outputs import check_outputs, print_lines
 
 
@@ -45,16 +46,18 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Make or score a benchmark; return 0."""
+    """Make or score a benchmark; return 0. Raises UserError without --key for the root, beside which no key can lie."""
     folder = options.folder.resolve() if options.folder.name in ("", "..") else options.folder
+    if not folder.name and options.key is None:
+        raise UserError(f"{folder}: has no name; give another folder, or --key FILE")
     key = options.key or folder.with_name(f"{folder.name}.key")
     if options.step == "make":
         from saywhich.drawn_benchmark.benchmark_folder import make_benchmark
 
         seed = secrets.randbits(63) if options.secret is None else options.secret
         make_benchmark(folder, key, seed, options.images, options.difficulty)
-        print(f"{options.folder}: {options.images:,} pictures, for the captioner; images.parquet names them")
-        print(f"{key}: the facts and the seed, for saywhich bench score; keep it from the captioner")
+        print(one_line(f"{options.folder}: {options.images:,} pictures, for the captioner; images.parquet names them"))
+        print(one_line(f"{key}: the facts and the seed, for saywhich bench score; keep it from the captioner"))
         return 0
     from saywhich.drawn_benchmark.benchmark_folder import INDEX, read_benchmark
     from saywhich.drawn_benchmark.benchmark_scores import score_answers

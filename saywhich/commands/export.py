@@ -24,7 +24,10 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Export the model, and log it to the repository's MLflow; an unreachable server is a line on stderr. Return 0."""
+    """Export the model, upload it with --push, and log a trained one to MLflow; return 0.
+
+    An error of MLflow is a line on stderr.
+    """
     from saywhich.pretrained.pretrained_export import export_pretrained, is_pretrained
 
     out = Path(options.out)
@@ -60,5 +63,8 @@ def _print_size(out: Path, option: str) -> None:
 
 
 def _in_repository(model: Path) -> bool:
-    """Return True if MLflow's address is set, or the model is below the current folder, which holds its database."""
+    """Return whether MLflow's address is set, or the model is below the current folder.
+
+    MLflow's database is in the current folder, unless its address is set.
+    """
     return "MLFLOW_TRACKING_URI" in os.environ or Path.cwd() in model.resolve().parents

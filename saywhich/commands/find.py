@@ -40,8 +40,8 @@ def run(options: Namespace) -> int:
 
     if options.top < 1:
         raise UserError(f"--top {options.top}: give 1 or more")
-    check_outputs(options.html, inputs=options.photos)
     files = photo_files(options.photos)
+    check_outputs(options.html, inputs=files)
     if name := listener_name(options):
         gallery, scores = _search_pretrained(name, options.text, files)
     else:

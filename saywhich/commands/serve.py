@@ -40,7 +40,11 @@ def add(parser: ArgumentParser) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Serve until interrupted; raises UserError where there is no trained model."""
+    """Serve until interrupted.
+
+    Raises UserError where no model is given or found, and for a model, a photo folder, a host or a port that cannot be
+    used.
+    """
     import uvicorn
 
     from saywhich.connections import LimitedConnection
@@ -49,9 +53,7 @@ def run(options: Namespace) -> int:
 
     pretrained = options.speaker is not None or options.preset is not None
     if not pretrained:
-        refuse_pretrained(options)
-        if options.listener is not None:
-            raise UserError(f"--listener {options.listener}: goes with --speaker or --preset; give one of them")
+        refuse_pretrained(options, "temperature", "listener")  # a request has the temperature of a trained model
     folders = [Path(model) for model in options.model or []]
     folders = folders or ([] if pretrained else ranked_models())
     if not folders and not pretrained:
@@ -126,10 +128,13 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def pretrained_name(source: str, taken: Container[str]) -> str:
-    """Name a pretrained speaker by the last part of its source, or by all of it where that name is taken."""
+    """Name a pretrained speaker by the last part of its source, or by all of it where that name is taken.
+
+    Where both are taken, `(pretrained)` follows the name.
+    """
     whole = source.rstrip("/")
     last = whole.rpartition("/")[2]
-    return whole if last in taken else last
+    return next(name for name in (last, whole, f"{whole} (pretrained)") if name not in taken)
 
 
 def distinct_names(folders: Sequence[Path]) -> dict[str, Path]:

@@ -22,9 +22,9 @@ Galleries = Mapping[str, Sequence[str]]  # a photo's file → the files of the o
 
 
 def neighbour_galleries(vectors: Tensor, thumbnails: Tensor, images: int, keep_duplicates: bool) -> Tensor:
-    """Return (M, images − 1) int64: the nearest other photos of each of M, by `vectors` (M, H), padded with −1.
+    """Return (M, K) int64: the nearest other photos of each of M, by `vectors` (M, H), padded with −1.
 
-    Near-duplicates by `thumbnails` are left out, unless `keep_duplicates`.
+    K is the smaller of `images` and M, minus 1. Near-duplicates by `thumbnails` are left out, unless `keep_duplicates`.
     """
     count = min(images, len(vectors)) - 1
     found = similar_distractors(vectors, min(count + (0 if keep_duplicates else SPARE), len(vectors) - 1))
@@ -48,7 +48,8 @@ def read_galleries(file: Path) -> Galleries:
 def given_galleries(galleries: Galleries, index: PhotoIndex, files: Sequence[Path], notes: Notes) -> Tensor:
     """Return the galleries of `files` (M,) as rows (M, K) int64, padded with −1.
 
-    Photos without captions are left out, and names of no photo with a note. Photos without a gallery are noted.
+    Photos without captions are left out, and names of no photo with a note. Photos without a gallery are noted, and
+    photos with several, of which the last counts.
     """
     place = {path: row for row, path in enumerate(files)}
 
@@ -60,8 +61,12 @@ def given_galleries(galleries: Galleries, index: PhotoIndex, files: Sequence[Pat
         return place.get(path)
 
     rows: list[list[int]] = [[] for _ in files]
+    seen: set[int] = set()
     for name, others in galleries.items():
         if (row := row_of(name)) is not None:
+            if row in seen:
+                notes.add("photos that hard galleries name twice, of which the last gallery counts", name)
+            seen.add(row)
             members = dict.fromkeys(other for each in others if (other := row_of(each)) is not None and other != row)
             rows[row] = list(members)
     found = torch.full((len(files), max(map(len, rows), default=0)), -1)

@@ -102,9 +102,12 @@ def open_encoder(name: str) -> PhotoEncoder:
     """
     if name == Thumbnails.name:
         return Thumbnails()
-    if any(source.fits(name) for source in JUDGES):
+    if not any(source.fits(name) for source in JUDGES):
+        return NetworkEncoder(name)
+    try:
         return open_judge(name)
-    return NetworkEncoder(name)
+    except UserError as error:
+        raise UserError(str(error).replace("--judge", "--neighbours")) from None
 
 
 class NetworkEncoder:

@@ -1,9 +1,10 @@
-"""Judging of caption files: photos, references and judges in, scores with 95 % intervals over images out."""
+"""Judging of caption files by judges, references and text quality, with 95 % intervals over images."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from pathlib import Path
 
 import numpy as np
@@ -72,7 +73,10 @@ class JudgedRow:
         return score_interval(self.drawn.get(key))
 
     def best_ranks(self, judge: str, hard: bool = False) -> np.ndarray:
-        """Return each image's best rank by its captions (M,) float64, among all images or in its hard gallery."""
+        """Return each image's best rank by its captions (M,) float64, among all images or in its hard gallery.
+
+        A rank is 0 where the hard gallery holds no other image.
+        """
         ranks, best = self.ranks[judge], np.full(len(self.captions), np.inf)
         np.minimum.at(best, flatten(self.captions)[1], ranks.among_hard if hard else ranks.among_all)
         return best
@@ -93,7 +97,7 @@ class Judgement:
 
     @property
     def keys(self) -> list[ScoreKey]:
-        """Return all scores, by judge and then by text, in the order in which tables show them."""
+        """Return all scores in the order of tables: those of each judge, by references, and of the text."""
         order = {name: place for place, name in enumerate(KINDS)}
         found = dict.fromkeys(key for row in (*self.rows, *self.baselines) for key in row.scores)
         return sorted(found, key=lambda key: ([*self.judges, ""].index(key.judge), order[key.name]))
@@ -104,8 +108,9 @@ def judge_captions(
 ) -> Judgement:
     """Judge one or several caption files of the same images.
 
-    Only images with a caption in every file are judged, and they are each other's gallery. Raises UserError where fewer
-    than two remain, and for an unknown form, judge or metric.
+    Only images with a caption in every file are judged, and they are each other's gallery. An id is looked up in the
+    table `options.ids`, then in the file that has it, and then in the other files. Raises UserError where fewer than
+    two images remain, and for an unknown form, judge or metric.
     """
     if options.hard < 2:
         raise UserError(f"--hard {options.hard}: a gallery holds 2 images or more")
@@ -116,8 +121,10 @@ def judge_captions(
     _make_names_distinct(sets, captions)
     human = read_caption_set(references, notes) if references is not None else None
     named = {number: name for each in (*sets, human) if each is not None for number, name in each.files.items()}
-    index = PhotoIndex(Path(images), named | (read_ids(Path(options.ids)) if options.ids else {}))
-    found = [_by_photo(each, index, images, notes) for each in sets]
+    table = read_ids(Path(options.ids)) if options.ids else {}
+    index = PhotoIndex(images, named | table)
+    # files may number their images differently, so that the ids of a file are first those of its own images
+    found = [_by_photo(each, index.with_ids(named | each.files | table), images, notes) for each in sets]
     files = _judged_files(found, sets, index, images, notes)
     thumbnails = encode_gallery(Thumbnails(), files)
     if len(thumbnails.files) < FEWEST:
@@ -125,9 +132,11 @@ def judge_captions(
     files = list(thumbnails.files)  # without those that cannot be read
     small = torch.from_numpy(thumbnails.vectors)
     galleries, rule = _galleries(options, index, files, small, notes)
-    people = [[] for _ in files] if human is None else _references(human, index, files, notes)
+    people: list[list[str]] = [[] for _ in files]
+    if human is not None:
+        people = _references(human, index.with_ids(named | human.files | table), files, notes)
     rows = [JudgedRow(each.name, [by[path] for path in files], people) for each, by in zip(sets, found, strict=True)]
-    baselines = _baseline_rows(rows[0].captions, people, notes, human)
+    baselines = _baseline_rows(rows[0].captions, people)
     every = [*rows, *baselines]
     scores: list[dict[ScoreKey, ScoreValues]] = [{} for _ in every]
     ranks: list[dict[str, CaptionRanks]] = [{} for _ in every]
@@ -151,13 +160,17 @@ def judge_captions(
 
 
 def _make_names_distinct(sets: Sequence[CaptionSet], sources: Sequence[Source]) -> None:
-    """Name caption sets by their paths, or by their numbers, where names are equal or those of baselines."""
-    names = [each.name for each in sets]
-    if len(set(names)) < len(names) or {HUMAN, RULE} & set(names):
+    """Name caption sets by their paths, or mappings by their numbers, where names are equal.
+
+    Raises UserError for a path that is given twice.
+    """
+    if len({each.name for each in sets}) < len(sets):
         for number, (each, source) in enumerate(zip(sets, sources, strict=True), 1):
             each.name = f"{each.name} {number}" if isinstance(source, Mapping) else str(source)
-    if len({each.name for each in sets}) < len(sets):
-        raise UserError(f"{sets[0].name}: is given twice; give different caption files")
+    names = [each.name for each in sets]
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise UserError(f"{name}: is given twice; give different caption files")
 
 
 def _by_photo(captions: CaptionSet, index: PhotoIndex, images: str | Path, notes: Notes) -> dict[Path, list[str]]:
@@ -202,26 +215,26 @@ def _judged_files(
 
 
 def _references(human: CaptionSet, index: PhotoIndex, files: Sequence[Path], notes: Notes) -> list[list[str]]:
+    """Return the references of each photo that have a letter or a digit; note the photos without any."""
     by: dict[Path, list[str]] = {}
     for image, texts in human.captions.items():
         if (path := index.find(image)) is not None:
-            by.setdefault(path, []).extend(text for text in texts if text)
+            # metrics refuse an image whose references have no word
+            by.setdefault(path, []).extend(text for text in texts if any(map(str.isalnum, text)))
     for path in files:
         if not by.get(path):
-            notes.add(f"judged photos without a reference in {human.name}", path.name)
+            notes.add(
+                f"judged photos without a reference in {human.name}, so that there is no row of human captions",
+                path.name,
+            )
     return [by.get(path, []) for path in files]
 
 
-def _baseline_rows(
-    captions: Sequence[Sequence[str]], people: Sequence[Sequence[str]], notes: Notes, human: CaptionSet | None
-) -> list[JudgedRow]:
-    rows = []
-    if human is not None:
-        if (row := human_row(people)) is not None:
-            rows.append(JudgedRow(HUMAN, *row))
-        else:
-            notes.add("no row of human captions, since an image has no reference in", human.name)
-    return [*rows, JudgedRow(RULE, rule_row(captions, people), people)]
+def _baseline_rows(captions: Sequence[Sequence[str]], people: Sequence[Sequence[str]]) -> list[JudgedRow]:
+    """Return the row of human captions, if every image has a reference, and the row of the trivial rule."""
+    row = human_row(people)
+    human = [] if row is None else [JudgedRow(HUMAN, *row)]
+    return [*human, JudgedRow(RULE, rule_row(captions, people), people)]
 
 
 def _galleries(
@@ -233,7 +246,9 @@ def _galleries(
         read = given if isinstance(given, Mapping) else read_galleries(Path(given))
         rule = "given galleries" if isinstance(given, Mapping) else f"the galleries of {given}"
         return given_galleries(read, index, files, notes), rule
-    if options.neighbours in [judge if isinstance(judge, str) else judge.name for judge in options.judges]:
+    judges = [judge if isinstance(judge, str) else judge.name for judge in options.judges]
+    # a folder may be written in several ways, such as m and ./m
+    if options.neighbours in judges or Path(options.neighbours).resolve() in [Path(name).resolve() for name in judges]:
         raise UserError(
             f"--neighbours {options.neighbours}: is also a judge, and would choose its own galleries; give another"
         )
@@ -261,9 +276,14 @@ def _judge_rows(
     ranks: Sequence[dict[str, CaptionRanks]],
     notes: Notes,
 ) -> None:
-    """Open one judge, and add its scores and ranks of every row; its memory is free afterwards."""
+    """Open one judge, and add its name, and its scores and ranks of every row.
+
+    The memory of a judge that is given by name is free afterwards.
+    """
     judge = open_judge(spec)
-    name = judge.name if judge.name not in names else spec if isinstance(spec, str) else f"{judge.name} {len(names)}"
+    given = spec if isinstance(spec, str) else judge.name
+    numbered = (f"{judge.name} {number}" for number in count(len(names)))
+    name = next(each for each in chain((judge.name, given), numbered) if each not in names)
     names.append(name)
     photos = encode_gallery(judge, files)
     if list(photos.files) != list(files):

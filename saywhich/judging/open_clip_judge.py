@@ -25,7 +25,6 @@ from saywhich.judging.photo_vectors import PreparedPhoto
 from saywhich.photos import Photo, open_photo
 
 OFFLINE = "an exported model works offline: --judge DIR"
-TIMES = 8  # a caption of up to so many times the limit is recognised as too long
 
 
 @contextmanager
@@ -86,9 +85,10 @@ class OpenClipJudge:
 
     def cut(self, texts: Sequence[str]) -> list[str]:
         limit = self._network.model.context_length
-        tokens = self._network.tokenise(["", *texts], TIMES * limit)
-        blank, rest = tokens[0, -1], tokens[1:, limit]
-        return [text for text, over in zip(texts, (rest != blank).tolist(), strict=True) if over]
+        read, longer = (self._network.tokenise(["", *texts], length) for length in (limit, limit + 1))
+        # the token behind the limit is not enough: SigLIP pads with the token that ends a text
+        over = (longer[:, limit] != longer[0, limit]) | (longer[:, :limit] != read).any(1)
+        return [text for text, is_cut in zip(texts, over[1:].tolist(), strict=True) if is_cut]
 
     def unknown(self, texts: Sequence[str]) -> list[str]:
         if all(text.isascii() for text in texts):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import unicodedata
 from collections.abc import Mapping
@@ -10,19 +11,21 @@ from pathlib import Path, PurePosixPath
 from saywhich.judging.caption_files import ImageKey, as_number
 from saywhich.photos import photo_files
 
-DIGITS = re.compile(r"[0-9]{1,18}$", re.ASCII)  # COCO's id at the end of a file's name
+DIGITS = re.compile(r"(?<![0-9])[0-9]{1,18}\Z")  # COCO's id at the end of a file's name
 
 
 class PhotoIndex:
     """The photos in and below a folder.
 
-    A name is a path below it or one that ends so, a file's name, or that without its ending. COCO's ids are looked up
-    in `files`, the table of ids, and else at the end of the files' names.
+    A name is a path below it or one that ends so, a file's name, or that without its ending. A name with another ending
+    is found, too, if no file has exactly that name. COCO's ids are looked up in `files`, the table of ids, and else at
+    the end of the files' names.
     """
 
-    def __init__(self, folder: Path, files: Mapping[int, str] | None = None) -> None:
+    def __init__(self, folder: str | Path, files: Mapping[int, str] | None = None) -> None:
         self._ids = dict(files or {})
         self.files = photo_files([folder])
+        folder = Path(folder)
         below = [path.relative_to(folder).as_posix() if folder in path.parents else path.name for path in self.files]
         self._names: dict[str, Path | None] = {}
         exact = (below, [path.name for path in self.files], [path.stem for path in self.files])
@@ -36,6 +39,12 @@ class PhotoIndex:
             if match := DIGITS.search(path.stem):
                 number = int(match[0])
                 self._digits[number] = None if number in self._digits else path
+
+    def with_ids(self, files: Mapping[int, str]) -> PhotoIndex:
+        """Return an index of the same photos with the table of ids `files`."""
+        other = copy.copy(self)
+        other._ids = dict(files)
+        return other
 
     def find(self, image: ImageKey) -> Path | None:
         """Return the photo that a caption file means, or None where there is none or several."""

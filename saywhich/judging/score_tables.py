@@ -28,7 +28,7 @@ def show_interval(interval: tuple[float, float] | None, name: str, signed: bool 
 
 
 def judgement_lines(found: Judgement) -> Iterator[str]:
-    """Yield the lines of a judgement: what was judged, and a table with a column per row of captions."""
+    """Yield the lines of a judgement: its heading, and tables of up to three rows of captions, a column each."""
     yield from heading_lines(found)
     rows = [*found.rows, *found.baselines]
     for first in range(0, len(rows), 3):
@@ -43,7 +43,7 @@ def judgement_lines(found: Judgement) -> Iterator[str]:
 
 
 def heading_lines(found: Judgement) -> Iterator[str]:
-    """Yield the number of images and captions, how hard galleries were made, and what the numbers are."""
+    """Yield the number of images and captions, and if there are hard galleries, their rule and the unit of recalls."""
     counts = sorted({sum(map(len, row.captions)) for row in found.rows})
     captions = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1])))
     yield f"{len(found.files):,} images, {captions} captions; 95 % intervals over images, in brackets"

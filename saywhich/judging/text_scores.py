@@ -107,7 +107,7 @@ def reference_scores(
 
 
 def computable_scores(names: Sequence[str] | None) -> list[str]:
-    """Return the scores of the metrics to compute: `names`, or all that can run here."""
+    """Return the names of the scores of the metrics `names`; None: of all, but of SPICE only where its parser is."""
     from pipeline.metrics.java import NotComputedError
     from pipeline.metrics.registry import METRICS
 

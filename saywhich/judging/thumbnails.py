@@ -55,7 +55,7 @@ def near_duplicates(vectors: Tensor, candidates: Tensor) -> Tensor:
 
 
 def _edges(grey: Tensor) -> Tensor:
-    """Return edge histograms (n, 128) of grey images (n, 32, 32), each of length 1."""
+    """Return edge histograms (n, 128) of grey images (n, 32, 32), each of length 1, or 0 without edges."""
     across, down = torch.zeros_like(grey), torch.zeros_like(grey)
     across[:, :, 1:-1] = grey[:, :, 2:] - grey[:, :, :-2]
     down[:, 1:-1] = grey[:, 2:] - grey[:, :-2]

@@ -26,11 +26,12 @@ def pragmatic_candidates(
     settings: GenerationSettings,
     processors: Sequence[LogitsProcessor] = (),
 ) -> list[list[str]]:
-    """Return K candidate captions of each of B photos, as `speaker.candidates` does, told from their distractors.
+    """Return K candidate captions of each of B photos that distinguish it from its distractors.
 
-    `nearest` (B, D) are the distractors' rows in `gallery`, −1: there is none. The speaker generates the captions of a
-    photo and of its distractors in one batch. The processor gives all of them the photo's scores, so that all continue
-    with the same token. It reads the token's likelihood for each of them from their own scores.
+    `settings` and `processors` are those of `speaker.candidates`. `nearest` (B, D) are the distractors' rows in
+    `gallery`, −1: there is none. The speaker generates the captions of a photo and of its distractors in one batch. The
+    processor gives all of them the photo's scores, so that all continue with the same token. It reads the token's
+    likelihood for each of them from their own scores.
     """
     rows = sorted({row for row in nearest.flatten().tolist() if row >= 0})
     read = dict(zip(rows, gallery.read(rows), strict=True))

@@ -62,8 +62,13 @@ def confirm_downloads(models: list[PublishedModel], yes: bool) -> None:
     print(f"to download: {parts}", end="\n" if yes else "; go on? [y/N] ", file=sys.stderr, flush=True)
     if yes:
         return
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         print(file=sys.stderr)
         raise UserError("nothing was downloaded: give --yes to download without a question")
-    if input().strip().lower() not in ("y", "yes"):
-        raise UserError("nothing was downloaded")
+    try:
+        answer = input()
+    except EOFError:  # Ctrl-D, which leaves the cursor behind the question
+        print(file=sys.stderr)
+        answer = ""
+    if answer.strip().lower() not in ("y", "yes"):
+        raise UserError("nothing was downloaded: answer y to download, or give --yes")

@@ -64,7 +64,11 @@ def _add_listener(group: _ArgumentGroup, about: str) -> None:
 
 
 def listener_name(options: Namespace) -> str | None:
-    """Return the listener's name by `--listener` or `--preset`, or None; raises UserError as `confirm_downloads`."""
+    """Return the listener's name by `--listener` or `--preset`, or None where neither is given.
+
+    Raises UserError as `confirm_downloads` does, for an empty name, and where `--model` is given, too.
+    """
+    _require_names(options)
     if options.listener is None and options.preset is None:
         return None
     if options.model is not None:
@@ -76,9 +80,9 @@ def listener_name(options: Namespace) -> str | None:
     return listener.name
 
 
-def refuse_pretrained(options: Namespace) -> None:
-    """Raise UserError for an option of pretrained speakers, where none is given."""
-    for name in ("prompt", "language", "dtype", "device", "max_tokens", "top_p", "batch"):
+def refuse_pretrained(options: Namespace, *further: str) -> None:
+    """Raise UserError for an option of pretrained speakers or of the options `further`, where no speaker is given."""
+    for name in ("prompt", "language", "dtype", "device", "max_tokens", "top_p", "batch", *further):
         if (given := getattr(options, name, None)) is not None:
             raise UserError(f"--{name.replace('_', '-')} {given}: goes with --speaker or --preset; give one of them")
 
@@ -94,6 +98,8 @@ def open_captioner(
 
     if options.model is not None:
         raise UserError("--model names a trained model, with a speaker of its own: leave out --speaker and --preset")
+    if samples is None and options.top_p is not None:
+        raise UserError(f"--top-p {options.top_p:g}: goes with samples; give --samples N")
     batch = BATCH if options.batch is None else options.batch
     if batch < 1:
         raise UserError(f"--batch {batch}: give 1 or more")
@@ -111,6 +117,7 @@ def open_pretrained(options: Namespace, ranked: bool = True, **generation: Any) 
     from saywhich.pretrained.pretrained_model import PretrainedModel
     from saywhich.pretrained.pretrained_speaker import GenerationSettings, PretrainedSpeaker
 
+    _require_names(options)
     given = {"max_tokens": options.max_tokens, "temperature": options.temperature, "top_p": options.top_p} | generation
     settings = GenerationSettings(**{name: value for name, value in given.items() if value is not None})
     name, listener = _names(options, ranked)
@@ -118,6 +125,13 @@ def open_pretrained(options: Namespace, ranked: bool = True, **generation: Any) 
     given = {"prompt": options.prompt, "language": options.language, "device": options.device}
     speaker = PretrainedSpeaker(name, **given, dtype=options.dtype or "float32")
     return PretrainedModel(speaker, opened, settings)
+
+
+def _require_names(options: Namespace) -> None:
+    """Raise UserError for an empty name, as an unset variable of the shell gives it."""
+    for name in ("speaker", "listener"):
+        if getattr(options, name, None) == "":
+            raise UserError(f"--{name} is empty: name a model, or leave the option out")
 
 
 def _names(options: Namespace, ranked: bool) -> tuple[str, str]:

@@ -149,8 +149,9 @@ class PretrainedSpeaker:
         """
         with open_photo(photo, 8) as image:
             scale = min(1, math.sqrt(LARGEST / (image.width * image.height)))
-            size = max(1, int(scale * image.width)), max(1, int(scale * image.height))
-            image = image.resize(size, reducing_gap=2.0) if scale < 1 else image.copy()
+            # a side of a strip is at least 1, so the other side alone must not exceed LARGEST
+            width, height = (min(max(1, int(scale * side)), LARGEST) for side in image.size)
+            image = image.resize((width, height), reducing_gap=2.0) if scale < 1 else image.copy()
         content = hashlib.sha256(f"{image.size}".encode() + image.tobytes()).hexdigest()
         return DecodedPhoto(image, content)
 
@@ -202,7 +203,10 @@ class PretrainedSpeaker:
     def _options(
         self, photos: Sequence[DecodedPhoto], settings: GenerationSettings, processors: Sequence[LogitsProcessor]
     ) -> dict[str, Any]:
-        """Return the arguments of `generate`; they replace those of the model's own generation_config.json."""
+        """Return the arguments of `generate`, which replace those of the same names in the generation_config.json.
+
+        The model's other settings there, such as no_repeat_ngram_size, keep their effect.
+        """
         from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopPLogitsWarper
 
         longest: dict[str, Any] = {"max_new_tokens": settings.max_tokens, "max_length": None}
@@ -229,12 +233,13 @@ class PretrainedSpeaker:
 
 
 def _open_device(device: torch.device | str | None) -> torch.device:
-    """Return a device, by default a GPU where there is one; raises UserError where it is not there."""
+    """Return a device, by default a GPU where there is one; raises UserError where it cannot be used."""
+    named = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        found = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        found = torch.device(named)
         torch.empty(0, device=found)
     except (RuntimeError, AssertionError) as error:  # PyTorch without CUDA raises AssertionError
-        raise UserError(f"the device {device} cannot be used ({reason(error)}); give cpu or cuda") from None
+        raise UserError(f"the device {named} cannot be used ({reason(error)}); give cpu or cuda") from None
     return found
 
 

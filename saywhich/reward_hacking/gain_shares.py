@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,10 +16,11 @@ from saywhich.judging.caption_files import Source
 from saywhich.judging.caption_scores import HARD, ScoreKey
 from saywhich.judging.judge_sources import open_judge
 from saywhich.judging.judgement import JudgedRow, Judgement, JudgeOptions, judge_captions
+from saywhich.judging.photo_vectors import CaptionJudge
 from saywhich.judging.retrieval_scores import flatten
 from saywhich.reward_hacking.word_drift import NgramGrowth, grown_ngrams
 
-SHOWN = 12  # images
+SHOWN = 12  # most images of disagreements
 SCORES = (HARD, "R@1")
 
 Interval = tuple[float, float]
@@ -28,7 +30,8 @@ Interval = tuple[float, float]
 class JudgeGain:
     """Gain of the captions after a training by one judge, in points of a recall, and its share of the reward's gain.
 
-    `share` is in %. It is None for the reward itself, and where the 95 % interval of the reward's gain reaches 0.
+    `share` is in %. It is None for the reward itself, and where the 95 % interval of the reward's gain does not lie
+    above 0.
     """
 
     judge: str
@@ -52,7 +55,10 @@ class JudgeDisagreement:
 
 @dataclass(frozen=True)
 class RewardHacking:
-    """Gains by each judge, the reward first; n-grams that grew; captions on which the reward and a judge disagree."""
+    """Gains by each judge, n-grams that grew, and captions on which the reward and a judge disagree.
+
+    For each recall, the reward's gain comes first.
+    """
 
     reward: str
     judges: Sequence[str]
@@ -86,9 +92,9 @@ def measure_hacking(
 ) -> RewardHacking:
     """Judge captions before and after a training by its reward and by the independent judges of `options`.
 
-    Raises UserError as `judge_captions` does, and where the reward is also an independent judge.
+    Raises UserError as `judge_captions` does, where the reward is also an independent judge, and without any other.
     """
-    if reward in options.judges or not options.judges:
+    if not options.judges or any(_is_same(reward, judge) for judge in options.judges):
         raise UserError(f"--judge: give judges other than the reward {reward}")
     try:
         judge = open_judge(reward)
@@ -113,6 +119,13 @@ def summarise_hacking(found: Judgement) -> RewardHacking:
     return RewardHacking(
         reward, others, len(found.files), gains, grown, _disagreements(found, reward, others[0]), found.notes
     )
+
+
+def _is_same(reward: str, judge: str | CaptionJudge) -> bool:
+    """Return whether two names are equal or paths of one folder, such as clip and ./clip/."""
+    if not isinstance(judge, str):
+        return False
+    return reward == judge or (os.path.isdir(reward) and os.path.isdir(judge) and os.path.samefile(reward, judge))
 
 
 def _gains(first: JudgedRow, second: JudgedRow, reward: str, others: Sequence[str], score: str) -> list[JudgeGain]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline.errors import one_line
 from saywhich.offline_page import PLAIN, write_offline_page
-from saywhich.reward_hacking.gain_shares import JudgeGain, RewardHacking
+from saywhich.reward_hacking.gain_shares import SHOWN, JudgeGain, RewardHacking
 from saywhich.search_page import thumbnail_url
 
 
@@ -20,8 +20,8 @@ def hacking_lines(found: RewardHacking) -> Iterator[str]:
     yield "captions with an n-gram, in %, before and after:"
     for grown in found.grown:
         yield f"  {grown.before:5.1f} {grown.after:5.1f}  {one_line(' '.join(grown.words))}"
-    images = len(found.disagreements)
-    yield f"images whose rank improved by the reward and worsened by {one_line(found.judges[0])}: {images}"
+    rule = f"improved by the reward and worsened by {one_line(found.judges[0])}"
+    yield f"images whose rank {rule}, at most {SHOWN}: {len(found.disagreements)}"
     for part in found.disagreements:
         ranks = "; ".join("{} → {}".format(*pair) for pair in (part.reward_ranks, part.judge_ranks))
         yield one_line(f"  {part.photo.name} ({ranks}): {part.before} → {part.after}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from pipeline.errors import UserError
 from saywhich.judging.clip_metrics import PROMPT
 from saywhich.judging.judge_sources import open_judge
 from saywhich.judging.photo_vectors import TEXTS_AT_ONCE, CaptionJudge
-from saywhich.photos import Photo
+from saywhich.photos import Photo, open_photo
 from saywhich.rewarding.look_alikes import LookAlikes
 from saywhich.rewarding.reward_scores import contrastive_reward, hard_gallery_reward
 
@@ -48,8 +49,8 @@ class CaptionReward:
             raise UserError(f"reward: score {score!r} is not known; choose from {', '.join(SCORES)}")
         if hard < 2:
             raise UserError(f"reward: hard = {hard}; a gallery holds 2 photos or more")
-        if not temperature > 0:
-            raise UserError(f"reward: temperature = {temperature}; give a number above 0")
+        if not 0 < temperature < math.inf:
+            raise UserError(f"reward: temperature = {temperature}; give a finite number above 0")
         if score == HARD_CONTRASTIVE and photos is None:
             raise UserError("reward: the score 'hard' needs look-alikes; give photos=FOLDER")
         self.judge = open_judge(judge)
@@ -129,14 +130,15 @@ class CaptionReward:
 def completion_text(completion: Any) -> str:
     """Return the text of a completion: a string, or the last of its chat messages.
 
-    A message's content is a text, or a list of parts of which those of the type `text` count. Raises UserError for
-    another form.
+    A message's content is a text, or a list of parts, of which those of the type `text` or of none count. A data set
+    gives all parts the same keys, so the text of an image may be None. Raises UserError for another form.
     """
     given = completion
     if isinstance(given, Sequence) and not isinstance(given, str) and given and isinstance(given[-1], Mapping):
         given = given[-1].get("content")
         if isinstance(given, Sequence) and not isinstance(given, str):
-            given = " ".join(str(part["text"]) for part in given if isinstance(part, Mapping) and "text" in part)
+            parts = [part for part in given if isinstance(part, Mapping) and part.get("type", "text") == "text"]
+            given = " ".join(text for part in parts if isinstance(text := part.get("text"), str))
     if not isinstance(given, str):
         raise UserError(
             f"reward: expected a text or chat messages as completion, got {type(given).__name__}; convert it"
@@ -155,8 +157,11 @@ def _photo(given: Any) -> Photo:
 
 
 def _key(photo: Photo) -> Hashable:
-    """Return the key of a photo: its path, or a digest of its pixels."""
+    """Return the key of a photo: its path, or a digest of its pixels as the judge gets them.
+
+    The stored numbers of an image are no key: a palette, a colour space or an orientation decides what they mean.
+    """
     if isinstance(photo, str | Path):
         return os.path.abspath(photo)
-    pixels = np.ascontiguousarray(photo)
-    return hashlib.sha256(repr((pixels.shape, pixels.dtype)).encode() + pixels.tobytes()).hexdigest()
+    with open_photo(photo, 4) as image:
+        return hashlib.sha256(repr(image.size).encode() + image.tobytes()).hexdigest()

@@ -21,9 +21,15 @@ class LookAlikes:
     """The photos of a folder with a judge's embeddings, searched by another encoder's embeddings."""
 
     def __init__(self, folder: Path, judge: PhotoEncoder, neighbours: str) -> None:
-        """Encode the folder. Raises UserError for an unknown encoder, and where it or the judge cannot read a photo."""
+        """Encode the folder; report each photo that cannot be decoded in a line on stderr, and leave it out.
+
+        Raises UserError for an unknown encoder, and where no photo can be decoded. Raises UserError, too, where the
+        encoder or the judge cannot read a decoded photo.
+        """
         self._thumbnails, self._encoder = Thumbnails(), open_encoder(neighbours)
         small = encode_gallery(self._thumbnails, photo_files([folder]))
+        if not small.files:
+            raise UserError(f"reward: photos = {folder}; none of its photos can be decoded: give another folder")
         self._colours = torch.from_numpy(small.vectors)[:, :COLOURS]
         vectors = self._vectors(self._encoder, small.files).double()
         self._centre = vectors.mean(0)
@@ -39,7 +45,7 @@ class LookAlikes:
         """Return the `count` nearest of the folder's photos as rows (n, count) int64, padded with −1.
 
         Nearness is the cosine of mean-centred embeddings. Near-duplicates of a photo, and the photo itself, are left
-        out.
+        out. Only the `count` + SPARE + 1 nearest are considered: with more near-duplicates there are fewer look-alikes.
         """
         small = _encode(self._thumbnails, photos)
         by = small if isinstance(self._encoder, Thumbnails) else _encode(self._encoder, photos)

@@ -71,6 +71,10 @@ def test_results_in_cocos_form_are_those_that_pycocotools_reads(photos, model_op
     }
     assert main(["caption", "c.jpg", "--coco", "none.json", *model_option]) == 2
     assert capsys.readouterr().err.startswith("c.jpg: --coco needs an image's id")
+    Path("c.jpg").rename("other42.jpg")
+    assert main(["caption", ".", "--coco", "none.json", *model_option]) == 2
+    line = "other42.jpg: --coco needs a different id for each photo, and COCO_val2014_000000000042.jpg has 42, too; "
+    assert capsys.readouterr().err == f"{line}rename one, or caption them in two runs\n"
     assert not Path("none.json").exists()
 
 
@@ -83,6 +87,7 @@ def test_results_in_cocos_form_are_those_that_pycocotools_reads(photos, model_op
         (["caption", "a.jpg", "--model", "nowhere"], "nowhere: no trained model; train one (make repro)"),
         (["caption", "a.jpg", "--beam", "0"], "beam 0: give 1 or more"),
         (["find", "a dog", "a.jpg", "--top", "0"], "--top 0: give 1 or more"),
+        (["find", "a dog", ".", "--html", "a.jpg"], "a.jpg: is another file of this command, too"),
     ],
 )
 def test_a_mistake_is_reported_in_one_line(photos, model_option, capsys, arguments, line):

@@ -254,6 +254,23 @@ def test_a_list_of_images_before_the_packet_is_refused():
     assert found.endswith(b"second image")
 
 
+def test_fill_bytes_before_a_marker_are_kept():
+    """Any marker of a JPEG may be preceded by bytes 0xFF (ITU-T T.81, B.1.1.2)."""
+    plain = picture("JPEG")
+    for own in (plain, with_own(plain)):
+        starts = [sum(map(len, parts(own)[:n])) for n in range(1, len(parts(own)) - 1)]
+        for at in starts:
+            filled = own[:at] + b"\xff\xff" + own[at:]
+            edited = with_packet(filled, lambda packet: edit_packet(packet, TEXT))
+            assert edited.count(JPEG_XMP) == 1
+            assert len(edited) - len(filled) == len(with_packet(own, lambda packet: edit_packet(packet, TEXT))) - len(
+                own
+            )
+            with Image.open(BytesIO(own)) as first, Image.open(BytesIO(edited)) as second:
+                assert first.tobytes() == second.tobytes()
+                assert read_description(second.info["xmp"]) == TEXT
+
+
 @pytest.fixture
 def named(repository):
     return ["--model", str(repository / "models/psst_multinomial")]
@@ -294,6 +311,19 @@ def test_copies_replace_no_photo(photos, named, capsys, arguments, line):
     assert found.err.startswith(line.format(photos))
     assert (found.out, found.err.count("\n")) == ("", 1)
     assert (photos / "a.jpg").read_bytes() == before
+
+
+def test_a_copy_replaces_no_other_photo_of_the_command_and_a_link_leads_into_no_captioned_folder(photos, named, capsys):
+    (photos / "more").mkdir()
+    (photos / "more/a.jpg").write_bytes(with_packet((photos / "a.jpg").read_bytes(), lambda _: LIGHTROOM))
+    before = (photos / "more/a.jpg").read_bytes()
+    assert main(["caption", "a.jpg", "more/a.jpg", *named, "--xmp", "more"]) == 2
+    line = "--xmp more: more/a.jpg would be replaced by the copy of a.jpg; give another folder, or --in-place\n"
+    assert capsys.readouterr().err == line
+    assert (photos / "more/a.jpg").read_bytes() == before
+    (photos.parent / "link").symlink_to(photos / "more")
+    assert main(["caption", ".", *named, "--xmp", "../link"]) == 2
+    assert capsys.readouterr().err.startswith(f"--xmp ../link: lies within {photos}, whose photos are captioned; ")
 
 
 def test_photos_are_described_in_place_on_demand(photos, named, capsys):

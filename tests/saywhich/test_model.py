@@ -1,4 +1,7 @@
+import dataclasses
 import doctest
+import io
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -51,10 +54,39 @@ def test_a_path_an_image_and_an_array_are_the_same_photo(model, photos):
     assert model.extract_features([grey]).contents != model.extract_features(["a.jpg"]).contents
 
 
-@pytest.mark.parametrize("wrong", [np.zeros((4, 4, 3)), np.zeros((4, 4, 2), np.uint8), np.zeros(4, np.uint8)])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *(np.zeros((4, 4, 3)), np.zeros((4, 4, 2), np.uint8), np.zeros(4, np.uint8)),
+        *(np.zeros((0, 5, 3), np.uint8), np.zeros((5, 0), np.uint8)),
+    ],
+)
 def test_an_array_that_is_no_photo_is_reported_in_one_line(model, wrong):
     with pytest.raises(UserError, match="is no photo: give uint8"):
         model.caption([wrong])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (Image.new("RGB", (0, 5)), r"a Pillow image \(RGB, 0 × 5 pixels\) is no photo: give one with pixels"),
+        (Image.new("F", (5, 4)), r"a Pillow image \(F, 5 × 4 pixels\) cannot be read \(floating-point pixels"),
+    ],
+)
+def test_a_pillow_image_that_is_no_photo_is_reported_in_one_line(model, wrong, message):
+    with pytest.raises(UserError, match=message):
+        model.caption([wrong])
+
+
+def test_a_truncated_file_that_pillow_opened_is_reported_in_one_line(model):
+    content = io.BytesIO()
+    Image.effect_noise((200, 200), 50).save(content, "JPEG")
+    content.truncate(len(content.getvalue()) // 2)
+    with (
+        Image.open(content) as image,
+        pytest.raises(UserError, match=r"cannot be read \(image file is truncated"),
+    ):
+        model.caption([image])
 
 
 def test_scores_are_the_listeners_and_find_sorts_by_them(model, photos):
@@ -67,6 +99,8 @@ def test_scores_are_the_listeners_and_find_sorts_by_them(model, photos):
     assert [each.index for each in found] == (-scores[0]).argsort()[:2].tolist()
     assert found[0].score == pytest.approx(scores[0].max())
     assert len(model.find("a dog", names, top=None)) == 3
+    with pytest.raises(UserError, match="top -1: give 1 or more"):
+        model.find("a dog", names, top=-1)
 
 
 def test_among_takes_the_candidate_with_the_largest_margin(model, photos):
@@ -122,7 +156,7 @@ def test_a_temperature_divides_the_logits_of_samples(model, photos):
     assert texts(1e-4) == [(text,) * 8 for text in greedy]
     assert texts(1.0) != texts(1e-4)
     assert texts(None) == texts(1.0)
-    for wrong in (0, 1e-40, float("nan")):
+    for wrong in (0, 1e-40, float("nan"), float("inf")):
         with pytest.raises(UserError, match=f"temperature {wrong:g}: give 0.000001 or more"):
             texts(wrong)
 
@@ -149,6 +183,11 @@ def test_one_photo_or_text_counts_as_a_list_of_one(model, photos):
 
 def test_a_model_is_shown_in_one_line(model):
     assert repr(model) == f"<Model of {model.place.folder}: Att2in, Listener, {len(model.vocabulary)} words, on cpu>"
+
+
+def test_no_text_gives_no_embedding_and_no_score(model, photos):
+    assert model.encode_text([]).shape == (0, model.encode_text(["a dog"]).shape[1])
+    assert model.score([], ["a.jpg", "b.jpg"]).shape == (0, 2)
 
 
 def test_no_image_gives_no_caption(model):
@@ -182,6 +221,13 @@ def test_a_replaced_file_of_a_network_is_reported(tmp_path):
         saywhich.load(data / "models/psst_multinomial")
 
 
+@pytest.mark.parametrize("features", ["3", "{main: resnet18}"])
+def test_a_params_yaml_of_another_form_names_no_weights(tmp_path, features):
+    data = make_repository(tmp_path)
+    (data.parent / "params.yaml").write_text(f"features: {features}\n")
+    assert saywhich.load(data / "models/psst_multinomial").place.root == data.resolve()
+
+
 def test_a_model_on_imported_features_is_refused(tmp_path):
     data = make_repository(tmp_path)
     (data / "features/main/manifest.json").write_text(checksummed_json({"imported": "x", "shape": {"P": 3}}))
@@ -200,3 +246,7 @@ def test_the_numpy_text_encoder_equals_the_listener(tmp_path, encoder):
     texts = ["a dog", "", "Red boat, on THE beach", "zebra", "a a a a a a", "a a a a a a a a dog"]
     np.testing.assert_allclose(np.stack([ear(text) for text in texts]), model.encode_text(texts).numpy(), atol=1e-6)
     assert ear.unknown("a Zebra on the moon") == ["zebra", "moon"]
+    big = dataclasses.replace(ear, weights={name: 1e4 * each for name, each in ear.weights.items()})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # gates far from 0 overflow in exp
+        assert np.isfinite(big("a dog")).all()

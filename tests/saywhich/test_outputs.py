@@ -14,8 +14,10 @@ import yaml
 from markdown_it import MarkdownIt
 from saywhich_world import paint
 
+import saywhich
 from pipeline.errors import one_line
 from pipeline.runtime.escaping import csv_cell, markdown_code, markdown_text
+from pipeline.runtime.records import parse_json
 from saywhich import caption_outputs
 from saywhich.captioning_model import Caption
 from saywhich.cli import main
@@ -102,6 +104,27 @@ def test_no_output_replaces_an_input_or_another_output(photos, capsys, words):
     line = f"{words[-1]}: is another file of this command, too; name another file to write\n"
     assert capsys.readouterr().err == line
     assert {path: path.read_bytes() for path in photos.iterdir()} == before
+
+
+def test_no_table_replaces_a_photo_of_the_captioned_folder(photos, model_option, capsys):
+    before = (photos / "a.jpg").read_bytes()
+    assert main(["caption", ".", "--csv", "a.jpg", *model_option]) == 2
+    assert capsys.readouterr().err == "a.jpg: is another file of this command, too; name another file to write\n"
+    assert (photos / "a.jpg").read_bytes() == before
+
+
+def test_a_photo_without_any_other_has_no_margin_in_json_lines(photos, model_option):
+    assert main(["caption", "a.jpg", "--among", "a.jpg", "--jsonl", "said.jsonl", *model_option]) == 0
+    found = parse_json(Path("said.jsonl").read_bytes(), "said.jsonl", "write standard JSON")
+    assert (found["rank"], found["of"], found["margin"]) == (1, 1, None)
+
+
+def test_help_is_printed_where_python_keeps_no_docstrings(monkeypatch, capsys):
+    monkeypatch.setattr(saywhich, "__doc__", None)  # as by python -OO
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    assert "caption photos" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("words", [["--help"], ["study", "raters", "75", "72"]])

@@ -34,6 +34,7 @@ def test_models_of_one_folder_name_are_served_under_distinct_names(folders, name
 def test_a_pretrained_speaker_takes_no_name_of_another_model():
     assert pretrained_name("owner/blip", {"psst": "..."}) == "blip"
     assert pretrained_name("owner/blip/", {"blip": "..."}) == "owner/blip"
+    assert pretrained_name("blip", {"blip": "..."}) == "blip (pretrained)"
 
 
 @pytest.mark.parametrize(

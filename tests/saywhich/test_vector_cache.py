@@ -1,4 +1,4 @@
-"""The cache of photos' vectors: with any damage of it, a search finds the same as without one."""
+"""The cache of photos' and captions' vectors: with any damage of it, a search finds the same as without one."""
 
 import os
 import random
@@ -6,6 +6,7 @@ import sqlite3
 import stat
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from damaged import HOW, damage
 from full_disk import small_disk
 
 from saywhich import vector_cache
-from saywhich.vector_cache import gallery_vectors
+from saywhich.vector_cache import VectorCache, gallery_vectors
 
 SIZE, MODEL = 20, "a" * 64
 
@@ -160,3 +161,58 @@ def test_file_names_that_are_not_unicode_and_removed_files(tmp_path, photos):
     photos[0].unlink()
     found = gallery_vectors(photos[1:], MODEL, SIZE, lambda paths: iter(()))
     assert (found.encoded, found.gone) == (0, 1)
+
+
+def test_a_modification_time_or_an_inode_of_more_than_63_bits_is_cached(photos, monkeypatch, capsys):
+    os.utime(photos[0], (10**10, 10**10))  # the year 2286
+    own = os.stat
+
+    def stat_of(path, **options):
+        found = own(path, **options)
+        if str(path) != str(photos[1]):
+            return found
+        return SimpleNamespace(st_size=found.st_size, st_mtime_ns=found.st_mtime_ns, st_ino=2**64 - 5)
+
+    monkeypatch.setattr(vector_cache.os, "stat", stat_of)
+    assert check(photos) == 60
+    assert check(photos) == 0
+    os.utime(photos[0], (10**10 + 1, 10**10 + 1))
+    assert check(photos) == 1
+    assert "cannot be used" not in capsys.readouterr().err
+
+
+def test_a_file_beside_the_caches_and_one_that_vanishes_disable_no_cache(photos, cache_folder, monkeypatch, capsys):
+    assert check(photos) == 60
+    (cache_folder.parent / ".DS_Store").touch()
+    (cache_folder / "vectors.sqlite-journal").symlink_to("nowhere")  # its size cannot be read
+    vector_cache._make_room(cache_folder)
+    (cache_folder / "vectors.sqlite-journal").unlink()
+    assert check(photos) == 0
+    assert "cannot be used" not in capsys.readouterr().err
+
+
+def test_a_cache_that_is_locked_when_captions_are_confirmed_is_skipped(cache_folder, monkeypatch, capsys):
+    monkeypatch.setattr(vector_cache, "SECONDS", 0.1)
+    store = VectorCache(MODEL, SIZE)
+    store.add_captions(["a dog"], np.ones((1, SIZE), np.float32))
+    with sqlite3.connect(cache_folder / "vectors.sqlite", isolation_level=None) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        store.confirm_captions(["a dog"])
+    other.close()
+    store.close()
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert "locked" in printed
+
+
+def test_removed_photos_are_forgotten_in_one_transaction(tmp_path):
+    """Each transaction waits for the disk: one for each of 2,000 photos took two minutes."""
+    store = VectorCache(MODEL, SIZE)
+    names = [str(tmp_path / f"{number}.jpg") for number in range(20)]
+    store.add({name: ((1, 2, 3), ("content", np.ones(SIZE, np.float32))) for name in names})
+    statements = []
+    store._connection.set_trace_callback(statements.append)
+    store.forget(names[:15])
+    assert [each for each in statements if not each.startswith("DELETE")] == ["BEGIN IMMEDIATE", "COMMIT"]
+    assert sorted(store.read_photos(names)) == sorted(names[15:])
+    store.close()

@@ -107,7 +107,7 @@ def _draw_categories(rng: np.random.Generator, setting: str, number: int, joint:
 def _sample_members(
     rng: np.random.Generator, names: Sequence[str], setting: str, horizon: float, shore: float, joint: bool
 ) -> tuple[CastMember, ...]:
-    """Sample the actors with one plan each, at places where they do not hide each other."""
+    """Sample the actors with one plan each; two actors rest in different halves of the image and may overlap."""
     members = []
     mirrored = rng.random() < 0.5
     for i, name in enumerate(names):
@@ -223,14 +223,15 @@ def _build_film(rng: np.random.Generator, scene: Scene, cast: UntimedFilm) -> Fi
 
 
 def _plan_joint_story(cast: UntimedFilm) -> UntimedFilm:
-    """Return the cast with plans and sides for a joint story: meet, follow, lead or pass.
+    """Return the cast with plans, sides, gaits and places for a joint story: meet, follow, lead or pass.
 
-    The first actor enters from its `side`.
+    The first actor enters from its `side`. In the stories follow and lead, the second actor has the gait of the first
+    if its category has that gait.
     """
     first, second = cast.members
     side = first.side if cast.story in STORY_SPANS else OPPOSITE[first.side]
     plan = ("enter",) if cast.story == "meet" else ("cross",)
-    # each actor stops on the side from which it enters
+    # actors that meet stop on the sides from which they enter
     offset = abs(first.track.x - 0.5) * 0.75
     places = (0.5 - offset, 0.5 + offset) if first.side == "left" else (0.5 + offset, 0.5 - offset)
     tracks = [member.track._replace(x=round(x, DIGITS)) for member, x in zip((first, second), places, strict=True)]

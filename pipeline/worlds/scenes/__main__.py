@@ -8,8 +8,10 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
+from pipeline.errors import UserError
 from pipeline.runtime.command import run_command
 from pipeline.runtime.files import atomic_path
+from pipeline.worlds.scenes.dataset_files import MOST_IMAGES, SEEDS
 from pipeline.worlds.scenes.drawing.draw_scene import draw_scene
 from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_captions import describe_scene
@@ -18,9 +20,10 @@ GAP, LINES, LINE = 14, 2, 15
 
 
 def sheet(seed: int, first: int, columns: int, rows: int, side: int) -> Image.Image:
-    """Return a grid of the images `first`, `first` + 1, … of the world `seed`, with the caption of the most claims.
+    """Return a grid of the images `first`, `first` + 1, … of the world `seed`, each with one of its captions.
 
-    `side` is the width of an image in pixels.
+    Of the captions that fit in LINES lines, or of all if none fits, it is the one with the most claims. `side` is the
+    width of an image in pixels.
     """
     font = ImageFont.load_default(12)
     width, height = side + GAP, side + 8 + LINES * LINE + GAP
@@ -53,9 +56,13 @@ def main() -> None:
     """Write a contact sheet of drawn scenes, as the command line asks."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.worlds.scenes", description=__doc__)
     parser.add_argument("--sheet", type=Path, required=True, help="PNG file to write")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, help="seed of the world (default: %(default)s)")
     parser.add_argument("--first", type=int, default=400, help="number of the first image (default: %(default)s)")
     options = parser.parse_args()
+    if not 0 <= options.seed < SEEDS:
+        raise UserError(f"--seed {options.seed}: give a whole number from 0 to 2^63 − 1")
+    if not 0 <= options.first < MOST_IMAGES:
+        raise UserError(f"--first {options.first}: give a whole number from 0 to {MOST_IMAGES - 1}")
     picture = sheet(options.seed, options.first, columns=6, rows=3, side=176)
     with atomic_path(options.sheet) as path:
         picture.save(path, "PNG", optimize=True)

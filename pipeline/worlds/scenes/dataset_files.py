@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -25,7 +26,9 @@ from pipeline.runtime.locks import exclusive
 from pipeline.worlds.scenes.scene_captions import SceneCaption
 from pipeline.worlds.scenes.scene_world import NEIGHBOURS
 
-CHUNK = 6 * NEIGHBOURS  # images that are drawn without workers
+CHUNK = 6 * NEIGHBOURS  # at most one worker process for each so many images, rounded up
+MOST_IMAGES = 1_000_000  # their file names have six digits
+SEEDS = 2**63  # larger seeds share their random numbers or have none
 T = TypeVar("T")
 
 
@@ -56,15 +59,17 @@ def check_sizes(images: int, size: int, val: int, test: int, seed: int) -> None:
     """Check the numbers of images, their size in pixels and the seed. Raises UserError for impossible values."""
     if min(val, test, seed) < 0:
         raise UserError(f"draw: val, test and seed must not be negative, but are {val}, {test} and {seed}")
+    if seed >= SEEDS:
+        raise UserError(f"draw: seed {seed} is too large; choose a whole number from 0 to 2^63 − 1")
     if val % NEIGHBOURS or test % NEIGHBOURS:
         raise UserError(
-            f"draw: val: {val} and test: {test} would divide a neighbourhood of {NEIGHBOURS} scenes; "
+            f"draw: val: {val} and test: {test} would divide a neighbourhood of {NEIGHBOURS} images; "
             f"choose multiples of {NEIGHBOURS}"
         )
     if images <= val + test:
         raise UserError(f"draw: val: {val} and test: {test} leave no training images of {images}; increase images")
-    if images > 1_000_000:
-        raise UserError(f"draw: {images} images need file names of more than six digits; draw at most 1000000")
+    if images > MOST_IMAGES:
+        raise UserError(f"draw: {images} images need file names of more than six digits; draw at most {MOST_IMAGES}")
     if not 32 <= size <= 1024:
         raise UserError(f"draw: pictures of size {size} cannot be drawn; choose 32 to 1024 pixels")
 
@@ -73,19 +78,29 @@ def check_sizes(images: int, size: int, val: int, test: int, seed: int) -> None:
 def replace_folder(root: Path, dataset: DrawnDataset, further: Collection[str] = ()) -> Iterator[Path]:
     """Yield a folder with an empty folder `images`; at the end, add checksums and move it to `root`.
 
-    `further` are the names of additional files of the data set. Raises UserError if `root` holds any other file.
+    `further` are the names of additional files of the data set. Raises UserError if `root` or
+    its folder `images` holds any other file.
     """
     own = {"images", dataset.karpathy, dataset.coco, dataset.facts, *further, ".gitignore", CHECKSUMS}
-    if root.exists() and not (root.is_dir() and {path.name for path in root.iterdir()} <= own):
+    is_image = re.compile(rf"\d{{6}}{re.escape(dataset.suffix)}").fullmatch
+    if root.exists() and not (
+        root.is_dir()
+        and {path.name for path in root.iterdir()} <= own
+        and all(is_image(path.name) for path in (root / "images").glob("*"))
+    ):
         raise UserError(f"{root}: holds files other than a drawn data set's and would be replaced; move it away first")
-    with exclusive(root.with_name(f".{root.name}.lock"), f"draw {root}"), atomic_folder(root) as part:
+    place = root.resolve()  # "." has no name
+    with exclusive(place.with_name(f".{place.name}.lock"), f"draw {root}"), atomic_folder(root) as part:
         (part / "images").mkdir()
         yield part
         write_checksums(part)
 
 
 def draw_all(work: Callable[[int], T], images: int, workers: int | None) -> list[T]:
-    """Return `work(number)` for each number of an image, in order, by `workers` processes (default: one per CPU)."""
+    """Return `work(number)` for each number of an image, in order, by at most `workers` processes.
+
+    The default is one process per CPU. Up to CHUNK images are drawn without worker processes.
+    """
     numbers, workers = range(images), workers or _processors()
     bar = partial(tqdm, total=images, desc="draw", unit="image", disable=None)
     if workers == 1 or images <= CHUNK:

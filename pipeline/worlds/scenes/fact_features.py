@@ -1,5 +1,6 @@
-"""Features of drawn scenes that encode their facts exactly, as a feature extractor without errors would.
+"""Features of drawn scenes that indicate the facts behind captions, as a feature extractor without errors would.
 
+Each thing has its bounding box. Horizon, shore, places of landmarks, and boxes of single objects are not encoded.
 The difference to extracted features shows which part of a model's errors the feature extractor causes.
 """
 
@@ -13,9 +14,10 @@ import numpy as np
 
 from pipeline.data.feature_store import FeatureWriter
 from pipeline.data.prepared import PreparedData
+from pipeline.errors import UserError, reason
 from pipeline.worlds.scenes.known_scenes import known_scenes, require_facts
 from pipeline.worlds.scenes.sample_scenes import THINGS
-from pipeline.worlds.scenes.scene_facts import Scene, atmosphere
+from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene, atmosphere
 from pipeline.worlds.scenes.scene_words import LANDMARKS
 from pipeline.worlds.scenes.scene_world import CATEGORIES, PALETTE, PATTERNS, SETTINGS, SIZES
 
@@ -40,22 +42,33 @@ REGIONS, SIZE = 1 + max(THINGS), len(COLUMNS) + 4
 def write_fact_features(prepared: PreparedData, out: Path) -> None:
     """Write one region for the scene and one for each of its things; the pooled vector is the sum of the regions.
 
-    Raises UserError for images that are not drawn scenes.
+    Raises UserError for images that are not drawn scenes, or whose facts are not those of drawn scenes.
     """
-    scenes = require_facts(prepared, known_scenes(prepared), np.arange(len(prepared)))
-    regions = np.stack([fact_vectors(scene) for scene in scenes])
+    path, known = prepared.folder / SCENE_FACTS, known_scenes(prepared)
+    if not known:
+        raise UserError(
+            f"{path}: expected facts of drawn scenes, found none; choose another features.network than facts"
+        )
+    scenes = require_facts(prepared, known, np.arange(len(prepared)))
+    try:
+        regions = np.stack([fact_vectors(scene) for scene in scenes])
+    except (KeyError, TypeError, ValueError) as error:  # an unknown value, or more things than regions
+        raise UserError(f"{path}: its facts are not those of drawn scenes ({reason(error)}); draw them again") from None
     with FeatureWriter(out, len(scenes), SIZE, (REGIONS, SIZE)) as store:
         store.write(np.arange(len(scenes)), regions.sum(1), regions, np.array([1 + len(s.things) for s in scenes]))
         store.manifest.update(network="facts")
 
 
 def fact_vectors(scene: Scene) -> np.ndarray:
-    """Return (REGIONS, SIZE) float32: indicators of the scene's facts, then of each thing's facts, with its box."""
+    """Return (REGIONS, SIZE) float32: indicators of the scene's facts, then of each thing's facts, with its box.
+
+    Raises KeyError for an unknown value, and ValueError for more than REGIONS − 1 things.
+    """
     vectors = np.zeros((REGIONS, SIZE), np.float32)
     facts = [("setting", scene.setting), ("atmosphere", atmosphere(scene))]
     facts += [("scenery", name) for name in scene.scenery]
     vectors[0, [COLUMNS[fact] for fact in facts]] = 1
-    for vector, thing in zip(vectors[1:], scene.things, strict=False):
+    for vector, thing in zip(vectors[1 : 1 + len(scene.things)], scene.things, strict=True):
         vector[[COLUMNS[name, getattr(thing, name)] for name in THING_FACTS]] = 1
         vector[-4:] = thing.box
     return vectors

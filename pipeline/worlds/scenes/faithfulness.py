@@ -9,6 +9,7 @@ weather.
   thing. "Two people" may also be a man and a woman. A relation is true if it holds between two such things.
 - A claim counts once, however often it is repeated.
 - Only an unambiguous claim states a fact. "Animal", "several" or "on the sand" may be true, but state no fact.
+- A true relation states the relation of one pair of things, even if its nouns are ambiguous ("an animal").
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from pipeline.worlds.scenes.scene_facts import DIGITS, Box, Thing, bounding_box,
 from pipeline.worlds.scenes.scene_world import CATEGORIES, SCALE_BY_COUNT, SCALE_BY_THINGS, SIZES
 
 TRIES = 8  # positions to try for one thing
-HALVES = {"left_of": (0.0, 0.5), "right_of": (0.5, 0.0)}  # left edges of the halves for the first and the second thing
+HALVES = {"left_of": (0.0, 0.5), "right_of": (0.5, 0.0)}  # start of the half for the first and the second thing
 DEPTHS = {"in_front_of": ("front", "back"), "behind": ("back", "front")}  # depths of the first and the second thing
 
 
@@ -57,8 +57,8 @@ def _boxes(
 ) -> list[Box]:
     """Return one random position: a box per object; [] if a box leaves the image or its ground, water or air.
 
-    `start` is the left edge of the half of the image to use, -1 for the whole image. `depth` is front, back, or "" for
-    either.
+    The left edge of the boxes is random within the width that they leave free. `start`, 0 or 0.5, is where the half of
+    that width begins which is used; -1: the whole width. `depth` is front, back, or "" for either.
     """
     left, right, top = CATEGORIES[thing.category].poses[thing.pose]
     left, right, top = scale * left, scale * right, scale * top

@@ -3,17 +3,17 @@
 The lexicon consists of the annotators' phrases (scene_words.py), so the two cannot differ. The longest phrase wins
 ("hot air balloon", "under a gray sky", "lying down"). Attachment:
 
-- An attribute or a number belongs to the next noun. Before a garment it belongs to the wearer, after "is" or "are" to
-  the subject. Without a noun ("a dog on the red") it claims that something in the image has the attribute. Before a
-  word for the place ("a red barn", "some trees") it claims nothing.
+- An attribute or a number belongs to the next noun, after "is" or "are" to the subject. Before a garment, a colour or
+  pattern belongs to the wearer, and a size or number claims nothing. Without a noun ("a dog on the red") an attribute
+  claims that something in the image has it. Before a word for the place ("a red barn", "some trees") it claims nothing.
 - A noun claims its category and a number: the stated number, else one, or at least two in the plural. A noun for
   several categories ("animal") claims one of them; a "person" may be a child.
 - A verb belongs to the noun before it, or to all nouns that "and" joins. After "is" or "are" it belongs to the subject.
   The first word of a verb phrase is enough ("eating"). A verb for several poses claims those that the category has
-  ("floating": a boat sails, a balloon flies).
+  ("floating": a boat sails, a balloon flies). It claims all of them if the category has none.
 - A phrase for a place claims all settings in which annotators use it ("on the sand": beach or desert). A landmark
   claims only itself. A phrase for the sky claims the weather, or sunset or night.
-- Other words claim nothing and are counted.
+- Words outside the annotators' vocabulary claim nothing and are counted.
 """
 
 from __future__ import annotations
@@ -135,7 +135,8 @@ class _Parser:
         self.article = range(0)  # index of the next noun's article, which claims the number one
         self.waiting: list[LocatedClaim] = []  # attributes that wait for their noun
         self.relation = ("", range(0))  # relation that waits for its second noun
-        self.joined = False  # an "and" was read, but no noun after it
+        self.joined = False  # an "and" between nouns or clauses was read, but no noun after it
+        self.linked = False  # an "and" follows a waiting attribute: red and white dog
         self.copula = False  # "is" or "are" was read after the subject, but no predicate after it
         self.predicated = False  # the clause has a predicate
 
@@ -166,6 +167,7 @@ class _Parser:
 
     def settle(self) -> None:
         """Attach pending attributes when no noun follows: to the subject after "is", else to an unnamed object."""
+        self.joined, self.linked = self.joined or self.linked, False
         if self.copula and self.waiting:
             self._claim(self.subject, self.waiting)
             self.copula, self.predicated = False, True
@@ -178,7 +180,7 @@ class _Parser:
         if word not in LINKS:
             self.settle()
         if word == "and":
-            self.joined = True
+            self.joined, self.linked = self.joined or not self.waiting, bool(self.waiting)
         elif word in ("is", "are") and self.subject:
             self.copula, self.group = True, self.subject
 
@@ -200,10 +202,11 @@ class _Parser:
             if not self.subject or self.joined:  # "and" after a predicate begins a clause: "is running and a dog"
                 self.subject, self.predicated = self.group, False
         self.waiting, self.relation, self.joined, self.copula = [], ("", range(0)), False, False
+        self.linked = False
 
     def _garment(self) -> None:
         worn = [located for located in self.waiting if located[0].kind in WORN]
-        self.waiting = []
+        self.waiting, self.linked = [], False
         if self.copula:
             self._claim(self.subject, worn)
             self.copula, self.predicated = False, True

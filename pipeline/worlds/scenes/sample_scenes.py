@@ -1,4 +1,8 @@
-"""Sampling of random scenes in neighbourhoods of eight; any two scenes of one differ in one or two facts."""
+"""Sampling of random scenes in neighbourhoods of eight.
+
+Two varied facts distinguish the scenes of a neighbourhood; any two scenes differ in one or both. Other facts that
+depend on random positions may differ as well: near, beside, relations to a third thing, and a visible cactus or barn.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from pipeline.worlds.scenes.scene_facts import DIGITS, Scene, Thing, area, overl
 from pipeline.worlds.scenes.scene_world import CATEGORIES, CONDITIONS, GRASSY, NEIGHBOURS, PATTERNS, SETTINGS, SIZES
 
 THINGS = {1: 0.22, 2: 0.68, 3: 0.10}  # probability of each number of things
-# relative probability with which scenes differ in each fact
+# weight of each fact in the draw of a neighbourhood's two varied facts
 WEIGHTS = {"colour": 3.0, "count": 2.0, "pose": 2.0, "pattern": 0.5, "arrangement": 2.0, "colours": 1.5, "poses": 1.5}
 LESS_SALIENT = 0.7  # factor of WEIGHTS for facts of the second thing
 VALUES = ((4, 2), (3, 3), (2, 4))  # numbers of values of the two facts: eight combinations, or nine with one left out
@@ -50,7 +54,8 @@ def sample_scene(seed: int, index: int) -> Scene:
 def sample_scene_neighbourhood(seed: int, number: int) -> tuple[Scene, ...]:
     """Return NEIGHBOURS scenes of one setting, weather and light, with things of the same categories.
 
-    Any two of them differ in one or two facts. Facts that no caption can name (positions, facing) differ at random.
+    Any two of them differ in one or two of the varied facts. Positions, facing, and the facts that depend on positions
+    differ at random.
     """
     rng = stream(seed, number, 0)
     setting = pick(rng, tuple(SETTINGS))

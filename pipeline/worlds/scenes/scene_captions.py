@@ -256,7 +256,7 @@ def article(words: str) -> str:
 
 
 def _verb(scene: Scene, actors: Sequence[int], rng: np.random.Generator) -> Phrase:
-    """Return the action of all `actors`, if one verb is true of all; else an empty phrase."""
+    """Return the action of all `actors`, if one verb is true of all and all or none are alive; else an empty phrase."""
     if len({CATEGORIES[scene.things[i].category].kind in ALIVE for i in actors}) > 1:
         return Phrase()  # avoids "a man and a house are standing"
     verbs = [verbs_of(scene.things[i].category, scene.things[i].pose) for i in actors]
@@ -272,7 +272,7 @@ def verbs_of(category: str, pose: str) -> tuple[str, ...]:
 
 
 def _neighbour(scene: Scene, plan: CaptionPlan, rng: np.random.Generator) -> list[Phrase]:
-    """Return the relation from the first thing to the second, and the second; empty if the plan has no second."""
+    """Return a true relation from the first thing to the second, and the second; empty if one of them is missing."""
     if plan.second < 0:
         return []
     a, b = scene.things[plan.first], scene.things[plan.second]

@@ -48,7 +48,7 @@ class Scene:
     shore: float  # y at which the ground begins; equal to the horizon without water
     scenery: dict[str, float]  # landmarks in the background, and their x
     things: tuple[Thing, ...]
-    neighbourhood: int = -1  # number of the neighbourhood; any two of its scenes differ in one or two facts; -1: none
+    neighbourhood: int = -1  # number of the neighbourhood (sample_scenes.py); -1: none
 
     def record(self) -> dict[str, Any]:
         """Return the facts as JSON values, with lengths in fractions of the image."""
@@ -58,7 +58,10 @@ class Scene:
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> Scene:
-        """Return the scene of a `record`; other keys are ignored."""
+        """Return the scene of a `record`.
+
+        Other keys of the record are ignored. A missing key, or another key of an object, raises KeyError or TypeError.
+        """
         known = {f.name: record[f.name] for f in fields(cls) if f.name in record}
         things = tuple(
             Thing(**{**thing, "boxes": tuple(map(tuple, thing["boxes"])), "box": tuple(thing["box"])})
@@ -68,17 +71,22 @@ class Scene:
 
 
 def read_facts(path: Path) -> dict[str, Scene]:
-    """Return the scenes of a `facts.jsonl` by image id. Raises UserError if the file is missing or malformed."""
+    """Return the scenes of a `facts.jsonl` by image id.
+
+    Raises UserError if the file cannot be read, a line lacks facts, or an image id occurs twice. Types and ranges of
+    the values are not checked.
+    """
     return read_drawn(path, "scene", Scene.of)
 
 
 def read_drawn(path: Path, kind: str, of: Callable[[dict[str, Any]], Drawn]) -> dict[str, Drawn]:
     """Return the scenes or films of a file by image id, each built from its line's record by `of`.
 
-    Raises UserError if the file is missing or if a line holds no `kind`.
+    Raises UserError if the file cannot be read, a line holds no `kind`, or an image id occurs twice.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        with Path(path).open(encoding="utf-8") as file:
+            lines = list(file)  # a value may contain U+2028, at which str.splitlines() would split
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; draw the {kind}s again") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -87,9 +95,12 @@ def read_drawn(path: Path, kind: str, of: Callable[[dict[str, Any]], Drawn]) -> 
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
-            drawn[str(record["imgid"])] = of(record)
+            name, value = str(record["imgid"]), of(record)
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise UserError(f"{path}: line {number} holds no {kind} ({error!r}); draw the {kind}s again") from None
+        if name in drawn:
+            raise UserError(f"{path}: line {number} repeats image {name}; draw the {kind}s again")
+        drawn[name] = value
     return drawn
 
 
@@ -99,7 +110,7 @@ def atmosphere(scene: Scene) -> str:
 
 
 def stream(seed: int, index: int, purpose: int) -> np.random.Generator:
-    """Return the random generator of image `index` for one purpose, such as its captions.
+    """Return the random generator for one purpose, such as captions, of the image or neighbourhood `index`.
 
     Its random numbers depend on the three arguments alone.
     """

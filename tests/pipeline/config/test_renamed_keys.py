@@ -47,8 +47,8 @@ def values_of(profile: str) -> dict[str, Any]:
 def params_with(former: str, folder: Path) -> Path:
     path = place(former)
     tree = deepcopy(values_of("dialog" if path.rpartition(".")[2] in DIALOG else "scenes"))
-    tree["methods"]["mixer"] = {"from": "mixer"}
-    tree["methods"]["pg_spider"] = {"from": "spider"}
+    tree["methods"]["mixer"] = {"from": "mixer", "speaker": "speaker"}
+    tree["methods"]["pg_spider"] = {"from": "spider", "speaker": "speaker"}
     section = tree
     *above, key = path.split(".")
     for part in above:

@@ -58,6 +58,8 @@ def test_seed_and_epoch_fix_the_order_and_both_change_it(world):
     assert order(1, 0) == order(1, 0)
     assert sorted(order(1, 0)) == rows.tolist()
     assert len({tuple(order(*key)) for key in ((1, 0), (1, 1), (2, 0), (0, 1))}) == 4
+    large = [2**63, 2**63 + 1, 2**64 - 1]  # sums of two seeds
+    assert len({tuple(order(seed, 0)) for seed in large}) == 3
 
 
 def test_images_of_a_group_follow_each_other_in_an_order_of_groups_at_random(world):

@@ -34,6 +34,21 @@ def test_a_stage_without_a_recorded_cost_does_not_change_the_speed():
     assert progress.begin("train@luo").endswith("; about 4 min left")
 
 
+def test_stages_on_which_a_longer_chain_waits_begin_first():
+    waits = {
+        "evaluate@mle": set(),
+        "adapt@luo": set(),
+        "evaluate@luo": {"adapt@luo"},
+        "sweep": {"evaluate@mle", "evaluate@luo"},
+        "ui": set(),
+    }
+    costs = {"evaluate": 40 - DVC_SECONDS, "adapt": 20 - DVC_SECONDS, "sweep": 20 - DVC_SECONDS}
+    progress = Progress(waits, costs, at_once=1)
+    assert progress.longest_first(["ui", "evaluate@mle", "adapt@luo"]) == ["adapt@luo", "evaluate@mle", "ui"]
+    assert progress.longest_first(["evaluate@mle", "evaluate@luo"]) == ["evaluate@mle", "evaluate@luo"], "alike"
+    assert progress.longest_first(["evaluate@luo", "evaluate@mle"]) == ["evaluate@luo", "evaluate@mle"], "alike"
+
+
 def test_every_stage_has_a_description_and_recorded_costs():
     assert WORK.keys() == yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].keys()
     assert {"train", "features@main", "report"} <= recorded_costs(ROOT).keys()

@@ -30,3 +30,10 @@ def test_missing_facts_are_reported(tmp_path):
             ("setting", "weather", "light"), "x") for n in range(5)]))(np.arange(6))  # fmt: skip
     with pytest.raises(UserError, match=r"evaluate\.hard_gallery\.similarity = facts needs the facts of drawn scenes"):
         galleries_by_facts(SimpleNamespace(folder=tmp_path / "photos"))
+
+
+def test_a_damaged_line_of_facts_is_reported(tmp_path):
+    damaged = prepared(tmp_path, [])
+    (tmp_path / "facts.jsonl").write_text('{"imgid": 0, "neighbourhood": 0, "setting": "par')
+    with pytest.raises(UserError, match="line 1 holds no scene"):
+        galleries_by_facts(damaged)

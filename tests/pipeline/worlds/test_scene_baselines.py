@@ -72,6 +72,8 @@ def test_the_template_adds_place_and_unusual_light_to_the_speakers_caption(store
     assert len(set(captions)) > 4
     done = ["a dog in the rain on the beach"] * TEST
     assert template_captions(prepared(tmp_path), store)(ROWS, done) == done
+    empty = template_captions(known, store)(ROWS, [""] * TEST)
+    assert empty == [caption.removeprefix("a dog ") for caption in captions]
 
 
 def test_the_oracle_has_more_claims_than_annotators_and_none_false(tmp_path):

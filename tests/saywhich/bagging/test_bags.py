@@ -87,6 +87,8 @@ def test_names_that_are_not_utf_8_are_written_as_escapes(photos):
 def test_impossible_bags_are_reported_in_one_line(photos, options, message):
     with pytest.raises(UserError, match="^" + message):
         saywhich.bags("photos", **options)
+    with pytest.raises(UserError, match=r"^a photo's path is empty"):
+        saywhich.bags("")
 
 
 def test_bags_by_hand():

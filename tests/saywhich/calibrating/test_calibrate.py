@@ -66,6 +66,14 @@ def test_clip_scores_read_captions_and_references_after_their_prompt(monkeypatch
     assert all(text.startswith("A photo depicts ") for text in read)
 
 
+def test_judges_whose_names_are_equal_have_scores_of_their_own(monkeypatch):
+    """A judge of a folder has the folder's name, and another folder may be given by that name alone."""
+    source = JudgeSource(lambda name: True, lambda name: ColourJudge(name.rpartition("/")[2]))
+    monkeypatch.setattr(judge_sources, "JUDGES", (source,))
+    found = saywhich.calibrate("ratings.csv", "photos", judges=["old/clip", "clip", "new/clip"])
+    assert [key.judge for key in found.correlations] == ["clip", "clip 2", "new/clip"]
+
+
 def test_references_equal_to_the_caption_do_not_count():
     found = saywhich.calibrate("ratings.csv", "photos", references=PEOPLE, judges=["colours"], metrics=["ROUGE-L"])
     # a's only reference is one of its captions; the other caption keeps it
@@ -230,3 +238,9 @@ def test_ratings_that_cannot_be_read_are_reported_in_one_line(folder, table, mes
     (folder / "ratings.csv").write_text(table)
     with pytest.raises(UserError, match=message):
         saywhich.calibrate("ratings.csv", "photos", judges=["colours"])
+
+
+def test_an_empty_name_of_the_folder_is_not_the_current_folder(folder):
+    (folder / "ratings.csv").write_text("image,caption,rating\na,red,1\nb,red,2\n")
+    with pytest.raises(UserError, match=r"^a photo's path is empty"):
+        saywhich.calibrate("ratings.csv", "", judges=["colours"])

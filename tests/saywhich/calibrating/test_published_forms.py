@@ -279,6 +279,13 @@ def test_other_files_of_matlab_are_reported_in_one_line(folder, monkeypatch):
     (folder / "pair_pascal.mat").write_bytes(good)
     with pytest.raises(UserError, match=r"are not the files of Pascal-50S \(7 pairs and 12 votes\)"):
         calibrate("pair_pascal.mat")
+    for wrong, reason in (
+        ([], "0 pairs and 0 votes"),
+        ([*PAIRS[:1], ("a.png", ("red", "blue"), 4, 7)], "pair 2 is of the kind 7, not 1 to 4"),
+    ):
+        write_pascal_50s(folder, wrong)
+        with pytest.raises(UserError, match=rf"are not the files of Pascal-50S \({reason}\)"):
+            calibrate("pair_pascal.mat")
     (folder / "consensus_pascal.mat").unlink()
     with pytest.raises(UserError, match=r"consensus_pascal.mat: missing.*put pair_pascal.mat and consensus_pascal.mat"):
         calibrate("pair_pascal.mat")

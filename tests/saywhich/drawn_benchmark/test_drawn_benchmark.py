@@ -186,7 +186,11 @@ def test_a_caption_is_a_hit_if_it_fits_no_other_scene_of_the_gallery_as_well(tmp
 
 def test_the_commands_make_and_score_a_benchmark_and_report_errors(benchmark, tmp_path, capsys, monkeypatch):
     folder, _ = benchmark
-    assert main(["bench", "make", str(tmp_path / "b"), "--images", "16", "--difficulty", "1"]) == 0
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench", "make", "x\n\x1b[2J", "--images", "16", "--difficulty", "1"]) == 0
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == [r"x\n\x1b[2J", r"x\n\x1b[2J.key"]
+    (tmp_path / "x\n\x1b[2J").rename(tmp_path / "b")
+    (tmp_path / "x\n\x1b[2J.key").rename(tmp_path / "b.key")
     table = pq.read_table(tmp_path / "b/images.parquet").to_pydict()
     (tmp_path / "a.csv").write_text("file,caption\n" + "".join(f"{file},two dogs\n" for file in table["file"]))
     out = tmp_path / "scores.json"
@@ -200,6 +204,7 @@ def test_the_commands_make_and_score_a_benchmark_and_report_errors(benchmark, tm
     for command, words in (
         (["score", ".", str(tmp_path / "a.csv"), "--json", index], "is another file of this command"),
         (["make", str(tmp_path / "b")], "exists"),
+        (["make", "/"], "/: has no name; give another folder, or --key FILE"),
         (["make", str(tmp_path / "c"), "--images", "12"], "multiple of 8"),
         (["make", str(tmp_path / "c"), "--difficulty", "5"], "--difficulty 5"),
         (["make", str(tmp_path / "c"), "--key", str(tmp_path / "c/key")], "would lie in the folder"),

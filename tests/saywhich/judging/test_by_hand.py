@@ -255,6 +255,13 @@ def test_names_of_no_photo_in_galleries_are_counted_and_a_metric_that_cannot_run
     assert all(note.endswith(": 1 (SPICE)") for note in others)
 
 
+def test_a_photo_with_two_hard_galleries_is_noted(folder):
+    galleries = {"a.png": ["c.png"], "a": ["b.png"], "b.png": ["a.png"], "c.png": ["a.png"]}
+    found = saywhich.judge("said.json", "photos", judges=["colours"], galleries=galleries)
+    assert found.notes == ["photos that hard galleries name twice, of which the last gallery counts: 1 (a)"]
+    assert found.galleries[0].tolist() == [1]
+
+
 def test_a_judge_that_is_given_twice_is_one_line(folder):
     with pytest.raises(UserError, match="--judge colours: is given twice; give different judges"):
         saywhich.judge("said.json", "photos", judges=["colours", "colours"])

@@ -8,12 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from colour_judge import write_example
+from colour_judge import ColourJudge, write_example
 
 import saywhich
 from pipeline.analysis import bootstrap
 from pipeline.analysis.bootstrap import draw_in_blocks, draw_resamples
 from pipeline.errors import UserError
+from saywhich.judging import judge_sources
 from saywhich.judging.caption_files import read_caption_set, read_ids
 from saywhich.judging.notes import Notes
 from saywhich.judging.photo_index import PhotoIndex
@@ -202,6 +203,11 @@ def test_letters_of_names_may_be_composed_or_not(tmp_path):
     assert PhotoIndex(tmp_path).find(decomposed) == tmp_path / decomposed  # the name itself comes first
 
 
+def test_a_number_of_more_digits_than_an_id_has_is_none(tmp_path):
+    (tmp_path / f"photo_{'1' * 20}.jpg").touch()
+    assert PhotoIndex(tmp_path).find(int("1" * 18)) is None
+
+
 def test_a_table_of_ids_that_names_ids_has_an_end(tmp_path):
     """The name of an id is a number, or the number of another id that names it back."""
     (tmp_path / "photo_000000000007.jpg").touch()
@@ -271,8 +277,69 @@ def test_inputs_that_cannot_be_judged_are_reported_in_one_line(colours):
     both = {"a.png": "red", "b.png": "green"}
     with pytest.raises(UserError, match="--neighbours colours: is also a judge, and would choose its own galleries"):
         saywhich.judge(both, "photos", judges=["colours"], neighbours="colours")
+    with pytest.raises(UserError, match=r"--neighbours \./colours: is also a judge, and would choose its own"):
+        saywhich.judge(both, "photos", judges=["colours"], neighbours="./colours")
     with pytest.raises(UserError, match="--hard 1: a gallery holds 2 images or more"):
         saywhich.judge(both, "photos", judges=["colours"], hard=1)
+
+
+def test_an_empty_name_of_the_folder_of_photos_is_reported(colours):
+    """An unset variable of the shell is no request for the current folder."""
+    with pytest.raises(UserError, match=r"a photo's path is empty; give a photo or a folder, such as \."):
+        saywhich.judge({"a.png": "red", "b.png": "green"}, "", judges=["colours"])
+
+
+def test_the_caption_file_that_is_given_twice_is_named(colours):
+    for name in "ab":
+        (colours / f"{name}.json").write_text(json.dumps({"a.png": "red", "b.png": "green"}))
+    with pytest.raises(UserError, match=r"^b\.json: is given twice; give different caption files$"):
+        saywhich.compare(["a.json", "b.json", "b.json"], "photos", judges=["colours"])
+
+
+def test_judges_of_equal_names_have_scores_of_their_own(colours, monkeypatch):
+    """A name without a file of weights may be the name of a judge with one."""
+    source = judge_sources.JudgeSource(
+        lambda name: name.startswith("colours"), lambda name: ColourJudge(name.partition("=")[0])
+    )
+    monkeypatch.setattr(judge_sources, "JUDGES", (source,))
+    both = {"a.png": "red", "b.png": "green"}
+    for judges, names in (
+        (["colours=own.safetensors", "colours"], ["colours", "colours 1"]),
+        (["colours", "colours=own.safetensors"], ["colours", "colours=own.safetensors"]),
+        ([ColourJudge(name) for name in ("a", "a 2", "a")], ["a", "a 2", "a 3"]),
+    ):
+        found = saywhich.judge(both, "photos", judges=judges)
+        assert found.judges == names
+        assert {key.judge for key in found.rows[0].scores} == {*names, ""}
+
+
+def test_each_file_may_number_its_images_in_its_own_way(colours):
+    """References number the photos in the opposite order; a file without names of images has theirs."""
+    for name, files, texts in (("captions", "ab", ("red", "green")), ("people", "ba", ("grass", "a red wall"))):
+        images = [{"id": number, "file_name": f"{file}.png"} for number, file in enumerate(files, 1)]
+        captions = [{"image_id": number, "caption": text} for number, text in enumerate(texts, 1)]
+        (colours / f"{name}.json").write_text(json.dumps({"images": images, "annotations": captions}))
+    (colours / "results.json").write_text(json.dumps(captions))
+    options = {"references": "people.json", "judges": ["colours"], "metrics": ()}
+    (row,) = saywhich.judge("captions.json", "photos", **options).rows
+    assert row.captions == [["red"], ["green"]]
+    assert row.references == [["a red wall"], ["grass"]]
+    (row,) = saywhich.judge("results.json", "photos", **options).rows
+    assert row.captions == [["a red wall"], ["grass"]]
+    (colours / "ids.csv").write_text("image_id,file\n1,b.png\n2,a.png\n")
+    (row,) = saywhich.judge("captions.json", "photos", ids="ids.csv", **options).rows
+    assert row.captions == [["green"], ["red"]]
+
+
+def test_a_reference_without_a_word_counts_as_none(colours):
+    both, people = {"a.png": "a red wall", "b.png": "green"}, {"a.png": "a red wall", "b.png": ["...", ""]}
+    found = saywhich.judge(both, "photos", references=people, judges=["colours"], metrics=["BLEU"])
+    assert found.rows[0].references == [["a red wall"], []]
+    assert found.rows[0].value("", "BLEU-1") == pytest.approx(1)
+    assert [row.name for row in found.baselines] == ["a photo of a NOUN"]
+    assert found.notes[-1] == (
+        "judged photos without a reference in captions, so that there is no row of human captions: 1 (b.png)"
+    )
 
 
 def test_near_duplicates_are_in_hard_galleries_only_on_request(tmp_path, monkeypatch):

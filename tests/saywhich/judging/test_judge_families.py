@@ -214,6 +214,23 @@ def test_an_open_clip_judge_has_the_embeddings_of_open_clip(clip_file, photos):
     assert judge.temperature == pytest.approx(1 / model.logit_scale.exp().item())
 
 
+def test_captions_are_cut_though_the_tokenizer_pads_with_the_end_of_a_text(clip_file, tmp_path):
+    """SigLIP's tokenizer ends and pads texts with one token."""
+    declare_operators()
+    from open_clip.tokenizer import HFTokenizer
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    words = Tokenizer(models.WordLevel({"</s>": 0, "dog": 1}, unk_token="dog"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 0)])
+    options = {"tokenizer_object": words, "eos_token": "</s>", "pad_token": "</s>", "unk_token": "dog"}
+    import_transformers().PreTrainedTokenizerFast(**options).save_pretrained(tmp_path)
+    judge = OpenClipJudge(CLIP, str(clip_file[0]), SMALL, 64)
+    judge._network.tokenizer = HFTokenizer(str(tmp_path), context_length=16)
+    texts = ["dog " * times for times in (14, 15, 16, 17, 200)]  # 15 words and the end fit
+    assert judge.cut(texts) == texts[2:]
+
+
 def test_pacs_is_twice_the_cosine_and_its_harmonic_mean_with_the_nearest_reference(clip_file, photos, tmp_path):
     path, model, transform = clip_file
     weights = load_file(path)
@@ -274,6 +291,8 @@ def test_missing_weights_are_reported_in_one_line(monkeypatch, caplog):
     )
     with pytest.raises(UserError, match=r"give --neighbours mobilenetv2_100=FILE.safetensors$"):
         open_encoder("mobilenetv2_100")
+    with pytest.raises(UserError, match=r"^--neighbours open_clip/ViT-B-32\.openai: its weights are not on this"):
+        open_encoder("open_clip/ViT-B-32.openai")
     assert caplog.messages == []
     with pytest.raises(UserError, match="--judge nothing: no such judge; give a folder that saywhich"):
         open_judge("nothing")

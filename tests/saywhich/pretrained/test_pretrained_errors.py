@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import threading
@@ -20,6 +21,7 @@ from saywhich.cli import main
 from saywhich.pretrained import memory_limits
 from saywhich.pretrained.memory_limits import check_fit
 from saywhich.pretrained.presets import PRESETS
+from saywhich.pretrained.pretrained_speaker import _open_device
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +65,9 @@ def error_of(capsys, *arguments):
         (["--speaker", "blip", "--dtype", "int8"], "--speaker blip: the precision int8 is none of float32, bfloat16"),
         (["--speaker", "blip", "--device", "toaster"], "--speaker blip: the device toaster cannot be used ("),
         (["--speaker", "blip", "--batch", "0"], "--batch 0: give 1 or more"),
+        (["--speaker", "blip", "--top-p", "0.5"], "--top-p 0.5: goes with samples; give --samples N"),
+        (["--speaker", ""], "--speaker is empty: name a model, or leave the option out"),
+        (["--speaker", "blip", "--among", ".", "--listener", ""], "--listener is empty: name a model, or leave"),
         (["--speaker", "./blap"], "--speaker ./blap: there is no such folder; give one, or a name of the Hugging Face"),
         (["--speaker", "blip", "--samples", "2", "--top-p", "0"], "top-p 0: give a number above 0, and at most 1"),
         (["--speaker", "blip", "--samples", "2", "--temperature", "1e-40"], "temperature 1e-40: give 0.000001 or more"),
@@ -93,6 +98,29 @@ def error_of(capsys, *arguments):
 )
 def test_incompatible_options(folder, capsys, arguments, line):
     assert error_of(capsys, *arguments).startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["serve", "--temperature", "0.5"], "--temperature 0.5: goes with --speaker or --preset; give one of them\n"),
+        (["serve", "--listener", "clip"], "--listener clip: goes with --speaker or --preset; give one of them\n"),
+        (["find", "a dog", ".", "--listener", ""], "--listener is empty: name a model, or leave the option out\n"),
+    ],
+)
+def test_incompatible_options_of_other_commands(folder, capsys, arguments, line):
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == line
+
+
+def test_a_gpu_that_cannot_be_used_is_named(monkeypatch):
+    def refuse(*_, **__):
+        raise RuntimeError("all devices are busy")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch, "empty", refuse)
+    with pytest.raises(UserError, match=r"^the device cuda cannot be used \(all devices are busy\); give cpu or cuda$"):
+        _open_device(None)
 
 
 @pytest.mark.parametrize("among", [[], ["--among", ".", "--listener", "clip"]])
@@ -288,6 +316,28 @@ def test_a_preset_shows_sizes_and_licences_before_it_downloads(folder, hub, caps
     clip = "timm/vit_base_patch32_clip_224.openai (about 0.6 GB, MIT)"
     assert shown == f"to download: microsoft/git-base-coco (about 0.7 GB, MIT), {clip}"
     assert missing.startswith("--listener open_clip/ViT-B-32.openai: its weights are not on this machine and cannot be")
+
+
+class Terminal(io.StringIO):
+    """A terminal with the given input; without one, Ctrl-D was pressed."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stdin", "refused"),
+    [
+        (Terminal(""), "nothing was downloaded: answer y to download, or give --yes"),
+        (Terminal("no\n"), "nothing was downloaded: answer y to download, or give --yes"),
+        (None, "nothing was downloaded: give --yes to download without a question"),
+    ],
+)
+def test_nothing_is_downloaded_without_an_answer(folder, hub, capsys, monkeypatch, stdin, refused):
+    monkeypatch.setattr("sys.stdin", stdin)
+    assert main(["caption", "a.png", "--preset", "small"]) == 2
+    assert capsys.readouterr().err.endswith(f"{refused}\n")
+    assert not hub[1]
 
 
 def test_a_preset_in_the_cache_is_not_asked_about(folder, hub, capsys):

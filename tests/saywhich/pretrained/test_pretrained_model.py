@@ -120,6 +120,7 @@ def test_large_photos_are_reduced_in_memory_and_keep_their_shape(model):
     assert LARGEST * 0.99 < large.width * large.height <= LARGEST
     assert large.width / large.height == pytest.approx(2, abs=0.01)
     assert model.speaker.prepare(Image.new("RGB", (20_000, 1))).image.size == (20_000, 1)
+    assert model.speaker.prepare(Image.new("RGB", (2 * LARGEST, 1))).image.size == (LARGEST, 1)
 
 
 def test_captions_of_one_batch_are_bounded(model, photos, monkeypatch):

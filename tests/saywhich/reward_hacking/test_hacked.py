@@ -108,6 +108,10 @@ def test_ngrams_that_grew():
 def test_a_reward_among_the_judges_is_reported_in_one_line():
     with pytest.raises(UserError, match="--judge: give judges other than the reward plain"):
         saywhich.hacked(BEFORE, AFTER, "photos", reward="plain", judges=["plain"])
+    Path("colours").mkdir()
+    for judges in (["./colours/"], []):
+        with pytest.raises(UserError, match="--judge: give judges other than the reward colours"):
+            saywhich.hacked(BEFORE, AFTER, "photos", reward="colours", judges=judges)
     with pytest.raises(UserError, match="--reward nothing: no such judge; give "):
         saywhich.hacked(BEFORE, AFTER, "photos", reward="nothing", judges=["plain"])
 
@@ -118,6 +122,7 @@ def test_the_command_prints_and_writes_the_same(folder, capsys):
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "3 images; gains in points, 95 % intervals over images, in brackets"
     assert "R@1 by the reward fooled: +66.7 [+0.0, +100.0]" in printed
+    assert "images whose rank improved by the reward and worsened by plain, at most 12: 1" in printed
     record = json.loads((folder / "out.json").read_text())
     assert record["ngrams"][0] == {"words": "zap", "before": 0.0, "after": pytest.approx(200 / 3)}
     page = (folder / "out.html").read_text()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from colour_judge import ColourJudge, paint_colours
-from PIL import Image
+from PIL import ExifTags, Image
 
 import saywhich
 from pipeline.errors import UserError
@@ -16,6 +16,7 @@ from saywhich.judging.hard_galleries import neighbour_galleries
 from saywhich.judging.photo_vectors import encode_gallery
 from saywhich.judging.thumbnails import Thumbnails
 from saywhich.photos import photo_files
+from saywhich.rewarding.caption_reward import completion_text
 
 COS_45 = 1 / math.sqrt(2)  # cosine of 45°
 CAPTIONS = ["red", "a green thing", "red and green"]
@@ -81,6 +82,8 @@ def test_every_form_of_completions_and_photos_is_accepted():
         [{"role": "user", "content": "red"}, {"role": "assistant", "content": [{"type": "text", "text": "green "}]}],
         [{"role": "assistant", "content": " red\nand green"}],
     ]
+    parts = [{"type": "image", "text": None}, {"type": "reasoning", "text": "blue"}, {"type": "text", "text": "red"}]
+    assert completion_text([{"role": "assistant", "content": parts}]) == "red"
     with Image.open(PHOTOS[0]) as image:
         pillow = image.copy()
     photos = [pillow, [PHOTOS[1]], np.asarray(Image.open(PHOTOS[2]))]
@@ -115,11 +118,15 @@ def test_look_alikes_equal_the_hard_galleries_of_saywhich_judge(folder):
     [
         ({"score": "psst"}, "reward: score 'psst' is not known; choose from contrastive, hard, clip_score"),
         ({"hard": 1}, "reward: hard = 1; a gallery holds 2 photos or more"),
-        ({"temperature": 0}, "reward: temperature = 0; give a number above 0"),
+        ({"temperature": 0}, "reward: temperature = 0; give a finite number above 0"),
+        ({"temperature": math.inf}, "reward: temperature = inf; give a finite number above 0"),
+        ({"photos": "broken"}, "reward: photos = broken; none of its photos can be decoded: give another folder"),
         ({"score": "hard"}, "reward: the score 'hard' needs look-alikes; give photos=FOLDER"),
     ],
 )
-def test_invalid_settings_are_reported_in_one_line(settings, message):
+def test_invalid_settings_are_reported_in_one_line(folder, settings, message):
+    (folder / "broken").mkdir()
+    (folder / "broken/a.png").write_bytes(b"no photo")
     with pytest.raises(UserError, match=f"^{message}$"):
         saywhich.reward(ColourJudge(), **settings)
 
@@ -144,3 +151,17 @@ def test_photos_with_the_same_file_name_in_two_folders_are_distinct(folder):
     reward = saywhich.reward(ColourJudge(), score="clip_score")
     assert reward(["say"] * 2, ["red", "red"], image=["photos/a.png", "more/a.png"]) == pytest.approx([2.5, 0])
     assert reward(["say"], ["green"], image=["more/a.png"]) == pytest.approx([2.5])
+
+
+def test_images_of_equal_stored_numbers_and_other_colours_or_orientation_are_distinct():
+    reward = saywhich.reward(ColourJudge(), score="clip_score")
+    red, green = (Image.new("P", (8, 8)) for _ in range(2))
+    red.putpalette([255, 0, 0])
+    green.putpalette([0, 255, 0])
+    assert reward(["say"] * 2, ["red", "green"], image=[red, green]) == pytest.approx([2.5, 2.5])
+    upright, turned = (Image.new("RGB", (8, 8)) for _ in range(2))
+    turned.getexif()[ExifTags.Base.Orientation] = 6
+    for image in (upright, turned):
+        image.paste((255, 0, 0), (0, 0, 4, 8))
+    photos = reward._photos([upright, turned, upright])[2]
+    assert photos.tolist() == [0, 1, 0]

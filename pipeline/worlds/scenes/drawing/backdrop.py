@@ -158,7 +158,7 @@ def _glow(pixels: int) -> Image.Image:
 
 
 def beach(b: Backdrop, horizon: float, shore: float) -> None:
-    """Draw waves and sand between `horizon` and `shore`."""
+    """Draw the sea with its waves between `horizon` and `shore`, the surf, and spots on the sand below."""
     b.gradient(horizon, shore + 0.02, (b.tone((58, 138, 196)), b.tone((110, 196, 214))))
     for x, y in b.rng.random((10, 2)):
         y, w = horizon + 0.01 + y * (shore - horizon - 0.02), b.rng.uniform(0.03, 0.07)
@@ -317,4 +317,4 @@ def farm(b: Backdrop, horizon: float, shore: float) -> None:
 
 LANDSCAPES: dict[str, Callable[[Backdrop, float, float], None]] = {
     landscape.__name__: landscape for landscape in (beach, park, street, snow, desert, lake, farm)
-}  # by setting: called with horizon and shore
+}  # by setting: called with the backdrop, horizon and shore

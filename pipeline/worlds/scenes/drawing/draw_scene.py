@@ -75,7 +75,7 @@ def put(picture: Image.Image, layer: Image.Image, thing: Thing, box: Box, air: s
     x, y = round(box[0] * side) - PAD, round(box[1] * side) - PAD
     foot = round(box[3] * side)
     if thing.place == "ground":
-        share = 0.94  # width of the shadow in layer widths; less for things that are widest at the top
+        share = 0.94  # width of the shadow in widths of the drawing; less for a narrow foot or a jump
         if thing.category in ("umbrella", "ball"):
             share = 0.62
         elif thing.pose == "jumping":
@@ -115,7 +115,7 @@ def _light_table(air: str) -> list[int]:
 
 @lru_cache(maxsize=1)
 def _shadow() -> Image.Image:
-    """Return a soft ellipse."""
+    """Return the mask of a soft disc."""
     axis = np.linspace(-1, 1, 48)
     r = np.hypot(axis[:, None], axis[None])
     return Image.fromarray(np.round(130 * np.clip(1.15 - r, 0, 0.75) / 0.75).astype(np.uint8))

@@ -50,7 +50,10 @@ def spline(through: tuple[tuple[float, ...], ...], closed: bool) -> tuple[Point,
 
 
 class Pen:
-    """Pen for a layer of `extent` units at `scale` pixels per unit; `main` is the object's own colour."""
+    """Pen for a layer of `extent` units at `scale` pixels per unit.
+
+    `main` is the object's own colour. With `glow`, its windows are lit.
+    """
 
     def __init__(self, extent: Extent, scale: float, colour: str, glow: bool) -> None:
         left, right, top = extent
@@ -58,7 +61,8 @@ class Pen:
         size = (round((left + right) * scale) + 2 * PAD, round(top * scale) + 2 * PAD)
         self.layer = Image.new("RGBA", size, (0, 0, 0, 0))
         self.main = PALETTE[colour]
-        self.plain = mix(self.main, (self.main[0], self.main[1], 255), 0.02)  # almost `main`, but without a pattern
+        # almost `main`, so that no pattern covers it; of white it is `main` itself, so patterns do cover it
+        self.plain = mix(self.main, (self.main[0], self.main[1], 255), 0.02)
         self.dark = mix(self.main, (16, 14, 40), 0.30 if colour != "black" else 0.5)
         self.deep = mix(self.main, (16, 14, 40), 0.55)
         self.light = mix(self.main, (255, 255, 255), 0.40 if colour != "black" else 0.25)
@@ -93,7 +97,7 @@ class Pen:
         self._draw.polygon(self._pixels(spline(tuple(self._place(shape)), True)), fill=fill)
 
     def stroke(self, shape: Shape, width: float, fill: Colour, smooth: bool = False) -> None:
-        """Draw a line with round ends."""
+        """Draw a line with round ends; with `smooth` it is a Catmull-Rom curve."""
         placed = self._place(shape)
         path = self._pixels(spline(tuple(placed), False) if smooth else placed)
         pixels = self._width(width)
@@ -157,7 +161,7 @@ class Pen:
         columns = np.flatnonzero(covered.any(0))
         if not len(rows):
             return
-        # the pattern scales with the object, down to the smallest that an image of 128 pixels can show
+        # the pattern scales with the object, but a step has at least 9 pixels, which small images can show
         extent = max(rows[-1] - rows[0], columns[-1] - columns[0]) + 1
         step = max(9.0, 0.20 * extent)
         y, x = np.ogrid[: pixels.shape[0], : pixels.shape[1]]

@@ -12,7 +12,7 @@ HAIR: tuple[Colour, ...] = ((46, 34, 30), (96, 58, 34), (206, 150, 66), (160, 74
 TROUSERS: tuple[Colour, ...] = ((62, 78, 128), (96, 84, 74), (70, 74, 86))
 SHOES: Colour = (66, 56, 60)
 
-# (knee x, knee y, foot x, foot y) of the right and the left leg, in leg lengths; x from the hip, y from the ground
+# (knee x, knee y, foot x, foot y) of the right and the left leg, in leg lengths; x from the hip, y from its lower end
 LEGS = {
     "standing": ((0.02, 0.5, 0.03, 0.06), (-0.02, 0.5, -0.03, 0.06)),
     "waving": ((0.02, 0.5, 0.03, 0.06), (-0.02, 0.5, -0.03, 0.06)),

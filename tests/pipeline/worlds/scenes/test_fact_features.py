@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
-import numpy as np
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
 
-from pipeline.worlds.scenes.fact_features import COLUMNS, REGIONS, SIZE, THING_FACTS, fact_vectors
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipeline.data.prepared import PreparedData
+from pipeline.errors import UserError
+from pipeline.worlds.scenes.fact_features import (
+    COLUMNS,
+    REGIONS,
+    SIZE,
+    THING_FACTS,
+    fact_vectors,
+    write_fact_features,
+)
 from pipeline.worlds.scenes.sample_scenes import sample_scene
+from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene
 
 
 def test_a_vector_has_the_facts_of_one_thing_and_no_others():
@@ -21,3 +38,35 @@ def test_a_vector_has_the_facts_of_one_thing_and_no_others():
             assert named == {(name, getattr(thing, name)) for name in THING_FACTS}
             np.testing.assert_allclose(vector[-4:], thing.box, rtol=1e-6)
         assert not vectors[1 + len(scene.things) :].any()
+
+
+class OneImage:
+    """Prepared data of one image, "0", with the facts of its scene."""
+
+    def __init__(self, folder: Path, scene: Scene | None) -> None:
+        self.folder, self.ids = folder, pa.array(["0"])
+        if scene is not None:
+            (folder / SCENE_FACTS).write_text(json.dumps({"imgid": 0, **scene.record()}))
+
+    def __len__(self) -> int:
+        return 1
+
+
+def write(folder: Path, scene: Scene | None) -> None:
+    """Write the features of an image with the facts of `scene`."""
+    write_fact_features(cast(PreparedData, OneImage(folder, scene)), folder / "features")
+
+
+def test_photos_have_no_facts(tmp_path):
+    with pytest.raises(UserError, match=r"facts.jsonl: expected facts of drawn scenes, found none; choose another"):
+        write(tmp_path, None)
+
+
+def test_facts_of_another_origin_are_refused(tmp_path):
+    scene = sample_scene(2, 0)
+    write(tmp_path, scene)
+    golden = replace(scene, things=(replace(scene.things[0], colour="gold"),))
+    with pytest.raises(UserError, match=r"facts.jsonl: its facts are not those of drawn scenes .*gold"):
+        write(tmp_path, golden)
+    with pytest.raises(UserError, match="its facts are not those of drawn scenes"):
+        write(tmp_path, replace(scene, things=(scene.things[0],) * REGIONS))

@@ -79,6 +79,17 @@ A = "count 1"
             [{"dog", "running", "brown"}, {"cat", "black"}],
             [("near", 0, 1)],
         ),
+        ("a man in front of a red and white dog", [{"man"}, {"dog", "red", "white"}], [("in_front_of", 0, 1)]),
+        (
+            "the man near a black and white cat is running",
+            [{"man", "running"}, {"cat", "black", "white"}],
+            [("near", 0, 1)],
+        ),
+        (
+            "a man is near a black and white cat and a dog is running",
+            [{"man"}, {"cat", "black", "white"}, {"dog", "running"}],
+            [("near", 0, 1)],
+        ),
         ("a dog is brown and a cat is black", [{"dog", "brown"}, {"cat", "black"}], []),
         ("a dog is running and there is a cat sitting", [{"dog", "running"}, {"cat", "sitting"}], []),
         ("a dog is in the park and a cat is sleeping", [{"dog"}, {"cat", "sleeping"}], []),

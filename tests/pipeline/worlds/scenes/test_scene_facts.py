@@ -2,11 +2,13 @@
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+from pipeline.errors import UserError
 from pipeline.worlds.scenes.sample_scenes import sample_scene
-from pipeline.worlds.scenes.scene_facts import Scene, overlap, pick, stream, uniform
+from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene, overlap, pick, read_facts, stream, uniform
 from pipeline.worlds.scenes.scene_world import CATEGORIES, CONDITIONS, GRASSY, PALETTE, PATTERNS, SETTINGS, SIZES
 
 SEED, NUMBER = 3, 1200
@@ -97,3 +99,17 @@ def test_the_world_is_varied(scenes: list[Scene]) -> None:
 def test_facts_come_back_from_json(scenes: list[Scene]) -> None:
     for scene in scenes[:200]:
         assert Scene.of(json.loads(json.dumps({"imgid": 7, **scene.record()}))) == scene
+
+
+def test_an_image_with_two_lines_of_facts_is_reported(tmp_path: Path) -> None:
+    lines = [json.dumps({"imgid": name, **sample_scene(SEED, n).record()}) for n, name in enumerate((1, 2, "1"))]
+    (tmp_path / SCENE_FACTS).write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(UserError, match=r"facts\.jsonl: line 3 repeats image 1; draw the scenes again"):
+        read_facts(tmp_path / SCENE_FACTS)
+
+
+def test_only_line_feeds_end_a_line_of_facts(tmp_path: Path) -> None:
+    scene = sample_scene(SEED, 0)
+    line = json.dumps({"imgid": "a\u2028b\x85c", **scene.record()}, ensure_ascii=False)
+    (tmp_path / SCENE_FACTS).write_text(f"{line}\n", encoding="utf-8")
+    assert read_facts(tmp_path / SCENE_FACTS) == {"a\u2028b\x85c": scene}

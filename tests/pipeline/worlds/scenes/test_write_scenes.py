@@ -9,6 +9,7 @@ from pycocotools.coco import COCO
 
 from pipeline.errors import UserError
 from pipeline.worlds.scenes import dataset_files
+from pipeline.worlds.scenes.__main__ import main
 from pipeline.worlds.scenes.sample_scenes import sample_scene
 from pipeline.worlds.scenes.scene_facts import SCENE_FACTS, Scene
 from pipeline.worlds.scenes.write_scenes import draw_scenes
@@ -140,6 +141,7 @@ def test_drawing_again_replaces_the_whole_data_set(tmp_path: Path) -> None:
         ({"val": 4}, "multiples of 8"),
         ({"test": 12}, "multiples of 8"),
         ({"seed": -1}, "negative"),
+        ({"seed": 2**63}, "seed 9223372036854775808 is too large"),
         ({"size": 16}, "size 16"),
         ({"images": 2_000_000}, "2000000"),
     ],
@@ -156,3 +158,36 @@ def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="files other than a drawn data set"):
         draw_scenes(tmp_path, 17, SIZE, 8, 8, 1, workers=1)
     assert contents(tmp_path) == {"thesis.tex": b"years of work"}
+
+
+def test_a_folder_with_pictures_of_another_origin_is_not_replaced(tmp_path: Path) -> None:
+    draw_few(tmp_path / "scenes", seed=1)
+    photo = tmp_path / "scenes" / "images" / "holiday.jpg"
+    photo.write_text("a photo")
+    with pytest.raises(UserError, match="files other than a drawn data set"):
+        draw_few(tmp_path / "scenes", seed=1)
+    assert photo.read_text() == "a photo"
+
+
+def test_the_working_folder_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "scenes").mkdir()
+    monkeypatch.chdir(tmp_path / "scenes")
+    with pytest.raises(UserError, match="cannot be replaced while it is in use"):
+        draw_few(Path("."), seed=1)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (f"--seed={2**63}", "--seed 9223372036854775808: give a whole number from 0"),
+        ("--seed=-1", "--seed -1: give"),
+        (f"--first={2**70}", "give a whole number from 0 to 999999"),
+    ],
+)
+def test_a_sheet_of_an_impossible_world_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, message: str
+) -> None:
+    monkeypatch.setattr("sys.argv", ["scenes", f"--sheet={tmp_path / 'sheet.png'}", option])
+    with pytest.raises(UserError, match=message):
+        main()
+    assert list(tmp_path.iterdir()) == []
