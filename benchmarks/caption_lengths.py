@@ -44,7 +44,9 @@ def main() -> None:
         order[: len(order) // options.batch * options.batch].reshape(-1, options.batch).max(1)
         for order in (rng.permutation(steps), np.sort(steps))
     )
-    print(f"{len(steps)} captions of {lengths.mean():.1f} words on average, {(lengths == width).mean():.1%} of {width}")
+    print(
+        f"{len(steps)} captions of {lengths.mean():.1f} words on average, {(lengths == width).mean():.1%} have {width}"
+    )
     row = table("Steps after the ends of captions", "after", "of all steps", first=44)
     row("the end of each caption", f"{1 - steps.mean() / width:.1%}")
     row(f"the longest of {options.batch} shuffled captions", f"{1 - shuffled.mean() / width:.1%}")

@@ -1,11 +1,11 @@
-"""Claim: at COCO's size the training step never waits for shuffled features, and memory stays under 3 GiB.
+"""Time that training steps wait for shuffled features at COCO's size, and memory.
 
     python benchmarks/feature_reading.py [--images 113287] [--folder DIR] [--step 0.025] [--batches 200]
 
 The benchmark writes random features (--images 113287: 16.7 GB, and as much again for h5py). It reads an epoch of
 shuffled batches without training, each way of reading in its own process. The first reading is cold, with the file
-dropped from the page cache, the second warm. It then trains for --step seconds per batch (asleep, like a process that
-waits for a GPU) on batches that `Batches` reads ahead. Memory is the process's own, and the pages of files that it
+dropped from the page cache, and the second is warm. It then trains for --step seconds per batch (asleep, like a process
+that waits for a GPU) on batches that `Batches` reads ahead. Memory is the process's own, and the pages of files that it
 maps.
 """
 

@@ -1,7 +1,7 @@
 """Claim: contiguous float16 is the quickest layout to read shuffled batches of features from.
 
-The benchmark writes the same random features in each layout. It times batches of 128 shuffled rows (median over
-batches), each layout in turn, ending in float32. Run `python benchmarks/feature_store.py [--images 4000] [--regions 25]
+The benchmark writes the same random features in each layout. For each layout it reads batches of 128 shuffled rows as
+float32, and prints the median time of a batch. Run `python benchmarks/feature_store.py [--images 4000] [--regions 25]
 [--size 256]`.
 """
 

@@ -2,8 +2,8 @@
 
     python benchmarks/fuzzed_bytes.py IMPORTER [--runs 20000]
 
-An input that raises anything else, or takes ten seconds or two gigabytes, ends the process. Its bytes are written to
-crash-…, timeout-… or oom-… in the working folder. Needs the extra `fuzz` (Linux).
+An input that raises anything else, or takes ten seconds or two gigabytes, ends the process. With
+`--here` its bytes are written to crash-…, timeout-… or oom-… in the working folder. The extra `fuzz` is needed (Linux).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Judging of many captions, each of one photo: processor time and memory, compared with all scores at once.
+"""Judging of many captions, each of one photo: processor time, and memory beside that of the full score matrix.
 
     python benchmarks/judging.py
 

@@ -2,9 +2,10 @@
 
     python benchmarks/judging_photos.py DATASET.json IMAGES --judge DIR
 
-DATASET.json has Karpathy's form. Of its first photos of the test split, people's first captions are judged and compared
-with their second ones; the others are the references. Each command runs in a process of its own; the first begins with
-an empty cache. Numbers of `judge` and `compare` are printed on stderr.
+DATASET.json has Karpathy's form. The benchmark takes the first --photos photos of its test split. `judge` scores the
+first human caption of each, `compare` compares it with the second, and the other captions are the references. Each
+command runs in a process of its own; the first begins with an empty cache. Numbers of `judge` and `compare` are printed
+on stderr.
 """
 
 from __future__ import annotations

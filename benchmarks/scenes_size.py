@@ -1,4 +1,4 @@
-"""A speaker, a listener and a batch of the size of the drawn scenes: the sizes of params.yaml and scenes' captions."""
+"""Speaker, listener and batch with the layer sizes of params.yaml and the caption lengths of drawn scenes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PRETRAINING = 75  # steps, after which captions are about as long as human ones
 
 
 def make_scenes_agents(batch: int = BATCH) -> tuple[Agents, Batch]:
-    """Return a pretrained speaker, a random listener, and a batch of random features with captions of drawn scenes."""
+    """Return a pretrained speaker, an untrained listener, and a batch of drawn scenes' captions on random features."""
     described = [describe_scene(sample_scene(1, image), 1, image) for image in range(IMAGES)]
     vocabulary = Vocabulary.count((caption.tokens for image in described for caption in image), more_than=0)
     references = [[vocabulary.encode(caption.tokens) for caption in image] for image in described]

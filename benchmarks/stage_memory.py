@@ -29,7 +29,7 @@ SHOWN = ("draw", "prepare", "features", "pretrain, speaker", "train", "adapt", "
 
 
 def measure_peaks(folder: Path, images: int, times: int) -> Iterator[tuple[str, float, float]]:
-    """Yield each stage with its peak memory in MB for `images` images, and for `times` as many.
+    """Yield each stage of SHOWN with its peak memory in MiB for `images` images, and for `times` as many.
 
     A quarter of the images is in the validation split, and as many are in the test split.
     """
@@ -55,7 +55,7 @@ def _peaks_of_stages(folder: Path, images: int) -> dict[str, float]:
 
 
 def _peak_of_process(folder: Path, words: list[str]) -> float:
-    """Return the peak resident memory in MB of the process alone."""
+    """Return the peak resident memory in MiB of the process alone."""
     environment = os.environ | {"SAYWHICH_TRACKING": "off", "OMP_NUM_THREADS": "1"}
     log = folder / "output.txt"
     with open(log, "wb") as output:

@@ -55,7 +55,7 @@ class ReplayedGenerators:
 
     def __init__(self) -> None:
         self._made: list[tuple[Generator, SeedAt]] = []
-        self._next: int | None = None  # index of the next generator of a repeated step; None: they are created
+        self._next: int | None = None  # index of the next generator of a replayed step; None: they are created
 
     @property
     def generators(self) -> list[Generator]:
@@ -90,7 +90,7 @@ class ReplayedGenerators:
             ReplayedGenerators._current = None
 
     def get(self, device: torch.device, seed_at: SeedAt, step: int) -> Generator:
-        """Create a generator with the seed of `step`, or return the next one of a repeated step."""
+        """Create a generator with the seed of `step`, or return the next one of a replayed step."""
         if self._next is not None:
             self._next += 1
             return self._made[self._next - 1][0]

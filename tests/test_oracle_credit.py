@@ -1,6 +1,6 @@
 """Credit per word and the learned baseline against exact expectations: every caption of a small world enumerated.
 
-Three words at most three long: 40 captions for each of two images.
+Captions have at most three words of a vocabulary of three, so that there are 40 for each of two images.
 """
 
 from dataclasses import replace
@@ -50,11 +50,11 @@ def test_credit_by_many_continuations_is_the_exact_conditional_expectation(world
             error = float((chance @ (value - mean).square() / samples).sqrt())
             assert abs(float(found[row, t]) - mean) < 4.5 * error + 1e-9, (tokens, t)
             lengths.add(len(begun))
-    assert lengths == {1, 4, 13}  # last words, words before them, first words
+    assert lengths == {1, 4, 13}  # captions that share three, two or one tokens
 
 
 @pytest.mark.parametrize("baseline", ["none", "learned"])
-def test_credit_by_continuations_is_unbiased_with_any_critic(world, taste, baseline):
+def test_credit_by_continuations_is_unbiased_with_and_without_a_critic(world, taste, baseline):
     channel = Multinomial(20)
     torch.manual_seed(5)
     critic = Critic(4, 8).double()
@@ -62,7 +62,7 @@ def test_credit_by_continuations_is_unbiased_with_any_critic(world, taste, basel
     truth = world.exact(taste)
     found = estimate_gradients(world, ScoreFunction(channel, expected, credit=MonteCarloCredit(2)), taste, rounds=100)
     assert distance(found, truth) < 2.5
-    assert distance(found, 1.5 * truth) > 5  # a wrong one would be noticed
+    assert distance(found, 1.5 * truth) > 5  # the test rejects a gradient 1.5 times as large
 
 
 def test_continuations_lower_the_variance(world, taste):

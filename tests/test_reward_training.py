@@ -1,4 +1,4 @@
-"""Rewards of text in a real training: drawn scenes, one epoch of everything, METEOR's own process."""
+"""Trainings with rewards of text: one epoch of each stage on drawn scenes, with METEOR in its own process."""
 
 import json
 from pathlib import Path

@@ -9,9 +9,10 @@ from typing import Any
 
 @contextmanager
 def watched_pages(browser) -> Iterator[Callable[..., Any]]:
-    """Yield a function that makes a page with the options of a context, and may request `allowed` addresses alone.
+    """Yield a function that opens a page in a new browser context with the given options.
 
-    The block fails in the end for anything on a console, for an error on a page, and for any other request.
+    The page may request only addresses that begin with one of `allowed`. At its end the block fails if a page wrote to
+    its console, raised an error or requested another address.
     """
     contexts, wrong = [], []
 

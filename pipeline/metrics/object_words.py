@@ -1,7 +1,7 @@
 """Words for everyday objects, animals and people: COCO's categories, and objects that human captions often name.
 
-Four groups are left out. Words that are as often a verb or a colour (swing, ski, orange) are ambiguous; skis and orange
-are categories of COCO. Nouns for several categories (vehicle, animal, food) are ambiguous, too. Places and ground
+Four groups are left out. Words that are often verbs or colours (swing, ski, orange) are ambiguous; skis and orange are
+categories of COCO. Nouns for several categories (vehicle, animal, food) are ambiguous, too. Places and ground
 (street, grass) are mentioned in only a part of the captions. The camera is mentioned because people look into it,
 although the image does not show it.
 """

@@ -1,7 +1,8 @@
-"""BLEU and ROUGE-L of each caption as rewards: all captions of a batch at once, on their device.
+"""BLEU and ROUGE-L of each caption of a batch as rewards, computed on the batch's device.
 
-Both equal pycocoevalcap's on the same tokens. Captions are tokens (T, N) int16 and references (W, R, N), padded with
--1. `CiderD.pair_with_references` returns both and decides whether EOS counts as a token.
+Both equal pycocoevalcap's on the same tokens. Captions are tokens (T, N) int16, padded with -1. The references
+(W, R, N) are R of at most W tokens for each caption, padded likewise. `CiderD.pair_with_references` returns both and
+decides whether EOS counts as a token.
 """
 
 from __future__ import annotations

@@ -38,9 +38,9 @@ def styles(results: Results) -> dict[str, LineStyle]:
 
 
 def curve_panels(results: Results, choices: Sequence[Choice], metric: str = "CIDEr") -> list[PlotPanel]:
-    """Return the score against a language metric on the test split, one panel per judge.
+    """Return panels of the score against a language metric on the test split, one per judge.
 
-    A setting without both values is omitted, and so is a judge without any (unless no judge has one).
+    A setting without both values is omitted. A judge without such a setting is omitted, unless all judges lack one.
     """
     x = Axis(metric, ("language", metric), 3)
     panels = [
@@ -60,7 +60,7 @@ def curve_panels(results: Results, choices: Sequence[Choice], metric: str = "CID
 
 
 def drift_panel(results: Results, choices: Sequence[Choice]) -> PlotPanel | None:
-    """Return recall of each method's own listener on human captions against recall on its speaker's captions.
+    """Return a panel of each own listener's recall on human captions against that on its speaker's captions.
 
     Returns None where human captions were not judged, or where there is no own listener.
     """
@@ -81,7 +81,7 @@ def drift_panel(results: Results, choices: Sequence[Choice]) -> PlotPanel | None
 
 
 def rho_panels(results: Results, comparison: Comparison) -> list[PlotPanel]:
-    """Return the score against ρ at one CIDEr, one line per method, by the first judge and by the last.
+    """Return panels of the score against ρ at one CIDEr, by the first judge and by the last, a line per method.
 
     Bars are 95 % intervals over the test images. Returns [] where no method has curves of several values of
     ρ that are equal in all other settings.

@@ -58,8 +58,8 @@ def write_report(
     captions.parquet; `prepared` is the prepared data set. Image files are below `images_root`; None: no gallery.
     `inputs` are the files and folders of optional stages, by the section that reads them. `retriever` is the judge that
     rewards captions, if any. `models` are the folders of trained methods, and `scene_seed` is the seed of drawn scenes.
-    `parts` are the sections of the core and of slices (default: the core's). Results with the metric of one of its
-    kinds have their own report. Raises UserError if a required file is missing.
+    `parts` are the sections of the core and of slices (default: the core's). Where the results have the metric of one
+    of `parts.kinds`, that kind writes the report. Raises UserError if a required file is missing.
     """
     parts = parts or ReportParts()
     results = read_results(sweep, evaluations, first=("pretrained", settings.control), score=settings.score)

@@ -22,7 +22,7 @@ PROFILE = "profiles/kubernetes"
 
 @pytest.fixture(scope="module")
 def grid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict[str, Any]], str]:
-    """A finished grid of dummy stages, the requested jobs, and Snakemake's output."""
+    """Run a grid of dummy stages; return its folder, the requested jobs, and Snakemake's output."""
     folder, cluster_folder = tmp_path_factory.mktemp("volume"), tmp_path_factory.mktemp("cluster")
     asks = "import os\nassert os.environ['MLFLOW_TRACKING_URI'] == 'http://tracker'\n"
     written(folder, PROFILE, TRAIN + asks)
@@ -45,7 +45,7 @@ def test_each_job_of_the_grid_is_a_pod_on_the_volume(grid):
     folder, jobs, _ = grid
     assert ran(folder) == all_of(LUO, PSST, SMALL)
     assert (folder / "data/sweep/cells.json").exists()
-    assert len(jobs) == 10, "three cells of three jobs each, and what gathers them"
+    assert len(jobs) == 10, "three cells of three jobs each, and the job that gathers them"
 
 
 def test_a_pods_requests_and_limits_are_those_of_the_profile(grid):
@@ -56,12 +56,12 @@ def test_a_pods_requests_and_limits_are_those_of_the_profile(grid):
         assert requests["memory"] == limits["memory"] == "8000M"
         assert requests.get("nvidia.com/gpu") == limits.get("nvidia.com/gpu")
     gpus = [container["resources"]["limits"].get("nvidia.com/gpu") for container in asked]
-    assert sorted(gpus, key=str) == ["1"] * 9 + [None], "what gathers them has none"
+    assert sorted(gpus, key=str) == ["1"] * 9 + [None], "the job that gathers them has none"
     assert not any(container.get("securityContext") for container in asked), "none is privileged"
 
 
 def unknown(body: Any, kind: str, at: str = "") -> list[str]:
-    """Return the keys of a manifest that the API's types lack, and missing required keys."""
+    """Return the keys of a manifest that the API's types lack."""
     if kind.startswith("list["):
         return [line for n, part in enumerate(body) for line in unknown(part, kind[5:-1], f"{at}[{n}]")]
     if kind.startswith("dict(") or not hasattr(client, kind):
@@ -79,7 +79,7 @@ def test_manifests_follow_the_types_of_the_api():
     parts = list(yaml.safe_load_all((ROOT / PROFILE / "cluster.yaml").read_text()))
     assert [part["kind"] for part in parts] == ["PersistentVolumeClaim", "ServiceAccount", "Role", "RoleBinding", "Pod"]
     assert [line for part in parts for line in unknown(part, f"V1{part['kind']}", part["kind"])] == []
-    assert unknown({"spec": {"container": []}}, "V1Pod", "Pod") == ["Pod.spec.container"], "it would be seen"
+    assert unknown({"spec": {"container": []}}, "V1Pod", "Pod") == ["Pod.spec.container"], "an unknown key is reported"
     profile = yaml.safe_load((ROOT / PROFILE / "config.v9+.yaml").read_text())
     claim, _, path = profile["shared-kubernetes-persistent-volumes"][0].partition(":")
     pod = parts[-1]["spec"]

@@ -60,7 +60,7 @@ class Scene:
     def of(cls, record: dict[str, Any]) -> Scene:
         """Return the scene of a `record`.
 
-        Other keys of the record are ignored. A missing key, or another key of an object, raises KeyError or TypeError.
+        Other keys of the record are ignored. A missing key, or another key of a thing, raises KeyError or TypeError.
         """
         known = {f.name: record[f.name] for f in fields(cls) if f.name in record}
         things = tuple(
@@ -152,7 +152,7 @@ def bounding_box(boxes: Sequence[Box]) -> Box:
 
 
 def relation_holds(relation: str, a: Thing, b: Thing) -> bool:
-    """Return whether `relation` holds from `a` to `b` by their boxes. Raises ValueError for an unknown relation."""
+    """Return whether `relation` holds from `a` to `b` by their boxes and places; raise ValueError for another one."""
     (a0, a1, a2, a3), (b0, b1, b2, b3) = a.box, b.box
     shared_width = min(a2, b2) - max(a0, b0)  # negative: horizontal gap
     shared_height = min(a3, b3) - max(a1, b1)  # negative: vertical gap

@@ -46,7 +46,7 @@ def test_centred_advantages_sum_to_zero_over_the_batch_and_keep_their_difference
 
 
 @pytest.mark.parametrize(("scaling", "epsilon"), [(GroupStd(), 1e-4), (GroupStd(0.5), 0.5)])
-def test_a_groups_deviation_is_of_n_minus_1(scaling, epsilon):
+def test_a_groups_deviation_divides_by_n_minus_1(scaling, epsilon):
     first = math.sqrt((4 + 1 + 9) / 2) + epsilon  # 1, 2, 6 around 3
     second = math.sqrt((25 + 4 + 49) / 2) + epsilon  # −3, 0, 9 around 2
     expected = [v / (first if n < 3 else second) for n, v in enumerate(VALUE.tolist())]
@@ -55,7 +55,7 @@ def test_a_groups_deviation_is_of_n_minus_1(scaling, epsilon):
 
 
 @pytest.mark.parametrize(("scaling", "epsilon"), [(BatchStd(), 1e-4), (BatchStd(0.5), 0.5)])
-def test_the_batchs_deviation_is_of_n_and_the_mean_stays(scaling, epsilon):
+def test_the_batchs_deviation_divides_by_n_and_the_mean_stays(scaling, epsilon):
     variance = sum((v - 2.5) ** 2 for v in VALUE.tolist()) / 6
     expected = [v / (math.sqrt(variance) + epsilon) for v in VALUE.tolist()]
     assert scaling(VALUE, ROLLOUTS).tolist() == pytest.approx(expected)
@@ -64,7 +64,7 @@ def test_the_batchs_deviation_is_of_n_and_the_mean_stays(scaling, epsilon):
 
 def test_the_greedy_captions_score_is_the_baseline_of_all_samples_of_its_image(toy):
     class First:
-        """The first word."""
+        """Score that is the id of a caption's first word."""
 
         differentiable = False
 
@@ -107,7 +107,7 @@ def test_a_running_mean_is_of_the_earlier_batches_each_of_equal_weight():
     assert torch.equal(resumed(VALUE, None, ROLLOUTS), running(VALUE, None, ROLLOUTS))
 
 
-def test_advantages_over_a_running_mean_keep_their_value_when_the_mean_moves_on():
+def test_a_returned_baseline_keeps_its_value_when_the_running_mean_changes():
     running = RunningMean()
     running(torch.tensor([4.0]), None, ROLLOUTS)
     expected = running(torch.tensor([8.0]), None, ROLLOUTS)

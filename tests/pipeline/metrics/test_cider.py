@@ -31,7 +31,8 @@ def pycocoevalcap(captions, images, references, documents, max_words, eos):
     counter.compute_doc_freq()
     scorer.document_frequency = counter.document_frequency
     assert len(documents) >= len(captions)
-    scorer.crefs += [[]] * (len(documents) - len(captions))  # it takes N from here, and scores only the captions
+    # the scorer takes the number of documents from `crefs`, and scores only the captions
+    scorer.crefs += [[]] * (len(documents) - len(captions))
     return np.array(scorer.compute_cider())
 
 
@@ -46,7 +47,7 @@ def check(captions, images, references, train, max_words, eos, frequencies):
     keys, counts = document_frequencies(train, max_words=max_words, eos=eos)
     documents = train if frequencies == "train" else [references[image] for image in images]
     expected = pycocoevalcap(captions, images, references, documents, max_words, eos)
-    # its idf of a batch, log N − log df, loses digits where df is nearly N; ours does not
+    # pycocoevalcap's idf of a batch, log N − log df, loses digits where df is nearly N; ours does not
     exact = 0 if frequencies == "train" else 1e-10
     for dtype, tolerance in ((torch.float64, exact), (torch.float32, 1e-5)):
         scorer = CiderD.build(
@@ -141,7 +142,7 @@ def test_the_largest_id_differs_from_padding():
 
 
 def test_length_is_the_number_of_bigrams():
-    """As pycocoevalcap counts it: a caption of one word is as long as one without any."""
+    # as in pycocoevalcap, a caption of one word is as long as one without any
     references = [[[1]], [[2]], [[1, 3]]]
     scorer = CiderD.build(
         references, *document_frequencies(references, eos=False), 3, max_words=4, eos=False, dtype=torch.float64

@@ -13,7 +13,8 @@ def test_figures_by_hand():
     captions = words("a gray dog on the red sofa", "a man and a man with his hat", "the")
     references = [words("a grey dog", "the dog on a couch"), words("a man in a red hat"), words("a cat")]
     found = reader_statistics(captions, references)
-    # content: gray* dog red* sofa* | man man hat; "gray" is not the word "grey", but the same colour; red is nobody's
+    # content: gray* dog red* sofa* | man man hat; "gray" is not the word "grey", but the same colour
+    # no reference of the first image has "red"
     assert found == {"repeated": 1 / 3, "content_words": 4 / 7, "colour_words": 1 / 2}
 
 

@@ -60,7 +60,7 @@ def test_encoder_and_decoder_equal_torchs(toy):
     assert 0 < len(places) < len(expected)
 
 
-def test_regions_are_kept_once_per_image_as_long_as_captions_stay_together(toy):
+def test_regions_are_kept_once_per_image_while_all_captions_of_an_image_are_kept(toy):
     speaker, batch = toy.agents(decoder="transformer").speaker.eval(), toy.batch()
     state = speaker.begin(batch, speaker.encode_image(batch), RolloutDropout(0.0, BatchRandom(batch, None)), 3)
     text_vectors = torch.randn(24, HIDDEN)
@@ -68,9 +68,9 @@ def test_regions_are_kept_once_per_image_as_long_as_captions_stay_together(toy):
     assert len(state.region_memory[0]) == 8
     together = torch.tensor([3, 4, 5, 21, 22, 23])
     apart = torch.tensor([1, 3, 4, 23])
-    for rows, images in ((together, 2), (apart, 4)):
+    for rows, copies in ((together, 2), (apart, 4)):
         some = speaker.select(state, rows)
-        assert len(some.region_memory[0]) == images
+        assert len(some.region_memory[0]) == copies
         torch.testing.assert_close(speaker.step(text_vectors[rows], some)[0], expected[rows])
     moved = torch.tensor([1, 1, 0, *range(3, 24)])
     assert speaker.select(state, moved, same_images=True).region_memory is state.region_memory
@@ -86,7 +86,7 @@ def test_a_null_image_is_one_region(toy):
     assert torch.equal(speaker.encode_image(other)[:, 0], image_vectors)
 
 
-def test_words_and_positions_begin_with_vectors_of_length_1():
+def test_words_and_positions_begin_with_vectors_of_about_length_1():
     torch.manual_seed(0)
     speaker = Transformer(500, 7, hidden=64, heads=2, encoder_layers=1, layers=1, dropout=0.0, max_words=300)
     for table in (speaker.word, speaker.position):

@@ -133,7 +133,7 @@ def test_two_coco_files_are_merged_by_one_file_of_splits(merged_files, tmp_path)
 
 
 def test_an_image_is_in_the_folder_that_its_name_states(merged_files, tmp_path):
-    """A file of merged references, called captions_val2014.json, has images of train2014, too."""
+    # a file of merged references, called captions_val2014.json, has images of train2014, too
     files, images = merged_files
     data = [json.loads(file.read_text()) for file in files]
     whole = {key: data[0][key] + data[1][key] for key in ("images", "annotations")}

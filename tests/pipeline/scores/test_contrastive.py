@@ -1,4 +1,4 @@
-"""Eq. 2 by hand on three images, its limit, and the negatives of each denominator."""
+"""WTF-RL's Eq. 2 by hand on three images, its limit, and the negatives of each denominator."""
 
 from dataclasses import replace
 from math import exp, log
@@ -24,7 +24,7 @@ TAU = 0.1
 
 
 class Table(nn.Module):
-    """A retriever that takes a caption's token as the index of its cosines."""
+    """Text encoder that takes a caption's token as the index of its cosines."""
 
     def encode_text(self, captions: list[str]) -> Tensor:
         table = torch.tensor([*SEARCHED, *GREEDY, *HUMAN])
@@ -95,18 +95,18 @@ def test_at_a_small_temperature_each_direction_is_the_cosine_minus_the_hardest_n
 
 
 def test_where_the_greedy_caption_is_the_hardest_negative_it_is_self_critical_training():
-    # without human captions, image 0 and 2 have their greedy ones
+    # without human captions, the greedy caption is the hardest negative of images 0 and 2
     texts, near = FixedMessages(), (Multinomial(), Greedy())
     found = score("searched", tau=1e-3, directions="image_to_text", captions=near)
     similarity = CosineScore(retriever())
     value = similarity(texts.messages["searched"], texts.batch)
     critical = value - SelfCritical(Greedy())(value, similarity, type("R", (), {"of": texts.of, "batch": texts.batch}))
     torch.testing.assert_close(found[[0, 2]], critical[[0, 2]], atol=1e-3, rtol=0)
-    assert float((found - critical)[1].abs()) > 0.1  # of image 1 another caption is the hardest
+    assert float((found - critical)[1].abs()) > 0.1  # the hardest negative of image 1 is another caption
 
 
 def test_mined_images_are_negatives_once_each_and_never_the_image_itself():
-    # image 3, which two of them resemble, is at .8·.9 + .6·.1 = .78 of caption 0; image 0 itself is left out
+    # image 3, a neighbour of images 0 and 1, has the cosine .8·.9 + .6·.1 = .78 with caption 0
     found = score("searched", [[3], [3], [0], [0]], directions="text_to_image")
     assert float(found[0]) == pytest.approx(TAU * log(exp(9) / (exp(8) + exp(1) + exp(7.8))), rel=1e-5)
     assert float(found[2]) == pytest.approx(TAU * log(exp(7) / (exp(0) + exp(2) + exp(4.2))), rel=1e-5)
@@ -123,7 +123,7 @@ def test_a_batch_of_one_image_has_no_negatives():
     assert float(contrastive.bind_batch(captions)(message, one)) == 0
 
 
-def test_samples_are_contrasted_with_samples_of_equal_number_and_all_other_captions():
+def test_samples_are_contrasted_with_samples_of_equal_index_and_all_other_captions():
     texts = FixedMessages()
     tokens = torch.stack([texts.messages["searched"].tokens, texts.messages["greedy"].tokens], 1).flatten(0, 1)
     two = Message(tokens, caption_mask(tokens), torch.arange(3).repeat_interleave(2), samples=2)
@@ -181,7 +181,7 @@ def test_an_image_is_a_negative_once_and_never_its_own(rows, near):
 
 
 def test_the_same_message_of_another_channel_is_no_negative():
-    """Another channel may give the same tokens: where it is the same message, it counts once."""
+    # two channels may return one and the same message, which then counts once
     texts = FixedMessages()
     texts.messages["greedy"] = texts.messages["searched"]
     contrastive = ContrastiveScore(retriever(), CAPTIONS, TAU, "image_to_text")

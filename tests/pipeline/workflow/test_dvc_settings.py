@@ -48,7 +48,7 @@ def test_the_page_of_plots_holds_all_scripts(clone, monkeypatch):
 
 
 def test_a_folder_may_have_any_letters_and_other_settings_stay(clone, monkeypatch):
-    """DVC's own writer takes ASCII alone."""
+    # DVC writes its own settings in ASCII alone
     folder = clone.rename(clone.parent / "Bücher, 「a」 #1")
     local = folder / ".dvc/config.local"
     local.write_text(f"[core]\n    autostage = true\n{local.read_text(encoding='utf-8').partition(chr(10))[2]}")

@@ -1,4 +1,4 @@
-"""Embeddings of captions in the cache: an interrupted run goes on, and damage changes nothing."""
+"""Embeddings of captions in the cache: an interrupted run continues, and damage changes nothing."""
 
 import random
 from pathlib import Path
@@ -15,7 +15,7 @@ TEXTS = [f"red {'green ' * (number % 7)}{'blue ' * (number % 5)}{number}" for nu
 
 
 class CountingJudge(ColourJudge):
-    """Counts the captions that it encodes, and fails after `allowed` of them."""
+    """Judge that counts the captions that it encodes, and fails after `allowed` of them."""
 
     encoded, allowed = 0, 10**9
 
@@ -28,7 +28,7 @@ class CountingJudge(ColourJudge):
 
 @pytest.fixture(autouse=True)
 def cache_folder(tmp_path, monkeypatch) -> Path:
-    """The cache folder."""
+    """Put the cache into a temporary folder, and return its folder of photos."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path / "saywhich/photos"
 
@@ -41,11 +41,11 @@ def count_encoded(texts=TEXTS, digest: str = "colours") -> int:
     return judge.encoded
 
 
-def test_equal_captions_are_encoded_once_and_tie():
+def test_equal_captions_are_encoded_once_and_share_an_embedding():
     assert count_encoded([*TEXTS, *reversed(TEXTS)]) == len(TEXTS)
 
 
-def test_an_interrupted_run_goes_on_and_a_second_run_encodes_nothing():
+def test_an_interrupted_run_continues_and_a_second_run_encodes_nothing():
     judge = CountingJudge()
     judge.allowed = 2 * TEXTS_AT_ONCE
     with pytest.raises(KeyboardInterrupt):
@@ -57,7 +57,7 @@ def test_an_interrupted_run_goes_on_and_a_second_run_encodes_nothing():
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_a_damaged_cache_gives_equal_embeddings_and_heals(cache_folder, how):
+def test_a_damaged_cache_gives_equal_embeddings_and_is_repaired(cache_folder, how):
     assert count_encoded() == len(TEXTS)
     assert count_encoded(digest="another model") == len(TEXTS)
     (file,), (other,) = (list((cache_folder / name).iterdir()) for name in ("colours", "another model"))
@@ -66,11 +66,11 @@ def test_a_damaged_cache_gives_equal_embeddings_and_heals(cache_folder, how):
         file.write_bytes(damage(how, file.read_bytes(), [other.read_bytes()], rng))
         count_encoded()
         count_encoded()
-        assert count_encoded() == 0, "does not heal"
+        assert count_encoded() == 0, "is not repaired"
 
 
 class MirroredJudge(ColourJudge):
-    """Embeds photos with red and blue exchanged."""
+    """Judge that embeds photos with red and blue exchanged."""
 
     digest = "mirrored"
 
